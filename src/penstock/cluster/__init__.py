@@ -1,0 +1,1 @@
+"""What a cluster is: devices, hosts, links, and readers."""

@@ -1,0 +1,1 @@
+"""Which device runs which units: types, costs, memory."""

@@ -1,0 +1,1 @@
+"""Planners: (profile, cluster, micro-batches) -> plan. One file a method."""

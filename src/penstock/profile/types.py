@@ -1,0 +1,136 @@
+"""A profile: what a model costs, unit by unit. These values are also the file format (docs/formats.md)."""
+
+import math
+from functools import cached_property
+from typing import Annotated
+
+import msgspec
+
+from penstock import files
+
+FORMAT = "penstock.profile/1"
+
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
+Rows = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+Ratio = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Seconds of one unit for one micro-batch of `rows` rows on one device of `kind`."""
+
+    kind: str
+    rows: Rows
+    forward_s: Seconds
+    input_grad_s: Seconds
+    weight_grad_s: Seconds
+    step_s: Seconds = 0.0
+    """The optimizer's step for this unit, once per iteration."""
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.forward_s, self.input_grad_s, self.weight_grad_s, self.step_s))):
+            raise ValueError("seconds must be finite")
+
+
+class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Bytes of one unit for one micro-batch of `rows` rows."""
+
+    rows: Rows
+    cut_bytes: Bytes
+    """Every tensor alive across the cut after this unit; its gradient has the same size."""
+    saved_bytes: Bytes
+    """What the forward keeps for the backward, its input included."""
+    pending_bytes: Bytes | None = None
+    """What is kept between the input gradient and the weight gradient; the same as saved_bytes if not given."""
+
+
+class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The smallest piece of a model that is never split."""
+
+    name: str
+    parameter_bytes: Bytes
+    sizes: tuple[Sizes, ...]
+    times: tuple[Times, ...]
+
+    def __post_init__(self) -> None:
+        if not self.sizes or not self.times:
+            raise ValueError(f"unit {self.name!r} needs at least one entry in sizes and one in times")
+        _no_repeats([size.rows for size in self.sizes], f"sizes of unit {self.name!r}")
+        _no_repeats([(time.kind, time.rows) for time in self.times], f"times of unit {self.name!r}")
+
+
+class Tie(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Parameters that several units share; each unit's parameter_bytes includes them."""
+
+    name: str
+    parameter_bytes: Bytes
+    units: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
+    """The units of a model in topological order, with what was measured or computed for each."""
+
+    format: str = FORMAT
+    name: str
+    rows: Rows
+    """Rows of a micro-batch, unless a plan says otherwise."""
+    units: tuple[Unit, ...]
+    input_bytes: Bytes = 0
+    """The model's input for one micro-batch of `rows` rows."""
+    ties: tuple[Tie, ...] = ()
+    gradient_ratio: Ratio = 1.0
+    """Bytes of gradients per byte of parameters."""
+    optimizer_ratio: Ratio = 2.0
+    """Bytes of optimizer state per byte of parameters (Adam in one precision: 2)."""
+    assumptions: tuple[str, ...] = ()
+    """What the source did not say and was assumed, for people."""
+
+    def __post_init__(self) -> None:
+        if not self.units:
+            raise ValueError("a profile needs at least one unit")
+        if not (math.isfinite(self.gradient_ratio) and math.isfinite(self.optimizer_ratio)):
+            raise ValueError("gradient_ratio and optimizer_ratio must be finite")
+        _no_repeats([unit.name for unit in self.units], "unit names")
+        expected = _measured(self.units[0])
+        for unit in self.units:
+            if _measured(unit) != expected:
+                raise ValueError(
+                    f"unit {unit.name!r} is not measured on the same kinds and rows as {self.units[0].name!r}"
+                )
+        for tie in self.ties:
+            _check_tie(tie, self.units)
+
+    @property
+    def num_units(self) -> int:
+        """How many units the chain has."""
+        return len(self.units)
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The device kinds that were measured, in the order of the file."""
+        return tuple(dict.fromkeys(time.kind for time in self.units[0].times))
+
+    @cached_property
+    def digest(self) -> str:
+        """A short name for the contents."""
+        return files.digest(self)
+
+
+def _measured(unit: Unit) -> frozenset[tuple[str, int]]:
+    return frozenset((time.kind, time.rows) for time in unit.times)
+
+
+def _no_repeats(items: list[object] | list[str] | list[int] | list[tuple[str, int]], what: str) -> None:
+    if len(set(items)) != len(items):
+        repeated = next(item for index, item in enumerate(items) if item in items[:index])
+        raise ValueError(f"{what}: {repeated!r} is there twice")
+
+
+def _check_tie(tie: Tie, units: tuple[Unit, ...]) -> None:
+    if len(set(tie.units)) < 2 or len(set(tie.units)) != len(tie.units):
+        raise ValueError(f"tie {tie.name!r} must name two or more different units")
+    for index in tie.units:
+        if index >= len(units):
+            raise ValueError(f"tie {tie.name!r} names unit {index}, but the last unit is {len(units) - 1}")
+        if units[index].parameter_bytes < tie.parameter_bytes:
+            raise ValueError(f"tie {tie.name!r} is larger than the parameters of unit {units[index].name!r}")

@@ -1,0 +1,1 @@
+"""Actions in order, device by device: types, lowering, proofs."""

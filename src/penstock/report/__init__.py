@@ -1,0 +1,1 @@
+"""Showing plans and timelines to people."""

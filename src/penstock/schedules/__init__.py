@@ -1,0 +1,1 @@
+"""Schedules: plan -> program. One file a method."""

@@ -1,0 +1,1 @@
+"""Executing a program on paper: the plain reference and its compiled twin."""

@@ -1,0 +1,1 @@
+"""What happened when, simulated or measured, and what it means."""
