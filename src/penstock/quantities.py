@@ -26,7 +26,9 @@ def parse_bytes(text: str, *, where: str = "") -> int:
     >>> parse_bytes("40 GB")
     40000000000
     """
-    return round(_parse(text, _BYTES, "a size such as '40 GB' or '24 GiB'", where))
+    value, number, unit = _parse(text, _BYTES, "a size such as '40 GB' or '24 GiB'", where)
+    # Whole numbers stay exact: a float has only 53 bits.
+    return int(number) * int(_BYTES[unit]) if number.isdecimal() else round(value)
 
 
 def parse_seconds(text: str, *, where: str = "") -> float:
@@ -35,7 +37,7 @@ def parse_seconds(text: str, *, where: str = "") -> float:
     >>> parse_seconds("1.5 ms")
     0.0015
     """
-    return _parse(text, _SECONDS, "a time such as '5 us' or '1.5 ms'", where)
+    return _parse(text, _SECONDS, "a time such as '5 us' or '1.5 ms'", where)[0]
 
 
 def parse_rate(text: str, *, where: str = "") -> float:
@@ -44,7 +46,7 @@ def parse_rate(text: str, *, where: str = "") -> float:
     >>> parse_rate("100 Gbit/s")
     12500000000.0
     """
-    rate = _parse(text, _RATES, "a bandwidth such as '25 GB/s' or '100 Gbit/s'", where)
+    rate, _, _ = _parse(text, _RATES, "a bandwidth such as '25 GB/s' or '100 Gbit/s'", where)
     if rate <= 0:
         raise InputError(f"a bandwidth must be above zero, not {text!r}", where=where)
     return rate
@@ -99,7 +101,7 @@ def _three_digits(value: float) -> str:
     return f"{value:.2f}" if size < 9.995 else f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"
 
 
-def _parse(text: str, units: dict[str, float], example: str, where: str) -> float:
+def _parse(text: str, units: dict[str, float], example: str, where: str) -> tuple[float, str, str]:
     match = _NUMBER.match(text) if len(text) < 100 else None
     if match is None:
         raise InputError(f"{text[:60]!r} is not a quantity", where=where, hint=f"Write {example}.")
@@ -108,7 +110,9 @@ def _parse(text: str, units: dict[str, float], example: str, where: str) -> floa
         known = ", ".join(units)
         what = f"{text!r} has no unit" if not unit else f"{unit!r} is not a unit known here"
         raise InputError(what, where=where, hint=f"Write {example}; units: {known}.")
-    value = float(number) * units[unit]
+    size = units[unit]
+    # Below one, divide by the whole number that is the inverse: 30 us is then 3e-05, and not one rounding beside it.
+    value = float(number) * size if size >= 1 else float(number) / round(1 / size)
     if value < 0 or not math.isfinite(value):
         raise InputError(f"{text!r} must be finite and not negative", where=where)
-    return value
+    return value, number, unit

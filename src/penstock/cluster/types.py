@@ -16,6 +16,8 @@ Floats = npt.NDArray[np.float64]
 BytesPerSecond = Annotated[float, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
+MAX_MEMORY_BYTES = 2**60
+
 
 class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What one direction of a connection can do."""
@@ -24,8 +26,10 @@ class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     latency_s: Seconds = 0.0
 
     def __post_init__(self) -> None:
-        if math.isnan(self.bandwidth) or not math.isfinite(self.latency_s):
-            raise ValueError("bandwidth and latency must be numbers, and latency finite")
+        if not self.bandwidth > 0:
+            raise ValueError("bandwidth must be above zero")
+        if not 0 <= self.latency_s < math.inf:
+            raise ValueError("latency must be finite and not negative")
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,6 +40,10 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     interface_bandwidth: BytesPerSecond | None = None
     """If given: its devices share one network interface of this many bytes a second in each direction."""
 
+    def __post_init__(self) -> None:
+        if self.interface_bandwidth is not None and not self.interface_bandwidth > 0:
+            raise ValueError("interface_bandwidth must be above zero")
+
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Something that computes one action at a time."""
@@ -43,14 +51,18 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     name: str
     host: str
     kind: str
-    memory_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY_BYTES)] | None = None
     """None: no limit is known."""
     speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     """Relative to other devices of its kind: 0.5 takes twice as long."""
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.speed):
-            raise ValueError("speed must be finite")
+        if not self.kind:
+            raise ValueError(f"device {self.name!r} needs a kind")
+        if not 0 < self.speed < math.inf:
+            raise ValueError("speed must be finite and above zero")
+        if self.memory_bytes is not None and not 0 <= self.memory_bytes <= MAX_MEMORY_BYTES:
+            raise ValueError("memory_bytes must not be negative, nor above 2**60")
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -86,7 +98,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                     raise ValueError(f"a link names device {end!r}, which is not there")
             if link.source == link.target:
                 raise ValueError(f"a link from device {link.source!r} to itself")
-        _unique([f"{link.source} -> {link.target}" for link in self.links], "link")
+        _unique([f"{link.source!r} -> {link.target!r}" for link in self.links], "link")
 
     @property
     def num_devices(self) -> int:
@@ -137,6 +149,8 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 def _unique(names: list[str], what: str) -> set[str]:
     seen: set[str] = set()
     for name in names:
+        if not name:
+            raise ValueError(f"a {what} needs a name that is not empty")
         if name in seen:
             raise ValueError(f"{what} {name!r} is there twice")
         seen.add(name)

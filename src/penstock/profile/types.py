@@ -1,6 +1,7 @@
 """A profile: what a model costs, unit by unit. These values are also the file format (docs/formats.md)."""
 
 import math
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Annotated
 
@@ -10,10 +11,16 @@ from penstock import files
 
 FORMAT = "penstock.profile/1"
 
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
-Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
-Rows = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
-Ratio = Annotated[float, msgspec.Meta(ge=0)]
+# Far beyond anything real, and small enough that sums and products of them never overflow.
+MAX_SECONDS = 1e9
+MAX_BYTES = 2**60
+MAX_ROWS = 2**40
+MAX_RATIO = 1e6
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
+Rows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=MAX_RATIO)]
 
 
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,6 +35,7 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """The optimizer's step for this unit, once per iteration."""
 
     def __post_init__(self) -> None:
+        _make_floats(self, ("forward_s", "input_grad_s", "weight_grad_s", "step_s"))
         if not all(map(math.isfinite, (self.forward_s, self.input_grad_s, self.weight_grad_s, self.step_s))):
             raise ValueError("seconds must be finite")
 
@@ -88,6 +96,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def __post_init__(self) -> None:
         if not self.units:
             raise ValueError("a profile needs at least one unit")
+        _make_floats(self, ("gradient_ratio", "optimizer_ratio"))
         if not (math.isfinite(self.gradient_ratio) and math.isfinite(self.optimizer_ratio)):
             raise ValueError("gradient_ratio and optimizer_ratio must be finite")
         _no_repeats([unit.name for unit in self.units], "unit names")
@@ -116,14 +125,24 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return files.digest(self)
 
 
+def _make_floats(value: msgspec.Struct, names: tuple[str, ...]) -> None:
+    """Turn 2 into 2.0: they are equal but are written differently, and a profile must keep its digest in a file."""
+    for name in names:
+        given = getattr(value, name)
+        if type(given) is not float:
+            msgspec.structs.force_setattr(value, name, float(given))
+
+
 def _measured(unit: Unit) -> frozenset[tuple[str, int]]:
     return frozenset((time.kind, time.rows) for time in unit.times)
 
 
-def _no_repeats(items: list[object] | list[str] | list[int] | list[tuple[str, int]], what: str) -> None:
-    if len(set(items)) != len(items):
-        repeated = next(item for index, item in enumerate(items) if item in items[:index])
-        raise ValueError(f"{what}: {repeated!r} is there twice")
+def _no_repeats(items: Sequence[Hashable], what: str) -> None:
+    seen: set[Hashable] = set()
+    for item in items:
+        if item in seen:
+            raise ValueError(f"{what}: {item!r} is there twice")
+        seen.add(item)
 
 
 def _check_tie(tie: Tie, units: tuple[Unit, ...]) -> None:

@@ -1,1 +1,50 @@
-"""Schedules: plan -> program. One file a method."""
+"""Schedules: plan -> program. One file a method; `SCHEDULES` names them all."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from penstock.errors import InputError
+from penstock.plan.costs import Costs
+from penstock.plan.shapes import Shape
+from penstock.program.types import Program
+from penstock.schedules.gpipe import gpipe
+from penstock.schedules.interleaved import interleaved
+from penstock.schedules.one_f_one_b import one_f_one_b
+from penstock.schedules.zb_h1 import zb_h1
+from penstock.schedules.zb_v import zb_v
+
+
+class Schedule(NamedTuple):
+    """A method that orders the jobs of a plan, and the shape of plan that it is made for."""
+
+    name: str
+    order: Callable[[Costs], Program]
+    shape: Shape
+    summary: str
+
+
+SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
+    {
+        item.name: item
+        for item in (
+            Schedule("gpipe", gpipe, Shape.STRAIGHT, "all forwards, then all backwards"),
+            Schedule("1f1b", one_f_one_b, Shape.STRAIGHT, "one forward, one backward, in turn"),
+            Schedule("interleaved", interleaved, Shape.LOOP, "1F1B over several segments a device, in a loop"),
+            Schedule("zb_h1", zb_h1, Shape.STRAIGHT, "1F1B with weight gradients filling the waits"),
+            Schedule("zb_v", zb_v, Shape.V, "two segments a device in a V, weight gradients filling the waits"),
+        )
+    }
+)
+
+
+def find_schedule(name: str) -> Schedule:
+    """The schedule of that name."""
+    if name not in SCHEDULES:
+        raise InputError(f"there is no schedule {name!r}", hint=f"There are: {', '.join(SCHEDULES)}.")
+    return SCHEDULES[name]
+
+
+def schedule(costs: Costs, name: str | None = None) -> Program:
+    """The compute program of a plan, by the schedule that it names unless another is given."""
+    return find_schedule(name or costs.plan.schedule).order(costs)

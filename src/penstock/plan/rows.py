@@ -1,0 +1,38 @@
+"""How the rows of a micro-batch fall on the members of two groups."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+NEGLIGIBLE_SHARE = 1e-9
+
+
+class Overlap(NamedTuple):
+    """Member `left` of one group and member `right` of the other have this share of all rows in common."""
+
+    left: int
+    right: int
+    share: float
+
+
+def overlaps(left: Sequence[float], right: Sequence[float]) -> list[Overlap]:
+    """Which members of two groups have rows in common; each group takes the rows in order of its members.
+
+    >>> overlaps([1.0], [0.5, 0.5])
+    [Overlap(left=0, right=0, share=0.5), Overlap(left=0, right=1, share=0.5)]
+    """
+    if list(left) == list(right):
+        return [Overlap(place, place, share) for place, share in enumerate(left)]
+    left_ends, right_ends = list(accumulate(left)), list(accumulate(right))
+    left_ends[-1] = right_ends[-1] = 1.0
+    found: list[Overlap] = []
+    i = j = 0
+    begin = 0.0
+    while i < len(left) and j < len(right):
+        end = min(left_ends[i], right_ends[j])
+        if end - begin > NEGLIGIBLE_SHARE:
+            found.append(Overlap(i, j, end - begin))
+        begin = max(begin, end)
+        step_left, step_right = left_ends[i] <= end, right_ends[j] <= end
+        i, j = i + step_left, j + step_right
+    return found

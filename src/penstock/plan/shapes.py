@@ -1,0 +1,27 @@
+"""How segments lie on a row of devices.
+
+straight   0 1 2 3          one segment a device
+loop       0 1 2 3 4 5 6 7  over devices 0 1 2 3 0 1 2 3
+v          0 1 2 3 4 5 6 7  over devices 0 1 2 3 3 2 1 0
+"""
+
+from enum import StrEnum
+
+
+class Shape(StrEnum):
+    """How segments lie on a row of devices."""
+
+    STRAIGHT = "straight"
+    LOOP = "loop"
+    V = "v"
+
+    def lanes(self, num_devices: int, num_chunks: int) -> list[int]:
+        """The device of each segment, by its place in the row.
+
+        >>> Shape.LOOP.lanes(2, 2), Shape.V.lanes(2, 2), Shape.STRAIGHT.lanes(2, 1)
+        ([0, 1, 0, 1], [0, 1, 1, 0], [0, 1])
+        """
+        row = list(range(num_devices))
+        if self is Shape.V:
+            return [lane for chunk in range(num_chunks) for lane in (row if chunk % 2 == 0 else row[::-1])]
+        return row * num_chunks

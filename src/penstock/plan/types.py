@@ -1,0 +1,132 @@
+"""A plan: which devices run the forward and the backward of which units. Also the file format (docs/formats.md)."""
+
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from penstock import files
+
+FORMAT = "penstock.plan/1"
+
+SHARE_TOLERANCE = 1e-9
+
+
+class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device of a group, and the share of every micro-batch's rows that it takes."""
+
+    device: str
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+
+
+Group = tuple[Member, ...]
+
+
+class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The units from `start` up to, not including, `stop`, with one forward and one backward group."""
+
+    start: Annotated[int, msgspec.Meta(ge=0)]
+    stop: Annotated[int, msgspec.Meta(ge=1)]
+    forward: Group
+    backward: Group
+    recompute: bool = False
+    """Keep only the segment's input, and run its forward again before its backward."""
+
+    def __post_init__(self) -> None:
+        if self.start >= self.stop:
+            raise ValueError(f"a segment from unit {self.start} to {self.stop} is empty")
+        for side, group in (("forward", self.forward), ("backward", self.backward)):
+            if not group:
+                raise ValueError(f"the {side} group is empty")
+            if len({member.device for member in group}) != len(group):
+                raise ValueError(f"the {side} group names a device twice")
+            total = math.fsum(member.share for member in group)
+            if not abs(total - 1) <= SHARE_TOLERANCE:
+                raise ValueError(f"the shares of the {side} group add up to {total:.6g}, not to 1")
+        if [member.share for member in self.forward] != [member.share for member in self.backward]:
+            raise ValueError("the forward and the backward group must have the same shares, in the same order")
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether some forward and its backward run on different devices."""
+        return self.forward != self.backward
+
+    @property
+    def num_replicas(self) -> int:
+        """How many devices share the forward (and as many the backward)."""
+        return len(self.forward)
+
+
+class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a plan was made for: its name, the digest of its contents, and where it was read from."""
+
+    name: str
+    digest: str
+    source: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
+    """The segments in model order, and the number of micro-batches."""
+
+    format: str = FORMAT
+    planner: str
+    schedule: str
+    split_backward: bool = False
+    """Run the backward as I and W, also where the schedule does not ask for it."""
+    num_microbatches: Annotated[int, msgspec.Meta(ge=1, le=2**24)]
+    rows: Annotated[int, msgspec.Meta(ge=1)]
+    """Rows of a micro-batch."""
+    profile: Origin
+    cluster: Origin
+    segments: tuple[Segment, ...]
+
+    def __post_init__(self) -> None:
+        if not self.segments:
+            raise ValueError("a plan needs at least one segment")
+        expected = 0
+        for number, segment in enumerate(self.segments):
+            if segment.start != expected:
+                raise ValueError(f"segment {number} starts at unit {segment.start}, not at {expected}")
+            expected = segment.stop
+
+    @property
+    def num_segments(self) -> int:
+        """How many segments there are."""
+        return len(self.segments)
+
+    @property
+    def num_units(self) -> int:
+        """How many units the segments cover."""
+        return self.segments[-1].stop
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that the plan uses, in the order in which it first names them."""
+        groups = [group for segment in self.segments for group in (segment.forward, segment.backward)]
+        return tuple(dict.fromkeys(member.device for group in groups for member in group))
+
+    @cached_property
+    def digest(self) -> str:
+        """A short name for the contents."""
+        return files.digest(self)
+
+
+def on(*devices: str) -> Group:
+    """A group of devices with equal shares.
+
+    >>> on("d0", "d1")
+    (Member(device='d0', share=0.5), Member(device='d1', share=0.5))
+    """
+    return tuple(Member(device, 1 / len(devices)) for device in devices)
+
+
+def load_plan(path: str | Path) -> Plan:
+    """Read a plan file."""
+    return files.decode_json(files.read_bytes(path), Plan, where=str(path), expected_format=FORMAT)
+
+
+def save_plan(plan: Plan, path: str | Path) -> None:
+    """Write a plan file, whole or not at all."""
+    files.write_whole(path, files.encode_json(plan))

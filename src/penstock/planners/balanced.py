@@ -1,0 +1,64 @@
+"""Balanced: contiguous stages with the least maximum of F + I + W, each on its own device at its own speed.
+
+For a given limit, filling every segment as far as the limit allows (while leaving a unit for each that follows) gets
+furthest; so a limit can be met if and only if that reaches the end. The least limit is found by bisection between
+bounds, then tightened to the maximum of the cuts it gave until they no longer improve. Communication is left aside.
+
+Cost: O(segments log units) for each limit tried, about 60 of them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.plan.types import Plan
+from penstock.planners.problem import Problem
+
+Floats = npt.NDArray[np.float64]
+
+MOST_HALVINGS = 200
+
+
+def balanced(problem: Problem) -> Plan:
+    """The cuts whose slowest segment is fastest."""
+    return problem.pipeline("balanced", balanced_cuts([problem.clock.work(lane) for lane in problem.lanes]))
+
+
+def balanced_cuts(work: Sequence[Floats]) -> list[int]:
+    """Cuts with the least maximum; work[k] are the running sums of the units' seconds on the device of segment k.
+
+    >>> balanced_cuts([np.array([0.0, 1, 2, 3, 6])] * 2)
+    [0, 3, 4]
+    """
+    high = max(float(sums[-1]) for sums in work)
+    best = _fill(work, high)
+    assert best is not None, "a segment that takes everything meets its own limit"
+    high = _slowest(work, best)
+    low = 0.0
+    for _ in range(MOST_HALVINGS):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        cuts = _fill(work, middle)
+        if cuts is None:
+            low = middle
+        else:
+            best, high = cuts, min(middle, _slowest(work, cuts))
+    return best
+
+
+def _fill(work: Sequence[Floats], limit: float) -> list[int] | None:
+    """The cuts that reach furthest with no segment over the limit; None if they do not reach the end."""
+    num_units = len(work[0]) - 1
+    cuts = [0]
+    for place, sums in enumerate(work):
+        reach = int(np.searchsorted(sums, sums[cuts[-1]] + limit, side="right")) - 1
+        cuts.append(min(reach, num_units - (len(work) - 1 - place)))
+        if cuts[-1] <= cuts[-2]:
+            return None
+    return cuts if cuts[-1] == num_units else None
+
+
+def _slowest(work: Sequence[Floats], cuts: Sequence[int]) -> float:
+    return max(float(sums[cuts[place + 1]] - sums[cuts[place]]) for place, sums in enumerate(work))

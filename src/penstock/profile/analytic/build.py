@@ -1,0 +1,187 @@
+"""An analytic profile: parts priced on every kind at three micro-batch sizes, and put into a chain."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from penstock.errors import InputError
+from penstock.profile.analytic.assumptions import assumptions
+from penstock.profile.analytic.builtin import BUILTIN, Model
+from penstock.profile.analytic.configs import (
+    BertConfig,
+    Config,
+    Gpt2Config,
+    LlamaConfig,
+    ReadConfig,
+    VitConfig,
+    config_from_mapping,
+)
+from penstock.profile.analytic.design import Batch, Design
+from penstock.profile.analytic.pricing import part_sizes, part_times
+from penstock.profile.analytic.transformer import bert_design, gpt2_design, llama_design, vit_design, vit_sequence
+from penstock.profile.analytic.vision import ResnetConfig, VggConfig, resnet_design, vgg_design
+from penstock.profile.kinds import KINDS, Kind, Precision, find_kind
+from penstock.profile.types import Profile, Tie, Unit
+
+MAX_ROWS = 1_000_000
+MAX_SEQUENCE = 10_000_000
+MAX_BYTES = 2**60
+ROW_MULTIPLES = (1, 2, 4)
+"""Times are given at these multiples of the rows: the price of a launch shows as what does not grow with rows."""
+
+_ELEMENT_BYTES: dict[Precision, int] = {"bf16": 2, "fp32": 4}
+# Bytes of AdamW's state for a byte of parameters: master copy and two moments in fp32, or the two moments alone.
+_OPTIMIZER_RATIO: dict[Precision, float] = {"bf16": 6.0, "fp32": 2.0}
+
+
+def analytic_profile(
+    name_or_config: str | ReadConfig | Mapping[str, object],
+    *,
+    kinds: Sequence[str],
+    rows: int,
+    sequence: int | None = None,
+    precision: Precision = "bf16",
+) -> Profile:
+    """The profile of a model that is known by name, or by its config.json, computed instead of measured.
+
+    `rows` is the micro-batch; `sequence` the tokens of a row (the longest configured, if not given).
+
+    >>> profile = analytic_profile("gpt2", kinds=["T4"], rows=4, sequence=512)
+    >>> profile.num_units, profile.units[1].name
+    (26, 'block.0.attn')
+    """
+    if precision not in tuple(_ELEMENT_BYTES):
+        known = ", ".join(_ELEMENT_BYTES)
+        raise InputError(f"{precision!r} is not a precision known here", where="precision", hint=f"Known: {known}.")
+    _check_count(rows, MAX_ROWS, "rows")
+    found_kinds = _find_kinds(kinds)
+    name, model, defaulted = _find_model(name_or_config)
+    tokens = _find_sequence(name, model, sequence)
+    designs = {
+        count: _design(model, Batch(rows=count, sequence=tokens, element_bytes=_ELEMENT_BYTES[precision]))
+        for count in (rows * multiple for multiple in ROW_MULTIPLES)
+    }
+    notes = assumptions(model, precision, sequence=tokens, sequence_given=sequence is not None)
+    if defaulted:
+        notes.append(f"Not in the configuration, and taken as the family's default: {', '.join(defaulted)}.")
+    return Profile(
+        name=name,
+        rows=rows,
+        units=_units(designs, found_kinds, precision),
+        input_bytes=_within_limit(designs[rows].input_bytes),
+        ties=_ties(designs[rows], _ELEMENT_BYTES[precision]),
+        gradient_ratio=1.0,
+        optimizer_ratio=_OPTIMIZER_RATIO[precision],
+        assumptions=tuple(notes),
+    )
+
+
+def _design(model: Model, batch: Batch) -> Design:
+    match model:
+        case Gpt2Config():
+            return gpt2_design(model, batch)
+        case LlamaConfig():
+            return llama_design(model, batch)
+        case BertConfig():
+            return bert_design(model, batch)
+        case VitConfig():
+            return vit_design(model, batch)
+        case VggConfig():
+            return vgg_design(model, batch)
+        case ResnetConfig():
+            return resnet_design(model, batch)
+
+
+def _units(designs: Mapping[int, Design], kinds: Sequence[Kind], precision: Precision) -> tuple[Unit, ...]:
+    # Each different part is priced once, however many units repeat it.
+    first = next(iter(designs.values()))
+    priced = {}
+    for key, part in first.parts.items():
+        sizes = tuple(part_sizes(design.parts[key], rows) for rows, design in designs.items())
+        for size in sizes:
+            _within_limit(max(size.cut_bytes, size.saved_bytes, size.pending_bytes or 0))
+        times = tuple(
+            part_times(design.parts[key], rows, kind, precision) for kind in kinds for rows, design in designs.items()
+        )
+        priced[key] = (_within_limit(part.parameters * _ELEMENT_BYTES[precision]), sizes, times)
+    return tuple(
+        Unit(name=place.name, parameter_bytes=parameter_bytes, sizes=sizes, times=times)
+        for place in first.chain
+        for parameter_bytes, sizes, times in (priced[place.part],)
+    )
+
+
+def _ties(design: Design, element_bytes: int) -> tuple[Tie, ...]:
+    if not design.tied_parameters:
+        return ()
+    ends = (0, len(design.chain) - 1)
+    return (Tie(name="word embedding", parameter_bytes=design.tied_parameters * element_bytes, units=ends),)
+
+
+def _find_model(name_or_config: str | ReadConfig | Mapping[str, object]) -> tuple[str, Model, tuple[str, ...]]:
+    if isinstance(name_or_config, str):
+        model = BUILTIN.get(name_or_config)
+        if model is None:
+            hint = f"Known: {', '.join(BUILTIN)}; or give the config.json of another model."
+            raise InputError(f"no model named {name_or_config[:60]!r} is known here", hint=hint)
+        return name_or_config, model, ()
+    read = _read(name_or_config)
+    config = read.config
+    layers = config.n_layer if isinstance(config, Gpt2Config) else config.num_hidden_layers
+    return f"{read.family}-{layers}x{_hidden(config)}", config, read.defaulted
+
+
+def _read(given: ReadConfig | Mapping[str, object]) -> ReadConfig:
+    if isinstance(given, Mapping):
+        return config_from_mapping(given, where="config")
+    # A configuration that was made by hand is checked like one from a file.
+    raw = {"model_type": given.family, **msgspec.structs.asdict(given.config)}
+    return msgspec.structs.replace(config_from_mapping(raw, where="config"), defaulted=given.defaulted)
+
+
+def _hidden(config: Config) -> int:
+    return config.n_embd if isinstance(config, Gpt2Config) else config.hidden_size
+
+
+def _find_sequence(name: str, model: Model, sequence: int | None) -> int:
+    if isinstance(model, VitConfig | VggConfig | ResnetConfig):
+        if sequence is not None:
+            raise InputError(
+                f"{name} takes images, which have no sequence length", where="sequence", hint="Leave it out."
+            )
+        return vit_sequence(model) if isinstance(model, VitConfig) else 1
+    longest = model.n_positions if isinstance(model, Gpt2Config) else model.max_position_embeddings
+    if sequence is None:
+        return longest
+    _check_count(sequence, MAX_SEQUENCE, "sequence")
+    if sequence > longest and not isinstance(model, LlamaConfig):
+        what = f"{name} has learned positions for {longest:,} tokens, not for {sequence:,}"
+        raise InputError(what, where="sequence", hint=f"Give at most {longest:,}.")
+    return sequence
+
+
+def _find_kinds(kinds: Sequence[str]) -> list[Kind]:
+    names = [kinds] if isinstance(kinds, str) else list(kinds)
+    if not names:
+        raise InputError("at least one kind of device is needed", where="kinds", hint=f"Known: {', '.join(KINDS)}.")
+    found = []
+    for name in names:
+        kind = find_kind(name) if isinstance(name, str) else None
+        if kind is None:
+            raise InputError(f"no data sheet for {name!r} here", where="kinds", hint=f"Known: {', '.join(KINDS)}.")
+        if kind in found:
+            raise InputError(f"{name!r} is there twice", where="kinds", hint="Name each kind once.")
+        found.append(kind)
+    return found
+
+
+def _check_count(value: int, maximum: int, where: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= maximum:
+        raise InputError(f"must be a whole number from 1 to {maximum:,}, not {value!r:.40}", where=where)
+
+
+def _within_limit(value: int) -> int:
+    if value > MAX_BYTES:
+        what = f"a unit would take {value:.3g} bytes; at most {MAX_BYTES:.3g} can be told"
+        raise InputError(what, hint="Use fewer rows, a shorter sequence or a smaller model.")
+    return value

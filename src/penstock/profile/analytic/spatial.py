@@ -1,0 +1,84 @@
+"""What the operations of convolutional networks cost. Images are square: `size` is a side in pixels."""
+
+from penstock.profile.analytic.operations import FP32_BYTES, ID_BYTES, Kernel, Operation, accumulate
+
+
+def tensor_bytes(rows: int, channels: int, size: int, element_bytes: int) -> int:
+    """Bytes of one feature map for a micro-batch."""
+    return rows * channels * size * size * element_bytes
+
+
+def convolution(
+    name: str,
+    rows: int,
+    channels: tuple[int, int],
+    kernel: int,
+    sizes: tuple[int, int],
+    *,
+    bias: bool,
+    element_bytes: int,
+    keeps_input: bool = True,
+    takes_data: bool = False,
+) -> Operation:
+    """A convolution from `channels[0]` maps of side `sizes[0]` to `channels[1]` of `sizes[1]`, as a matrix product.
+
+    `keeps_input` is False where another operation keeps the same input; with `takes_data` there is no gradient of it.
+    """
+    (inputs, outputs), (input_size, output_size) = channels, sizes
+    weight = inputs * outputs * kernel * kernel
+    flops = 2 * rows * output_size * output_size * weight
+    input_bytes = tensor_bytes(rows, inputs, input_size, element_bytes)
+    output_bytes = tensor_bytes(rows, outputs, output_size, element_bytes)
+    product = Kernel(input_bytes + output_bytes + weight * element_bytes, flops)
+    weight_grad: tuple[Kernel, ...] = (product, accumulate(weight, element_bytes))
+    if bias:
+        channel_sum = Kernel(output_bytes + outputs * element_bytes)
+        weight_grad = (*weight_grad, channel_sum, accumulate(outputs, element_bytes))
+    kept = input_bytes if keeps_input else 0
+    return Operation(
+        name=name,
+        parameters=weight + (outputs if bias else 0),
+        forward=(product,),
+        input_grad=() if takes_data else (product,),
+        weight_grad=weight_grad,
+        saved_bytes=kept,
+        pending_bytes=kept + output_bytes,
+    )
+
+
+def batch_norm(name: str, rows: int, channels: int, size: int, *, element_bytes: int) -> Operation:
+    """BatchNorm over a micro-batch: one pass for the statistics, one to apply them; keeps its input.
+
+    The two sums that its input gradient needs are its weight gradients, so only they wait for W.
+    """
+    map_bytes = tensor_bytes(rows, channels, size, element_bytes)
+    statistics_bytes = 2 * channels * FP32_BYTES
+    return Operation(
+        name=name,
+        parameters=2 * channels,
+        forward=(Kernel(map_bytes), Kernel(2 * map_bytes)),
+        input_grad=(Kernel(2 * map_bytes), Kernel(3 * map_bytes)),
+        weight_grad=(accumulate(channels, element_bytes),) * 2,
+        saved_bytes=map_bytes + statistics_bytes,
+        pending_bytes=statistics_bytes,
+    )
+
+
+def relu(name: str, map_bytes: int) -> Operation:
+    """ReLU in place: what backward needs is its output, which the operation that follows keeps as its input."""
+    return Operation(name=name, forward=(Kernel(2 * map_bytes),), input_grad=(Kernel(3 * map_bytes),))
+
+
+def max_pool(name: str, rows: int, channels: int, sizes: tuple[int, int], *, element_bytes: int) -> Operation:
+    """Max pooling: keeps its input and, for every output, the place of the maximum as a 64-bit number."""
+    input_bytes = tensor_bytes(rows, channels, sizes[0], element_bytes)
+    output_bytes = tensor_bytes(rows, channels, sizes[1], element_bytes)
+    place_bytes = tensor_bytes(rows, channels, sizes[1], ID_BYTES)
+    kernel = Kernel(input_bytes + output_bytes + place_bytes)
+    return Operation(name=name, forward=(kernel,), input_grad=(kernel,), saved_bytes=input_bytes + place_bytes)
+
+
+def average_pool(name: str, rows: int, channels: int, size: int, *, element_bytes: int) -> Operation:
+    """The mean of every map; only shapes are kept."""
+    kernel = Kernel(tensor_bytes(rows, channels, size, element_bytes) + rows * channels * element_bytes)
+    return Operation(name=name, forward=(kernel,), input_grad=(kernel,))

@@ -1,0 +1,163 @@
+"""Device kinds with known data sheets, and what of the printed peak real kernels reach."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+import msgspec
+
+Precision = Literal["bf16", "fp32"]
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of device: what its data sheet promises, and how much of that programs get."""
+
+    name: str
+    tensor_flops_per_s: float
+    """Dense bf16 (before Ampere: fp16) matrix products on tensor cores, fp32 accumulation."""
+    fp32_flops_per_s: float
+    """Plain fp32 outside the tensor cores; TF32 is not meant."""
+    memory_bandwidth: float
+    """Bytes a second between the chip and its memory."""
+    memory_bytes: int
+    matmul_fraction: float
+    """The part of either peak that large matrix products reach."""
+    bandwidth_fraction: float
+    """The part of `memory_bandwidth` that large element-wise kernels reach."""
+    launch_s: float
+    """Seconds that every kernel costs on top of its work."""
+
+    def matmul_rate(self, precision: Precision = "bf16") -> float:
+        """Attainable operations a second of matrix products."""
+        peak = self.tensor_flops_per_s if precision == "bf16" else self.fp32_flops_per_s
+        return peak * self.matmul_fraction
+
+    @property
+    def memory_rate(self) -> float:
+        """Attainable bytes a second."""
+        return self.memory_bandwidth * self.bandwidth_fraction
+
+
+# Where the numbers come from.
+#   Peaks, bandwidth, memory: the maker's public data sheets and architecture papers (NVIDIA: H100 SXM5, A100 SXM4 in
+#   both memory sizes, V100 SXM2, T4, L4; Ampere GA102 and Ada AD102 papers for the two GeForce cards, where the rate
+#   with fp32 accumulation counts, which is half of the fp16-accumulation rate). Rates that are printed with structured
+#   sparsity are halved. Memory is the printed size in decimal bytes: a little less than is built in, which leaves
+#   room for the driver's own share.
+#   The fractions and the launch time are on no data sheet. They are round estimates of what large products and
+#   element-wise kernels commonly reach. H100 and the two 70-watt cards are held below their peak by power; GeForce
+#   cards run above their printed clock. A launch costs eager frameworks about 5 microseconds of host time.
+_LAUNCH_S = 5e-6
+
+_ALL = (
+    Kind(
+        name="H100",
+        tensor_flops_per_s=989.4e12,
+        fp32_flops_per_s=66.9e12,
+        memory_bandwidth=3.35e12,
+        memory_bytes=80_000_000_000,
+        matmul_fraction=0.62,
+        bandwidth_fraction=0.85,
+        launch_s=_LAUNCH_S,
+    ),
+    Kind(
+        name="A100-80",
+        tensor_flops_per_s=312e12,
+        fp32_flops_per_s=19.5e12,
+        memory_bandwidth=2.039e12,
+        memory_bytes=80_000_000_000,
+        matmul_fraction=0.75,
+        bandwidth_fraction=0.85,
+        launch_s=_LAUNCH_S,
+    ),
+    Kind(
+        name="A100-40",
+        tensor_flops_per_s=312e12,
+        fp32_flops_per_s=19.5e12,
+        memory_bandwidth=1.555e12,
+        memory_bytes=40_000_000_000,
+        matmul_fraction=0.75,
+        bandwidth_fraction=0.85,
+        launch_s=_LAUNCH_S,
+    ),
+    Kind(
+        name="V100-16",
+        tensor_flops_per_s=125e12,
+        fp32_flops_per_s=15.7e12,
+        memory_bandwidth=0.9e12,
+        memory_bytes=16_000_000_000,
+        matmul_fraction=0.70,
+        bandwidth_fraction=0.85,
+        launch_s=_LAUNCH_S,
+    ),
+    Kind(
+        name="RTX-4090",
+        tensor_flops_per_s=165.2e12,
+        fp32_flops_per_s=82.6e12,
+        memory_bandwidth=1.008e12,
+        memory_bytes=24_000_000_000,
+        matmul_fraction=0.85,
+        bandwidth_fraction=0.88,
+        launch_s=_LAUNCH_S,
+    ),
+    Kind(
+        name="RTX-3090",
+        tensor_flops_per_s=71e12,
+        fp32_flops_per_s=35.6e12,
+        memory_bandwidth=0.936e12,
+        memory_bytes=24_000_000_000,
+        matmul_fraction=0.85,
+        bandwidth_fraction=0.88,
+        launch_s=_LAUNCH_S,
+    ),
+    Kind(
+        name="T4",
+        tensor_flops_per_s=65e12,
+        fp32_flops_per_s=8.1e12,
+        memory_bandwidth=0.3e12,
+        memory_bytes=16_000_000_000,
+        matmul_fraction=0.45,
+        bandwidth_fraction=0.80,
+        launch_s=_LAUNCH_S,
+    ),
+    Kind(
+        name="L4",
+        tensor_flops_per_s=121e12,
+        fp32_flops_per_s=30.3e12,
+        memory_bandwidth=0.3e12,
+        memory_bytes=24_000_000_000,
+        matmul_fraction=0.55,
+        bandwidth_fraction=0.85,
+        launch_s=_LAUNCH_S,
+    ),
+)
+
+KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _ALL})
+
+
+def find_kind(name: str) -> Kind | None:
+    """The kind of that name, or None.
+
+    >>> kind = find_kind("T4")
+    >>> kind.memory_bytes if kind else None
+    16000000000
+    >>> find_kind("abacus") is None
+    True
+    """
+    return KINDS.get(name)
+
+
+def relative_speed(kind: str, reference: str) -> float | None:
+    """How many times as fast as `reference` a device of `kind` does matrix products; None if one is unknown.
+
+    The attainable tensor-core rates are compared, so work that waits for memory differs by another ratio.
+
+    >>> relative_speed("H100", "A100-40") > 2
+    True
+    >>> relative_speed("H100", "abacus") is None
+    True
+    """
+    ours, theirs = find_kind(kind), find_kind(reference)
+    if ours is None or theirs is None:
+        return None
+    return ours.matmul_rate() / theirs.matmul_rate()

@@ -1,0 +1,152 @@
+"""One door to every profile: a file of Penstock, PipeDream or Piper, a Hugging Face config.json, or a built-in name."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from penstock import files
+from penstock.errors import InputError
+from penstock.profile.pipedream import parse_pipedream
+from penstock.profile.piper import parse_piper
+from penstock.profile.types import FORMAT, MAX_BYTES, MAX_ROWS, MAX_SECONDS, Profile
+
+if TYPE_CHECKING:
+    from penstock.profile.analytic import ReadConfig
+
+Precision = Literal["bf16", "fp32"]
+
+DEFAULT_KIND = "A100-80"
+
+_KNOWN = "a profile of Penstock, a PipeDream graph, a Piper file or a Hugging Face config.json"
+
+
+def load_profile(
+    source: str,
+    *,
+    kinds: Sequence[str] = (),
+    rows: int | None = None,
+    sequence: int | None = None,
+    precision: Precision = "bf16",
+) -> Profile:
+    """The profile in a file, or the computed one of a built-in name or a config.json.
+
+    `rows` are those of a micro-batch; for a PipeDream file, which does not say, those that it was measured with.
+    `kinds`, `sequence` and `precision` are for computed profiles. Files keep the kinds that they were measured on;
+    those of PipeDream and Piper do not name any, and if `kinds` has exactly one, it is taken to be that.
+    """
+    if rows is not None and not 1 <= rows <= MAX_ROWS:
+        raise InputError(f"a micro-batch must have 1 to {MAX_ROWS:,} rows, not {rows:,}")
+    if not _is_file(source):
+        return _computed(_builtin(source), source, kinds, rows, sequence, precision)
+    text = files.read_text(source).removeprefix("\ufeff")
+    name = Path(source).stem
+    form = _form(text, source)
+    if form == "config":
+        from penstock.profile.analytic import read_config
+
+        return _computed(read_config(text, where=source), source, kinds, rows, sequence, precision)
+    if sequence is not None:
+        raise InputError(
+            "the sequence length of a measured profile cannot be chosen",
+            where=source,
+            hint="Leave it out, or name a config.json or a built-in model.",
+        )
+    if form == "penstock":
+        profile = files.decode_json(text.encode(), Profile, where=source, expected_format=FORMAT)
+        return _with_rows(profile, rows, source)
+    kind = kinds[0] if len(kinds) == 1 else "profiled"
+    if form == "piper":
+        profile = _with_rows(parse_piper(text, name=name, where=source, kind=kind), rows, source)
+    else:
+        profile = parse_pipedream(text, name=name, where=source, rows=rows or 1, kind=kind)
+    if len(kinds) != 1:
+        return profile
+    return _assuming(profile, f"The file does not say what it was measured on: taken as {kind}, as asked for.")
+
+
+def save_profile(profile: Profile, path: str | Path) -> None:
+    """Write a profile as JSON, whole or not at all."""
+    files.write_whole(path, files.encode_json(profile))
+
+
+class _Keys(msgspec.Struct):
+    """The keys that tell the JSON formats apart; their values do not matter here."""
+
+    format: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    nodes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    model_type: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def _form(text: str, where: str) -> Literal["penstock", "piper", "config", "pipedream"]:
+    if not text.lstrip().startswith(("{", "[")) and Path(where).suffix != ".json":
+        return "pipedream"
+    try:
+        keys = msgspec.json.decode(text, type=_Keys)
+    except msgspec.ValidationError:
+        keys = _Keys()  # JSON, but no object
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return "penstock"  # whose reader says where the JSON is broken
+    if keys.format is not msgspec.UNSET:
+        return "penstock"
+    if keys.model_type is not msgspec.UNSET:
+        return "config"
+    if keys.nodes is not msgspec.UNSET:
+        return "piper"
+    raise InputError("this JSON is not a profile", where=where, hint=f"Expected {_KNOWN}.")
+
+
+def _is_file(source: str) -> bool:
+    try:
+        return Path(source).is_file()
+    except (OSError, ValueError):  # such as a name that is too long for any file
+        return False
+
+
+def _builtin(source: str) -> str:
+    from penstock.profile.analytic import BUILTIN_NAMES
+
+    if source in BUILTIN_NAMES:
+        return source
+    near = difflib.get_close_matches(source[:100].lower(), BUILTIN_NAMES, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Built-in names: {', '.join(BUILTIN_NAMES)}."
+    raise InputError(f"{source[:100]!r} is neither a file nor a built-in name", hint=hint)
+
+
+def _computed(
+    model: "str | ReadConfig",
+    source: str,
+    kinds: Sequence[str],
+    rows: int | None,
+    sequence: int | None,
+    precision: Precision,
+) -> Profile:
+    from penstock.profile.analytic import analytic_profile
+
+    profile = analytic_profile(
+        model, kinds=tuple(kinds) or (DEFAULT_KIND,), rows=rows or 1, sequence=sequence, precision=precision
+    )
+    for unit in profile.units:
+        if any(max(time.forward_s, time.input_grad_s, time.weight_grad_s) > MAX_SECONDS for time in unit.times):
+            raise InputError(f"unit {unit.name!r} would take over {MAX_SECONDS:,.0f} seconds", where=source)
+    assumed = []
+    if not kinds:
+        assumed.append(f"No device kind was asked for: the times are for {DEFAULT_KIND}.")
+    if rows is None:
+        assumed.append("No number of rows was asked for: a micro-batch has 1 row.")
+    return _assuming(profile, *assumed)
+
+
+def _assuming(profile: Profile, *assumed: str) -> Profile:
+    return msgspec.structs.replace(profile, assumptions=(*profile.assumptions, *assumed))
+
+
+def _with_rows(profile: Profile, rows: int | None, where: str) -> Profile:
+    if rows is None or rows == profile.rows:
+        return profile
+    input_bytes = round(profile.input_bytes * rows / profile.rows)
+    if input_bytes > MAX_BYTES:
+        raise InputError(f"the model's input for {rows:,} rows is over 2**60 bytes", where=where)
+    return msgspec.structs.replace(profile, rows=rows, input_bytes=input_bytes)

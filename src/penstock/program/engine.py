@@ -1,0 +1,150 @@
+"""The compiled engine: runs a wired program to its end, or to the point where it is stuck.
+
+Without shared interfaces every start is a maximum over things known earlier, so the order in which events are handled
+does not matter and a stack serves. Transfers over shared interfaces take turns in the order in which they become
+ready (ties: the lower number first); they wait in a heap until all that can happen before them has been worked out:
+whatever is still open then depends on the heap, so its smallest entry is safe to go next. Cost: linear in actions
+and transfers, plus a logarithm of the number that wait for an interface.
+"""
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Small = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
+def _push(keys: Floats, items: Ints, size: int, key: float, item: int) -> int:
+    place = size
+    while place > 0:
+        parent = (place - 1) >> 1
+        if keys[parent] < key or (keys[parent] == key and items[parent] < item):
+            break
+        keys[place], items[place] = keys[parent], items[parent]
+        place = parent
+    keys[place], items[place] = key, item
+    return size + 1
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
+def _pop(keys: Floats, items: Ints, size: int) -> int:
+    size -= 1
+    key, item = keys[size], items[size]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        right = child + 1
+        if right < size and (keys[right] < keys[child] or (keys[right] == keys[child] and items[right] < items[child])):
+            child = right
+        if key < keys[child] or (key == keys[child] and item < items[child]):
+            break
+        keys[place], items[place] = keys[child], items[child]
+        place = child
+    keys[place], items[place] = key, item
+    return size
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
+def run_engine(
+    offsets: Ints,
+    device_of: Small,
+    transfer_of: Small,
+    duration: Floats,
+    waits: Small,
+    needs: Small,
+    next_begin: Ints,
+    next_values: Ints,
+    consumer_begin: Ints,
+    consumer_values: Ints,
+    occupancy: Floats,
+    latency: Floats,
+    interface_begin: Ints,
+    interface_values: Ints,
+    interface_seconds: Floats,
+    num_interfaces: int,
+) -> tuple[Floats, Floats, Floats, Floats, Ints]:
+    """Start and end of actions and of transfers, and how far each device came. `waits` and `needs` are used up."""
+    num_devices = len(offsets) - 1
+    num_actions, num_transfers = len(duration), len(occupancy)
+    start, end = np.zeros(num_actions), np.zeros(num_actions)
+    begun, arrived = np.full(num_transfers, np.nan), np.full(num_transfers, np.nan)
+    action_ready, transfer_ready = np.zeros(num_actions), np.zeros(num_transfers)
+    clock, interface_free = np.zeros(num_devices), np.zeros(num_interfaces)
+    counter = offsets[:-1].copy()
+    device_stack, transfer_stack = np.empty(num_devices, np.int64), np.empty(num_transfers, np.int64)
+    heap_size = 0
+    with_interfaces = len(interface_values) > 0
+    heap_keys = np.empty(num_transfers if with_interfaces else 0)
+    heap_items = np.empty(num_transfers if with_interfaces else 0, np.int64)
+    num_ready_devices = num_devices
+    for device in range(num_devices):
+        device_stack[device] = num_devices - 1 - device
+    num_ready_transfers = 0
+    while True:
+        if num_ready_transfers > 0:
+            num_ready_transfers -= 1
+            transfer = transfer_stack[num_ready_transfers]
+            first, last = interface_begin[transfer], interface_begin[transfer + 1]
+            if first < last:
+                heap_size = _push(heap_keys, heap_items, heap_size, transfer_ready[transfer], transfer)
+                continue
+            begin = transfer_ready[transfer]
+        elif num_ready_devices > 0:
+            num_ready_devices -= 1
+            device = device_stack[num_ready_devices]
+            place, now = counter[device], clock[device]
+            while place < offsets[device + 1]:
+                transfer = transfer_of[place]
+                if transfer >= 0:
+                    transfer_ready[transfer] = max(transfer_ready[transfer], now)
+                    needs[transfer] -= 1
+                    if needs[transfer] == 0:
+                        transfer_stack[num_ready_transfers] = transfer
+                        num_ready_transfers += 1
+                    start[place] = now
+                    end[place] = now
+                else:
+                    if waits[place] > 0:
+                        break
+                    begin = max(now, action_ready[place])
+                    now = begin + duration[place]
+                    start[place] = begin
+                    end[place] = now
+                place += 1
+            counter[device], clock[device] = place, now
+            continue
+        elif heap_size > 0:
+            transfer = heap_items[0]
+            heap_size = _pop(heap_keys, heap_items, heap_size)
+            first, last = interface_begin[transfer], interface_begin[transfer + 1]
+            begin = transfer_ready[transfer]
+            for entry in range(first, last):
+                begin = max(begin, interface_free[interface_values[entry]])
+            for entry in range(first, last):
+                interface_free[interface_values[entry]] = begin + interface_seconds[entry]
+        else:
+            break
+        released = begin + occupancy[transfer]
+        arrival = released + latency[transfer]
+        begun[transfer], arrived[transfer] = begin, arrival
+        for entry in range(next_begin[transfer], next_begin[transfer + 1]):
+            follower = next_values[entry]
+            transfer_ready[follower] = max(transfer_ready[follower], released)
+            needs[follower] -= 1
+            if needs[follower] == 0:
+                transfer_stack[num_ready_transfers] = follower
+                num_ready_transfers += 1
+        for entry in range(consumer_begin[transfer], consumer_begin[transfer + 1]):
+            action = consumer_values[entry]
+            action_ready[action] = max(action_ready[action], arrival)
+            waits[action] -= 1
+            device = device_of[action]
+            if waits[action] == 0 and counter[device] == action:
+                device_stack[num_ready_devices] = device
+                num_ready_devices += 1
+    return start, end, begun, arrived, counter

@@ -1,0 +1,50 @@
+"""Executing a wired program on paper: for the proof (does it end?) and for the simulator (when?)."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.plan.costs import Costs
+from penstock.program.types import Program
+from penstock.program.wiring import Wiring
+
+Floats = npt.NDArray[np.float64]
+
+
+class Run(NamedTuple):
+    """Start and end of actions (when it is set going for those that take no time), transfers, and progress."""
+
+    start: Floats
+    end: Floats
+    begun: Floats
+    """When each transfer began; nan if it never did."""
+    arrived: Floats
+    counter: npt.NDArray[np.int64]
+    """The action at which each device stopped; the end of its actions if it did them all."""
+
+
+def execute(program: Program, wiring: Wiring, costs: Costs, seconds: Floats) -> Run:
+    """Run a wired program with these seconds per action, as far as it goes."""
+    from penstock.program.engine import run_engine
+
+    waits = np.bincount(wiring.consumers.values, minlength=program.num_actions).astype(np.int32)
+    result = run_engine(
+        program.offsets,
+        program.device_of,
+        wiring.transfer_of,
+        seconds,
+        waits,
+        wiring.num_needs.copy(),
+        wiring.next_on_links.begin,
+        wiring.next_on_links.values,
+        wiring.consumers.begin,
+        wiring.consumers.values,
+        wiring.occupancy_s,
+        wiring.latency_s,
+        wiring.interfaces.begin,
+        wiring.interfaces.values,
+        wiring.interface_s,
+        2 * len(costs.cluster.hosts),
+    )
+    return Run(*result)

@@ -1,0 +1,120 @@
+"""Memory of a device along its program. It follows from the order alone, not from times, so it can be proved.
+
+- All the time: weights (every copy), gradients and optimizer state.
+- From F's start: what it saves (only the segment's input where it recomputes); R brings the rest; what W does not
+  need goes when I is done, all when W or B is done.
+- From a receive's posting: its buffer. F takes activations over as its saved input; gradients go when I or B is done.
+- A sent tensor is taken to have left when its device is done with its next compute action. What is saved for a
+  backward elsewhere counts until then too, and at the other end from the receive on.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.plan.costs import Costs
+from penstock.plan.flows import ACTIVATION, GRADIENT, SAVED
+from penstock.program.actions import Kind
+from penstock.program.jobs import places_of
+from penstock.program.types import Program
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryUse:
+    """Bytes on its device while each action runs, and right after it; what is held all the time included."""
+
+    during: Floats
+    after: Floats
+
+    def peak(self, program: Program, costs: Costs) -> Floats:
+        """The largest use of every device."""
+        peaks = costs.static_bytes.copy()
+        begins, used = program.offsets[:-1], np.diff(program.offsets) > 0
+        if used.any():
+            highest = np.maximum.reduceat(np.maximum(self.during, self.after), begins[used])
+            peaks[used] = np.maximum(peaks[used], highest)
+        return peaks
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryChanges:
+    """Bytes that come before and go after each action, by what they are for."""
+
+    saved_before: Floats
+    saved_after: Floats
+    received_before: Floats
+    received_after: Floats
+    sent_before: Floats
+    sent_after: Floats
+
+
+def memory_use(program: Program, costs: Costs, place: Ints | None = None) -> MemoryUse:
+    """Memory along a lowered program."""
+    changes = memory_changes(program, costs, places_of(program, costs) if place is None else place)
+    before = changes.saved_before + changes.received_before + changes.sent_before
+    after = changes.saved_after + changes.received_after + changes.sent_after
+    running = np.cumsum(before + after)
+    used = np.flatnonzero(np.diff(program.offsets) > 0)
+    begins = program.offsets[used]
+    carried = np.where(begins > 0, running[begins - 1], 0.0)
+    base = np.repeat(costs.static_bytes[used] - carried, np.diff(program.offsets)[used])
+    running += base
+    return MemoryUse(during=running - after, after=running)
+
+
+def memory_changes(program: Program, costs: Costs, place: Ints) -> MemoryChanges:
+    """What comes and goes with each action of a lowered program."""
+    size = program.num_actions
+    arrays = [np.zeros(size) for _ in range(6)]
+    saved_before, saved_after, received_before, received_after, sent_before, sent_after = arrays
+    flows = costs.flows
+    segment = costs.place_segment
+    kept, saved, pending = (
+        values[segment] * costs.share for values in (costs.kept_bytes, costs.saved_bytes, costs.pending_bytes)
+    )
+    inbound = {
+        what: np.bincount(
+            flows.target_place[flows.what == what], flows.num_bytes[flows.what == what], minlength=costs.num_places
+        )
+        for what in (ACTIVATION, GRADIENT)
+    }
+
+    def rows_of(kind: Kind) -> Ints:
+        return np.flatnonzero(program.kind == kind)
+
+    rows = rows_of(Kind.F)
+    saved_before[rows] = kept[place[rows]]
+    received_before[rows] = -inbound[ACTIVATION][place[rows]]
+    rows = rows_of(Kind.R)
+    saved_before[rows] = (saved - kept)[place[rows]]
+    rows = rows_of(Kind.I)
+    saved_after[rows] = (pending - saved)[place[rows]]
+    received_after[rows] = -inbound[GRADIENT][place[rows]]
+    rows = rows_of(Kind.W)
+    saved_after[rows] = -pending[place[rows]]
+    rows = rows_of(Kind.B)
+    saved_after[rows] = -saved[place[rows]]
+    received_after[rows] = -inbound[GRADIENT][place[rows]]
+    rows = rows_of(Kind.RECV_S)
+    saved_before[rows] = kept[place[rows]]
+
+    for kind, what in ((Kind.RECV_F, ACTIVATION), (Kind.RECV_B, GRADIENT)):
+        rows = rows_of(kind)
+        received_before[rows] = flows.num_bytes[flows.incoming(what, place[rows], program.peer[rows])]
+    compute = np.append(np.flatnonzero(program.kind <= Kind.STEP), size)
+    for kind, what in ((Kind.SEND_F, ACTIVATION), (Kind.SEND_B, GRADIENT), (Kind.SEND_S, SAVED)):
+        rows = rows_of(kind)
+        num_bytes = flows.num_bytes[flows.outgoing(what, place[rows], program.peer[rows])]
+        leaves = compute[np.searchsorted(compute, rows)]
+        device_end = program.offsets[1:][program.device_of[rows]]
+        stays = leaves < device_end
+        if what == SAVED:
+            np.add.at(saved_after, leaves[stays], -num_bytes[stays])
+        else:
+            sent_before[rows] = num_bytes
+            np.add.at(sent_after, leaves[stays], -num_bytes[stays])
+    return MemoryChanges(*arrays)

@@ -1,0 +1,280 @@
+"""The plain simulator: written to be read, and the oracle of the fast one.
+
+Devices take their actions in order. Compute keeps the device busy, after everything it waits for has arrived. Sends,
+receives and reductions are only set going. A transfer starts when all have set it going and its links are free of
+the transfers before it; it holds them while its bytes pass and arrives one latency later. Transfers over shared
+interfaces take turns in the order in which they became ready; ties go to messages before reductions, then to the
+lower sender, then to the earlier send.
+"""
+
+import heapq
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from penstock.errors import DeadlockError
+from penstock.plan.costs import Costs
+from penstock.plan.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED
+from penstock.program.actions import Action, Kind
+from penstock.program.types import Program
+from penstock.timeline.types import Timeline
+
+Place = tuple[int, int]
+"""A device and the number of an action in its order."""
+
+Orders = list[list[Action]]
+
+_CARRIES = {Kind.SEND_F: ACTIVATION, Kind.SEND_B: GRADIENT, Kind.SEND_S: SAVED, Kind.SEND_P: PARAMETERS}
+
+
+@dataclass
+class _Transfer:
+    """A message or a reduction: who sets it going, over which links, for how long, and who waits for it."""
+
+    turn: tuple[int, int, int]
+    issued_by: list[Place]
+    links: list[tuple[int, int]]
+    occupancy_s: float
+    latency_s: float
+    interfaces: list[tuple[int, bool, float]]
+    waiting: list[Place]
+    next_on_links: list["_Transfer"] = field(default_factory=list)
+    num_open: int = 0
+    ready_s: float = 0.0
+    start_s: float = 0.0
+    arrived_s: float = 0.0
+
+
+class _Simulation:
+    """The state while it runs: what is done, and what each thing still waits for."""
+
+    def __init__(self, orders: Orders, transfers: list[_Transfer], costs: Costs) -> None:
+        self.orders = orders
+        self.seconds = _Seconds(costs)
+        self.issues: dict[Place, _Transfer] = {}
+        self.num_open: dict[Place, int] = {}
+        self.ready_s: dict[Place, float] = {}
+        for transfer in transfers:
+            transfer.num_open += len(transfer.issued_by)
+            for place in transfer.issued_by:
+                self.issues[place] = transfer
+            for place in transfer.waiting:
+                self.num_open[place] = self.num_open.get(place, 0) + 1
+            for later in transfer.next_on_links:
+                later.num_open += 1
+        self.clock = [0.0 for _ in orders]
+        self.done = [0 for _ in orders]
+        self.start: dict[Place, float] = {}
+        self.end: dict[Place, float] = {}
+        self.queue: list[tuple[float, tuple[int, int, int], _Transfer]] = []
+        self.interface_free: dict[tuple[int, bool], float] = {}
+        self.todo: list[int | _Transfer] = list(range(len(orders)))
+
+    def run(self) -> None:
+        """Go on while anything can be worked out; a shared interface is only given away when nothing else can."""
+        while self.todo or self.queue:
+            if self.todo:
+                item = self.todo.pop()
+                if isinstance(item, int):
+                    self.advance(item)
+                else:
+                    self.begin(item)
+            else:
+                _, _, transfer = heapq.heappop(self.queue)
+                self.take_turn(transfer)
+
+    def advance(self, device: int) -> None:
+        """Do the actions of a device up to the first that waits."""
+        while self.done[device] < len(self.orders[device]):
+            place = (device, self.done[device])
+            action = self.orders[device][place[1]]
+            if action.kind <= Kind.STEP:
+                if self.num_open.get(place, 0):
+                    return
+                self.start[place] = max(self.clock[device], self.ready_s.get(place, 0.0))
+                self.clock[device] = self.end[place] = self.start[place] + self.seconds.of(action, device)
+            else:
+                self.meet(self.issues[place], self.clock[device])
+            self.done[device] += 1
+
+    def meet(self, transfer: _Transfer, at_s: float) -> None:
+        """One of the things that a transfer waits for has come."""
+        transfer.ready_s = max(transfer.ready_s, at_s)
+        transfer.num_open -= 1
+        if transfer.num_open == 0:
+            if transfer.interfaces:
+                heapq.heappush(self.queue, (transfer.ready_s, transfer.turn, transfer))
+            else:
+                self.todo.append(transfer)
+
+    def take_turn(self, transfer: _Transfer) -> None:
+        """Wait for the interfaces, and take them."""
+        for host, outgoing, _ in transfer.interfaces:
+            transfer.ready_s = max(transfer.ready_s, self.interface_free.get((host, outgoing), 0.0))
+        for host, outgoing, seconds in transfer.interfaces:
+            self.interface_free[host, outgoing] = transfer.ready_s + seconds
+        self.begin(transfer)
+
+    def begin(self, transfer: _Transfer) -> None:
+        """A transfer starts: so its end, and what follows from it, is known."""
+        transfer.start_s = transfer.ready_s
+        released_s = transfer.start_s + transfer.occupancy_s
+        transfer.arrived_s = released_s + transfer.latency_s
+        for later in transfer.next_on_links:
+            self.meet(later, released_s)
+        for place in transfer.waiting:
+            self.ready_s[place] = max(self.ready_s.get(place, 0.0), transfer.arrived_s)
+            self.num_open[place] -= 1
+            if self.num_open[place] == 0 and self.done[place[0]] == place[1]:
+                self.todo.append(place[0])
+
+
+def simulate_plainly(program: Program, costs: Costs) -> Timeline:
+    """The timeline of a lowered program, worked out step by step."""
+    orders = [list(program.actions(name)) for name in program.devices]
+    transfers = _messages(orders, costs) + _reductions(orders, costs)
+    _queue_on_links(transfers)
+    simulation = _Simulation(orders, transfers, costs)
+    simulation.run()
+    for device, order in enumerate(orders):
+        if simulation.done[device] < len(order):
+            raise DeadlockError(f"{order[simulation.done[device]]} on {program.devices[device]} waits for ever")
+    start, end = simulation.start, simulation.end
+    for place, transfer in simulation.issues.items():
+        start[place], end[place] = transfer.start_s, transfer.arrived_s
+    places = [(device, number) for device, order in enumerate(orders) for number in range(len(order))]
+    return Timeline(
+        program=program,
+        start_s=np.array([start[place] for place in places]),
+        end_s=np.array([end[place] for place in places]),
+    )
+
+
+def _messages(orders: Orders, costs: Costs) -> list[_Transfer]:
+    """Pair the sends and receives of every link, in order."""
+    cluster = costs.cluster
+    received: dict[tuple[int, int], list[Place]] = {}
+    jobs: dict[tuple[int, str, int, int], int] = {}
+    for device, order in enumerate(orders):
+        for number, action in enumerate(order):
+            if Kind.RECV_F <= action.kind <= Kind.RECV_P:
+                received.setdefault((cluster.index[action.peer], device), []).append((device, number))
+            elif action.kind <= Kind.B:
+                name = "I" if action.kind == Kind.B else action.kind.name
+                jobs[device, name, action.segment, action.microbatch] = number
+    turns = {link: iter(places) for link, places in received.items()}
+    sizes = _sizes(costs)
+    found = []
+    for source, order in enumerate(orders):
+        for number, action in enumerate(order):
+            if action.kind not in _CARRIES:
+                continue
+            target = cluster.index[action.peer]
+            receive = next(turns[source, target])
+            num_bytes = sizes[_CARRIES[action.kind], source, target, action.segment]
+            occupancy = num_bytes / float(cluster.bandwidth[source, target])
+            interfaces = []
+            if cluster.devices[source].host != cluster.devices[target].host:
+                for device, outgoing in ((source, True), (target, False)):
+                    host = int(cluster.host_index[device])
+                    bandwidth = cluster.hosts[host].interface_bandwidth
+                    if bandwidth is not None:
+                        interfaces.append((host, outgoing, num_bytes / bandwidth))
+                        occupancy = max(occupancy, num_bytes / bandwidth)
+            consumer = _consumer(orders[target][receive[1]], costs)
+            job = (target, consumer, orders[target][receive[1]].segment, action.microbatch)
+            found.append(
+                _Transfer(
+                    turn=(0, source, number),
+                    issued_by=[(source, number), receive],
+                    links=[(source, target)],
+                    occupancy_s=occupancy,
+                    latency_s=float(cluster.latency_s[source, target]),
+                    interfaces=interfaces,
+                    waiting=[(target, jobs[job])] if consumer else [],
+                )
+            )
+    return found
+
+
+def _consumer(receive: Action, costs: Costs) -> str:
+    """Which kind of action waits for what is received."""
+    if receive.kind == Kind.RECV_P:
+        return ""
+    if receive.kind == Kind.RECV_F:
+        return "F"
+    recomputes = costs.plan.segments[receive.segment].recompute
+    return "R" if receive.kind == Kind.RECV_S and recomputes else "I"
+
+
+def _reductions(orders: Orders, costs: Costs) -> list[_Transfer]:
+    found = []
+    for number, item in enumerate(costs.reductions):
+        kind = Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD
+        waiting = [
+            (device, place)
+            for device, order in enumerate(orders)
+            for place, action in enumerate(order)
+            if action.kind == Kind.STEP and action.segment in item.segments
+        ]
+        found.append(
+            _Transfer(
+                turn=(1, number, 0),
+                issued_by=[(device, orders[device].index(Action(kind, item.number))) for device in item.ring.devices],
+                links=item.ring.links,
+                occupancy_s=item.ring.occupancy_s,
+                latency_s=item.ring.latency_s,
+                interfaces=[(use.host, use.outgoing, use.seconds) for use in item.ring.interfaces],
+                waiting=waiting,
+            )
+        )
+    return found
+
+
+def _queue_on_links(transfers: list[_Transfer]) -> None:
+    """On every link, transfers follow each other in the order in which the sending device sets them going."""
+    queues: dict[tuple[int, int], list[tuple[int, _Transfer]]] = {}
+    for transfer in transfers:
+        for link in transfer.links:
+            number = next(number for device, number in transfer.issued_by if device == link[0])
+            queues.setdefault(link, []).append((number, transfer))
+    for queue in queues.values():
+        queue.sort(key=lambda entry: entry[0])
+        for (_, earlier), (_, later) in pairwise(queue):
+            earlier.next_on_links.append(later)
+
+
+def _sizes(costs: Costs) -> dict[tuple[int, int, int, int], float]:
+    """Bytes of a message by what it carries, its devices and the segment that it leaves."""
+    flows = costs.flows
+    return {
+        (
+            int(flows.what[flow]),
+            int(flows.source[flow]),
+            int(flows.target[flow]),
+            int(costs.place_segment[flows.source_place[flow]]),
+        ): float(flows.num_bytes[flow])
+        for flow in range(len(flows))
+    }
+
+
+class _Seconds:
+    """Seconds of compute actions by kind, segment and device."""
+
+    def __init__(self, costs: Costs) -> None:
+        both = costs.input_grad_s + costs.weight_grad_s
+        self._seconds: dict[tuple[Kind, int, int], float] = {}
+        for kind, devices, seconds in (
+            (Kind.F, costs.forward_device, costs.forward_s),
+            (Kind.R, costs.backward_device, costs.recompute_s),
+            (Kind.I, costs.backward_device, costs.input_grad_s),
+            (Kind.W, costs.backward_device, costs.weight_grad_s),
+            (Kind.B, costs.backward_device, both),
+            (Kind.STEP, costs.backward_device, costs.step_s),
+        ):
+            for segment, device, value in zip(costs.place_segment, devices, seconds, strict=True):
+                self._seconds[kind, int(segment), int(device)] = float(value)
+
+    def of(self, action: Action, device: int) -> float:
+        return self._seconds[action.kind, action.segment, device]

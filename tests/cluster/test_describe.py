@@ -1,0 +1,89 @@
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.cluster.describe import HostRow, LinkClass, bottleneck, cluster_rows, link_classes
+from penstock.cluster.load import load_cluster, parse_spec
+from penstock.cluster.toml_reader import read_cluster
+from penstock.cluster.types import Cluster, Wire
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
+
+
+def classes_by_matrix(cluster: Cluster) -> dict[tuple[float, float], int]:
+    """The same, counted over the full matrices."""
+    off_diagonal = ~np.eye(cluster.num_devices, dtype=bool)
+    wires = np.stack([cluster.bandwidth[off_diagonal], cluster.latency_s[off_diagonal]], axis=1)
+    distinct, numbers = np.unique(wires, axis=0, return_counts=True)
+    return {(row[0], row[1]): number for row, number in zip(distinct.tolist(), numbers.tolist(), strict=True)}
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_classes_agree_with_the_matrices(path: Path) -> None:
+    cluster = read_cluster(path)
+    classes = link_classes(cluster)
+    assert {(item.wire.bandwidth, item.wire.latency_s): item.num_links for item in classes} == classes_by_matrix(
+        cluster
+    )
+    for item in classes:
+        place = cluster.index[item.source], cluster.index[item.target]
+        assert place[0] != place[1]
+        assert (cluster.bandwidth[place], cluster.latency_s[place]) == (item.wire.bandwidth, item.wire.latency_s)
+    assert [item.wire.bandwidth for item in classes] == sorted(item.wire.bandwidth for item in classes)
+
+
+def test_rows_of_the_lab() -> None:
+    # gamma has no `inside` and one device, so that of `between` stands in.
+    alpha, beta, gamma = cluster_rows(read_cluster(EXAMPLES / "lab.toml"))
+    gb = 1_000_000_000
+    assert alpha == HostRow(
+        hosts=("alpha",),
+        num_devices=3,
+        kinds=(("RTX-3090", 2), ("T4", 1)),
+        memory_bytes=(24 * gb, 15 * gb),
+        speeds=(1.0, 0.9),
+        inside=Wire(bandwidth=12e9, latency_s=10e-6),
+        interface_bandwidth=1.25e9,
+    )
+    assert (beta.label, beta.num_devices, beta.kinds) == ("beta", 2, (("RTX-4090", 2),))
+    assert (gamma.inside, gamma.interface_bandwidth) == (Wire(bandwidth=1.25e9, latency_s=50e-6), None)
+
+
+def test_hosts_that_are_alike_share_a_row() -> None:
+    (row,) = cluster_rows(read_cluster(EXAMPLES / "large.toml"))
+    assert row.label == "h0 .. h127 (128)"
+    assert (len(row.hosts), row.num_devices, row.kinds) == (128, 8, (("H100", 8),))
+
+
+def test_classes_of_paired_devices() -> None:
+    # 4 x 3 = 12 directed links, of which 2 x 2 are bridges.
+    cluster = read_cluster(EXAMPLES / "paired.toml")
+    assert link_classes(cluster) == [
+        LinkClass(wire=Wire(bandwidth=11e9, latency_s=10e-6), num_links=8, source="d0", target="d2"),
+        LinkClass(wire=Wire(bandwidth=50e9, latency_s=4e-6), num_links=4, source="d0", target="d1"),
+    ]
+
+
+def test_the_bottleneck_is_the_slowest_link() -> None:
+    # Two hosts of two: 2 x 2 pairs across, in two directions.
+    slowest = bottleneck(parse_spec("2 x 2 x T4 @ 10 GB/s / 1 GB/s"))
+    assert slowest == LinkClass(wire=Wire(bandwidth=1e9), num_links=8, source="h0.d0", target="h1.d0")
+    assert bottleneck(parse_spec("1 x T4")) is None
+
+
+def test_of_equal_bandwidths_the_longer_latency_is_slower() -> None:
+    slowest = bottleneck(parse_spec("2 x 2 x T4 @ 1 GB/s, 1 us / 1 GB/s, 9 us"))
+    assert slowest is not None
+    assert slowest.wire.latency_s == 9e-6
+
+
+def test_describing_is_quick() -> None:
+    cluster = load_cluster("8192 x 8 x H100 @ 450 GB/s / 50 GB/s")
+    start = time.perf_counter()
+    classes, rows = link_classes(cluster), cluster_rows(cluster)
+    assert time.perf_counter() - start < 1.0
+    # 8,192 hosts with 8 x 7 pairs each; 65,536 x 65,528 pairs across.
+    assert [item.num_links for item in classes] == [4_294_443_008, 458_752]
+    assert len(rows) == 1

@@ -1,0 +1,113 @@
+"""Broken cluster files and specs raise `InputError` and nothing else."""
+
+import contextlib
+import os
+import random
+import re
+from pathlib import Path
+
+from penstock.cluster.describe import cluster_rows, link_classes
+from penstock.cluster.load import load_cluster, looks_like_spec, parse_spec
+from penstock.cluster.toml_reader import parse_cluster, read_cluster
+from penstock.cluster.toml_writer import write_cluster
+from penstock.cluster.types import Cluster
+from penstock.errors import InputError
+
+NUM_EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "500"))
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
+# Without comments, where a change would change nothing.
+SOURCES = [re.sub(rb" *#[^\n]*\n", b"\n", path.read_bytes()) for path in sorted(EXAMPLES.glob("*.toml"))]
+TOKENS = re.compile(rb"\s+|[A-Za-z_0-9.-]+|.", re.DOTALL)
+ODD_TOKENS = [
+    b"0", b"-1", b"1e400", b"nan", b"-inf", b"65537", b"99999999999999999999", b"true", b'""', b"''", b"[]", b"{}",
+    b"[[", b"]]", b"[[host]]\n", b"[[device]]\n", b"[[link]]\n", b"[host]\n", b"between", b"from", b"name", b"inside",
+    b"kind", b"\n", b"#", b",", b'"unlimited"', b'"1 GB/s"', b'"5 us"', b"1979-05-27T07:32:00Z", b"\x00", b"\xff",
+    b"\xed\xa0\x80", b'"\\ud800"', b"'''", b"a.b.c",
+]  # fmt: skip
+SPECS = ["8 x A100-40 @ 100 GB/s", "2 x 4 x V100-16 @ 100 GB/s / 1.25 GB/s", "1 x T4", "2x1xT4@1GB/s,3us/1Gbps,4us"]
+
+
+def mutated(rng: random.Random) -> bytes:
+    data = rng.choice(SOURCES)
+    change = rng.choice((change_bytes, change_tokens, change_lines, change_lines))
+    for _ in range(rng.randint(1, 4)):
+        data = change(rng, data)
+    return data
+
+
+def change_bytes(rng: random.Random, data: bytes) -> bytes:
+    place = rng.randrange(len(data) + 1)
+    end = place + rng.choice((0, 0, 1, 1, 2, 20))
+    return data[:place] + bytes(rng.choices(range(rng.choice((128, 256))), k=rng.randint(0, 2))) + data[end:]
+
+
+def change_tokens(rng: random.Random, data: bytes) -> bytes:
+    tokens = TOKENS.findall(data) or [b""]
+    one, other = rng.randrange(len(tokens)), rng.randrange(len(tokens))
+    match rng.randrange(4):
+        case 0:
+            tokens[one] = rng.choice(ODD_TOKENS)
+        case 1:
+            tokens[one], tokens[other] = tokens[other], tokens[one]
+        case 2:
+            del tokens[one : one + rng.randint(1, 5)]
+        case _:
+            tokens[one:one] = tokens[other : other + rng.randint(1, 30)]
+    return b"".join(tokens)
+
+
+def change_lines(rng: random.Random, data: bytes) -> bytes:
+    """What mostly stays TOML, so that the readers behind it are reached."""
+    lines = data.splitlines() or [b""]
+    one, other = rng.randrange(len(lines)), rng.randrange(len(lines))
+    match rng.randrange(4):
+        case 0:
+            lines[one] = lines[one].partition(b"=")[0] + b"= " + rng.choice(ODD_TOKENS)
+        case 1:
+            lines[one] = lines[one].partition(b"=")[0] + b"=" + lines[other].partition(b"=")[2]
+        case 2:
+            del lines[one]
+        case _:
+            start = min(one, other)
+            lines += lines[start : start + rng.randint(1, 6)]
+    return b"\n".join(lines)
+
+
+def use(cluster: Cluster) -> None:
+    """What is accepted must be usable, and read back to the same."""
+    if cluster.num_devices <= 2048:
+        assert cluster.bandwidth.shape == cluster.latency_s.shape
+        assert cluster.digest == parse_cluster(write_cluster(cluster), where="again").digest
+    assert sum(item.num_links for item in link_classes(cluster)) == cluster.num_devices * (cluster.num_devices - 1)
+    assert cluster_rows(cluster)
+
+
+def test_mutated_files(tmp_path: Path) -> None:
+    rng = random.Random(20_260)
+    path = tmp_path / "mutated.toml"
+    errors = []
+    for _ in range(NUM_EXAMPLES):
+        path.write_bytes(mutated(rng))
+        try:
+            cluster = read_cluster(path)
+        except InputError as error:
+            errors.append(error)
+        else:
+            use(cluster)
+    assert all(error.what and error.where.startswith(str(path)) for error in errors)
+    # Neither all broken nor all whole: both ways were taken.
+    assert 0.1 * NUM_EXAMPLES < len(errors) < 0.99 * NUM_EXAMPLES
+
+
+def test_mutated_specs() -> None:
+    rng = random.Random(20_261)
+    for _ in range(NUM_EXAMPLES):
+        text = list(rng.choice(SPECS))
+        for _ in range(rng.randint(1, 3)):
+            place = rng.randrange(len(text) + 1)
+            text[place : place + rng.randint(0, 2)] = rng.choices("0129 x@/,.-eGBTsu×\x00\ud800é", k=rng.randint(0, 2))
+        spec = "".join(text)
+        for read in (parse_spec, load_cluster) if looks_like_spec(spec) else (load_cluster,):
+            with contextlib.suppress(InputError):
+                use(read(spec))
