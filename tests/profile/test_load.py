@@ -156,6 +156,7 @@ def test_rows(tmp_path: Path) -> None:
     assert (piper.rows, piper.units[0].times[0].rows) == (8, 1)
     graph = load_profile(written(tmp_path, "graph.txt"), rows=8)
     assert (graph.rows, graph.units[0].times[0].rows, graph.input_bytes) == (8, 8, 4096)
+    assert "taken as 1" in load_profile(written(tmp_path, "graph.txt")).assumptions[-1]
     for rows in (0, -3, 2**41):
         with pytest.raises(InputError, match="rows"):
             load_profile(written(tmp_path, "own.json"), rows=rows)
@@ -220,7 +221,10 @@ def test_computed_times_beyond_the_limit(tmp_path: Path) -> None:
 
 # Mutations: what goes wrong with files in real life, and what does not.
 
-NUMBERS = "-1 -0.0 0 1 2 3 7 64 0.25 1.5 1e9 1e308 1e999 2e18 99999999999999999999 NaN inf null [] true".split()
+NUMBERS = [
+    "-1", "-0.0", "0", "1", "2", "3", "7", "64", "0.25", "1.5", "1e9", "1e308", "1e999", "2e18",
+    "99999999999999999999", "NaN", "inf", "null", "[]", "true",
+]  # fmt: skip
 
 
 def change_bytes(data: bytes, rng: random.Random) -> bytes:

@@ -27,7 +27,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     def key(self, name: str) -> str:
         """The key path of one entry, such as link[2].from."""
-        name = name if _BARE_KEY.match(name) else repr(_short(name))
+        name = _short(name) if _BARE_KEY.match(name) else repr(_short(name))
         return f"{self.path}.{name}" if self.path else name
 
     def at(self, name: str) -> str:

@@ -58,13 +58,16 @@ def load_profile(
         profile = files.decode_json(text.encode(), Profile, where=source, expected_format=FORMAT)
         return _with_rows(profile, rows, source)
     kind = kinds[0] if len(kinds) == 1 else "profiled"
+    assumed = []
     if form == "piper":
         profile = _with_rows(parse_piper(text, name=name, where=source, kind=kind), rows, source)
     else:
         profile = parse_pipedream(text, name=name, where=source, rows=rows or 1, kind=kind)
-    if len(kinds) != 1:
-        return profile
-    return _assuming(profile, f"The file does not say what it was measured on: taken as {kind}, as asked for.")
+        if rows is None:
+            assumed.append("The file does not say how many rows its micro-batch had: taken as 1.")
+    if len(kinds) == 1:
+        assumed.append(f"The file does not say what it was measured on: taken as {kind}, as asked for.")
+    return _assuming(profile, *assumed)
 
 
 def save_profile(profile: Profile, path: str | Path) -> None:

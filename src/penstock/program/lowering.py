@@ -4,7 +4,9 @@
 - Receives stand in the order of the sends on every link. A receive is posted once the consumer of an earlier message
   on its link has run: so many messages earlier that the link's latency is hidden (`_receives_ahead`), never later than
   any consumer of it or of a later message on that link. So posting never closes a circle of waiting devices.
-- A segment's gradients are reduced right after its last weight gradient, shared ones after the last that adds to them.
+- A segment's gradients are reduced right after its last weight gradient. Those of parameters that segments share are
+  reduced when a device has sent all else: before that, a reduction could stand in the way of a gradient on the same
+  link that another of its members still needs.
 - Steps come at the end: first of the segments whose parameters must go back to another device, which follow at once.
 """
 
@@ -55,7 +57,7 @@ def lower(program: Program, costs: Costs) -> Program:
             np.full(program.num_actions, NONE, dtype=np.int64),
         ),
         *messages,
-        *_reductions(costs, jobs, slot_of),
+        *_reductions(costs, jobs, slot_of, last_slot),
         *_steps(costs, last_slot, closing),
     ]
     return _merge(program, blocks, int(last_slot[-1]) + 1, last_slot)
@@ -179,15 +181,17 @@ def _receives_ahead(costs: Costs, num_links: int, link_of_flow: Ints) -> Ints:
     return ahead
 
 
-def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints) -> list[_Block]:
+def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints) -> list[_Block]:
     rows: list[tuple[int, int, int]] = []
     last = jobs.weights.max(axis=1)
     for reduction in costs.reductions:
-        kind = Kind.REDUCE_TIE if reduction.is_tie else Kind.REDUCE_GRAD
-        places = np.concatenate([np.arange(*costs.places(k).indices(costs.num_places)[:2]) for k in reduction.segments])
-        for device in reduction.ring.devices:
-            held = places[costs.backward_device[places] == device]
-            rows.append((int(slot_of[last[held]].max()), int(kind), reduction.number))
+        if reduction.is_tie:
+            rows += [
+                (int(last_slot[device]), int(Kind.REDUCE_TIE), reduction.number) for device in reduction.ring.devices
+            ]
+        else:
+            done = slot_of[last[costs.places(reduction.number)]]
+            rows += [(int(slot), int(Kind.REDUCE_GRAD), reduction.number) for slot in done]
     if not rows:
         return []
     table = np.array(sorted(rows), dtype=np.int64)

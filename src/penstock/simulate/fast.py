@@ -5,6 +5,7 @@ import numpy as np
 from penstock.program.execution import execute
 from penstock.program.proof import Proof
 from penstock.program.wiring import durations
+from penstock.timeline.build import build_timeline
 from penstock.timeline.types import Timeline
 
 
@@ -16,4 +17,4 @@ def simulate(proof: Proof) -> Timeline:
     issued = np.flatnonzero(wiring.transfer_of >= 0)
     transfer = wiring.transfer_of[issued]
     start[issued], end[issued] = run.begun[transfer], run.arrived[transfer]
-    return Timeline(program=program, start_s=start, end_s=end)
+    return build_timeline(proof, start, end, "simulated")

@@ -12,18 +12,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.errors import DeadlockError
 from penstock.plan.costs import Costs
 from penstock.plan.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED
 from penstock.program.actions import Action, Kind
 from penstock.program.types import Program
-from penstock.timeline.types import Timeline
 
 Place = tuple[int, int]
 """A device and the number of an action in its order."""
 
 Orders = list[list[Action]]
+Floats = npt.NDArray[np.float64]
 
 _CARRIES = {Kind.SEND_F: ACTIVATION, Kind.SEND_B: GRADIENT, Kind.SEND_S: SAVED, Kind.SEND_P: PARAMETERS}
 
@@ -130,8 +131,8 @@ class _Simulation:
                 self.todo.append(place[0])
 
 
-def simulate_plainly(program: Program, costs: Costs) -> Timeline:
-    """The timeline of a lowered program, worked out step by step."""
+def simulate_plainly(program: Program, costs: Costs) -> tuple[Floats, Floats]:
+    """Start and end of every action of a lowered program, worked out step by step."""
     orders = [list(program.actions(name)) for name in program.devices]
     transfers = _messages(orders, costs) + _reductions(orders, costs)
     _queue_on_links(transfers)
@@ -144,11 +145,7 @@ def simulate_plainly(program: Program, costs: Costs) -> Timeline:
     for place, transfer in simulation.issues.items():
         start[place], end[place] = transfer.start_s, transfer.arrived_s
     places = [(device, number) for device, order in enumerate(orders) for number in range(len(order))]
-    return Timeline(
-        program=program,
-        start_s=np.array([start[place] for place in places]),
-        end_s=np.array([end[place] for place in places]),
-    )
+    return np.array([start[place] for place in places]), np.array([end[place] for place in places])
 
 
 def _messages(orders: Orders, costs: Costs) -> list[_Transfer]:

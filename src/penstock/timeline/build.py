@@ -1,0 +1,27 @@
+"""A timeline from the starts and ends of a program's actions."""
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.program.actions import NONE
+from penstock.program.proof import Proof
+from penstock.timeline.causes import find_causes
+from penstock.timeline.types import Timeline
+
+Floats = npt.NDArray[np.float64]
+
+
+def build_timeline(proof: Proof, start_s: Floats, end_s: Floats, origin: str) -> Timeline:
+    """Add what is known of the program: bytes, memory, and what each action waited for."""
+    transfer = proof.wiring.transfer_of
+    moved = np.append(proof.wiring.num_bytes, 0.0)
+    return Timeline(
+        program=proof.program,
+        origin=origin,
+        start_s=start_s,
+        end_s=end_s,
+        num_bytes=np.where(transfer == NONE, 0.0, moved[transfer]),
+        memory_during=proof.memory.during,
+        memory_after=proof.memory.after,
+        cause=find_causes(proof, start_s, end_s),
+    )

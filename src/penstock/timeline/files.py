@@ -1,0 +1,158 @@
+"""A timeline as a file: everything in it can be read without Penstock (docs/formats.md)."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from penstock import files
+from penstock.errors import InputError
+from penstock.plan.types import Plan
+from penstock.program.actions import NONE, Action, parse_action
+from penstock.program.types import program_from_actions
+from penstock.timeline.summary import critical_path, device_uses, waits
+from penstock.timeline.types import Timeline
+
+FORMAT = "penstock.timeline/1"
+
+Place = tuple[str, int]
+"""A device and the number of an action in its order."""
+
+
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One action: when it ran (or its transfer passed), what it moved, the memory of its device, and its cause."""
+
+    action: str
+    start_s: float
+    end_s: float
+    memory_during: float
+    memory_after: float
+    num_bytes: float = 0.0
+    cause: Place | None = None
+
+
+class DeviceTimeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One device: its events in program order, and what they come to."""
+
+    device: str
+    busy_s: float
+    bubble_s: float
+    inner_bubble_s: float
+    events: tuple[Event, ...]
+
+
+class WaitEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device waited before one of its actions: for which other one, and how long the transfer was."""
+
+    device: str
+    action: int
+    start_s: float
+    end_s: float
+    transfer_s: float
+    cause: Place | None
+
+
+class TimelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A timeline as a file. Bubbles, waits and the critical path follow from the events; they are there to be read."""
+
+    format: str = FORMAT
+    origin: str
+    iteration_s: float
+    plan: Plan
+    devices: tuple[DeviceTimeline, ...]
+    waits: tuple[WaitEntry, ...] = ()
+    critical_path: tuple[Place, ...] = ()
+
+
+def save_timeline(timeline: Timeline, path: str | Path) -> None:
+    """Write a timeline file, whole or not at all."""
+    files.write_whole(path, msgspec.json.encode(timeline_file(timeline)) + b"\n")
+
+
+def timeline_file(timeline: Timeline) -> TimelineFile:
+    """The timeline as it is written."""
+    program = timeline.program
+    device_of = program.device_of.tolist()
+    offsets = program.offsets.tolist()
+
+    def place(action: int) -> Place | None:
+        return None if action == NONE else (program.devices[device_of[action]], action - offsets[device_of[action]])
+
+    uses = {use.device: use for use in device_uses(timeline)}
+    columns = zip(
+        timeline.start_s.tolist(),
+        timeline.end_s.tolist(),
+        timeline.memory_during.tolist(),
+        timeline.memory_after.tolist(),
+        timeline.num_bytes.tolist(),
+        timeline.cause.tolist(),
+        strict=True,
+    )
+    devices = []
+    for name in program.devices:
+        events = tuple(
+            Event(str(action), start, end, during, after, num_bytes, place(cause))
+            for action, (start, end, during, after, num_bytes, cause) in zip(
+                program.actions(name), columns, strict=False
+            )
+        )
+        use = uses.get(name)
+        totals = (use.busy_s, use.bubble_s, use.inner_bubble_s) if use else (0.0, timeline.iteration_s, 0.0)
+        devices.append(DeviceTimeline(name, *totals, events))
+    return TimelineFile(
+        origin=timeline.origin,
+        iteration_s=timeline.iteration_s,
+        plan=program.plan,
+        devices=tuple(devices),
+        waits=tuple(
+            WaitEntry(
+                wait.device,
+                wait.action - offsets[device_of[wait.action]],
+                wait.start_s,
+                wait.end_s,
+                wait.transfer_s,
+                place(wait.cause),
+            )
+            for wait in waits(timeline)
+        ),
+        critical_path=tuple(found for found in map(place, critical_path(timeline)) if found is not None),
+    )
+
+
+def load_timeline(path: str | Path) -> Timeline:
+    """Read a timeline file."""
+    where = str(path)
+    found = files.decode_json(files.read_bytes(path), TimelineFile, where=where, expected_format=FORMAT)
+    names = [row.device for row in found.devices]
+    if len(set(names)) != len(names):
+        raise InputError("a device is there twice", where=f"{where}, at $.devices")
+    begins = dict(zip(names, np.cumsum([0] + [len(row.events) for row in found.devices]).tolist(), strict=False))
+    counts = {row.device: len(row.events) for row in found.devices}
+    orders: list[list[Action]] = []
+    causes: list[int] = []
+    for number, row in enumerate(found.devices):
+        orders.append([])
+        for event_number, event in enumerate(row.events):
+            at = f"{where}, at $.devices[{number}].events[{event_number}]"
+            action = parse_action(event.action, where=at)
+            if action.peer and action.peer not in counts:
+                raise InputError(f"{event.action!r}: there is no device {action.peer!r}", where=at)
+            orders[-1].append(action)
+            if event.cause is None:
+                causes.append(NONE)
+                continue
+            device, place = event.cause
+            if device not in counts or not 0 <= place < counts[device]:
+                raise InputError(f"the cause {device!r}, {place} is not there", where=at)
+            causes.append(begins[device] + place)
+    events = [event for row in found.devices for event in row.events]
+    return Timeline(
+        program=program_from_actions(found.plan, names, orders),
+        origin=found.origin,
+        start_s=np.array([event.start_s for event in events]),
+        end_s=np.array([event.end_s for event in events]),
+        num_bytes=np.array([event.num_bytes for event in events]),
+        memory_during=np.array([event.memory_during for event in events]),
+        memory_after=np.array([event.memory_after for event in events]),
+        cause=np.array(causes, dtype=np.int64),
+    )

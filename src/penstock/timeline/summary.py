@@ -1,0 +1,99 @@
+"""What a timeline means: bubbles, waits and their reasons, the critical path."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.program.actions import NONE, Kind
+from penstock.timeline.types import Timeline
+
+
+class DeviceUse(NamedTuple):
+    """What one device did in an iteration."""
+
+    device: str
+    busy_s: float
+    first_s: float
+    """When its first action began."""
+    last_s: float
+    """When its last action ended."""
+    bubble_s: float
+    """Time without work from the start to the end of the iteration."""
+    inner_bubble_s: float
+    """Time without work between its own first and last action."""
+    peak_bytes: float
+    sent_bytes: float
+
+
+class Wait(NamedTuple):
+    """A device that could not go on: before which action, when, and for what."""
+
+    device: str
+    action: int
+    start_s: float
+    end_s: float
+    cause: int
+    """The send or reduction that it waited for."""
+    transfer_s: float
+    """How much of the wait the transfer itself took; the rest was for what came before it."""
+
+
+def device_uses(timeline: Timeline) -> list[DeviceUse]:
+    """Busy time, bubbles, peak memory and traffic of every device that the program uses."""
+    program = timeline.program
+    found = []
+    for number, name in enumerate(program.devices):
+        span = slice(int(program.offsets[number]), int(program.offsets[number + 1]))
+        compute = np.flatnonzero(timeline.is_compute[span]) + span.start
+        if not len(compute):
+            continue
+        busy = float((timeline.end_s[compute] - timeline.start_s[compute]).sum())
+        first, last = float(timeline.start_s[compute[0]]), float(timeline.end_s[compute[-1]])
+        sends = (program.kind[span] >= Kind.SEND_F) & (program.kind[span] <= Kind.SEND_P)
+        found.append(
+            DeviceUse(
+                device=name,
+                busy_s=busy,
+                first_s=first,
+                last_s=last,
+                bubble_s=timeline.iteration_s - busy,
+                inner_bubble_s=last - first - busy,
+                peak_bytes=float(max(timeline.memory_during[span].max(), timeline.memory_after[span].max())),
+                sent_bytes=float(timeline.num_bytes[span][sends].sum()),
+            )
+        )
+    return found
+
+
+def bubble_fraction(timeline: Timeline) -> float:
+    """The part of all used devices' time in which they did not work."""
+    uses = device_uses(timeline)
+    total = timeline.iteration_s * len(uses)
+    return sum(use.bubble_s for use in uses) / total if total > 0 else 0.0
+
+
+def waits(timeline: Timeline) -> Iterator[Wait]:
+    """Every time a device waits between two of its actions, or before its first, and for what."""
+    program = timeline.program
+    for number, name in enumerate(program.devices):
+        free = 0.0
+        for action in range(int(program.offsets[number]), int(program.offsets[number + 1])):
+            if not timeline.is_compute[action]:
+                continue
+            start = float(timeline.start_s[action])
+            if start > free:
+                cause = int(timeline.cause[action])
+                began = float(timeline.start_s[cause]) if cause != NONE else start
+                yield Wait(name, action, free, start, cause, start - max(began, free))
+            free = float(timeline.end_s[action])
+
+
+def critical_path(timeline: Timeline) -> list[int]:
+    """The chain of actions that sets the iteration's length, from its first to its last."""
+    if not len(timeline.end_s):
+        return []
+    path = [int(np.argmax(timeline.end_s))]
+    while timeline.cause[path[-1]] != NONE:
+        path.append(int(timeline.cause[path[-1]]))
+    return path[::-1]

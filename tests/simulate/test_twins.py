@@ -1,0 +1,20 @@
+"""The compiled simulator equals the plain one, bit for bit, on everything that a program can hold."""
+
+import numpy as np
+from hypothesis import given, settings
+from strategies import Case, cases
+
+from penstock.program.proof import prove
+from penstock.simulate.fast import simulate
+from penstock.simulate.reference import simulate_plainly
+
+
+@settings(max_examples=400, deadline=None)
+@given(cases())
+def test_equal_to_the_bit(case: Case) -> None:
+    costs = case.costs
+    lowered = case.lowered(costs)
+    timeline = simulate(prove(lowered, costs))
+    start, end = simulate_plainly(lowered, costs)
+    assert np.array_equal(timeline.start_s, start)
+    assert np.array_equal(timeline.end_s, end)

@@ -1,0 +1,143 @@
+"""Random problems for property tests: unequal everything, replication, moved backwards, recomputation, ties."""
+
+from dataclasses import dataclass
+
+import msgspec
+from hypothesis import strategies as st
+
+from penstock.cluster.types import Cluster, Device, Host, Link, Wire
+from penstock.plan.costs import Costs
+from penstock.plan.pricing import price
+from penstock.plan.types import Member, Origin, Plan, Segment
+from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
+from penstock.program.lowering import lower
+from penstock.program.types import Program
+from penstock.schedules import SCHEDULES, schedule
+
+SECONDS = st.sampled_from([0.0, 0.25, 1.0, 1.5, 3.0]) | st.floats(0.0, 4.0)
+BYTES = st.sampled_from([0, 1, 10, 1000]) | st.integers(0, 5000)
+
+
+@dataclass(frozen=True)
+class Case:
+    profile: Profile
+    cluster: Cluster
+    plan: Plan
+
+    @property
+    def costs(self) -> Costs:
+        return price(self.plan, self.profile, self.cluster)
+
+    def lowered(self, costs: Costs) -> Program:
+        return lower(schedule(costs), costs)
+
+
+@st.composite
+def profiles(draw: st.DrawFn, *, max_units: int = 7) -> Profile:
+    kinds = draw(st.sampled_from([("slow",), ("slow", "quick")]))
+    sizes_of_rows = draw(st.sampled_from([(4,), (2, 8)]))
+    units = []
+    for number in range(draw(st.integers(1, max_units))):
+        times = tuple(
+            Times(
+                kind=kind,
+                rows=rows,
+                forward_s=draw(SECONDS),
+                input_grad_s=draw(SECONDS),
+                weight_grad_s=draw(SECONDS),
+                step_s=draw(SECONDS),
+            )
+            for kind in kinds
+            for rows in sizes_of_rows
+        )
+        sizes = tuple(
+            Sizes(
+                rows=rows,
+                cut_bytes=draw(BYTES),
+                saved_bytes=draw(BYTES),
+                pending_bytes=draw(st.none() | st.integers(0, 5000)),
+            )
+            for rows in sizes_of_rows
+        )
+        units.append(Unit(name=f"u{number}", parameter_bytes=draw(BYTES), sizes=sizes, times=times))
+    ties: tuple[Tie, ...] = ()
+    if len(units) > 1 and draw(st.booleans()):
+        chosen = draw(st.lists(st.integers(0, len(units) - 1), min_size=2, max_size=3, unique=True))
+        size = min(units[place].parameter_bytes for place in chosen)
+        ties = (Tie(name="shared", parameter_bytes=size, units=tuple(chosen)),)
+    return Profile(name="random", rows=4, units=tuple(units), input_bytes=draw(BYTES), ties=ties)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, max_devices: int = 5) -> Cluster:
+    wires = st.builds(
+        Wire,
+        bandwidth=st.sampled_from([10.0, 1000.0, 1e6]) | st.floats(1.0, 1e6),
+        latency_s=st.sampled_from([0.0, 0.0, 0.5]) | st.floats(0.0, 3.0),
+    )
+    interfaces = st.none() | st.sampled_from([50.0, 1000.0]) | st.floats(10.0, 1e5)
+    num_hosts = draw(st.integers(1, 3))
+    hosts = tuple(
+        Host(name=f"h{number}", inside=draw(wires), interface_bandwidth=draw(interfaces)) for number in range(num_hosts)
+    )
+    devices = tuple(
+        Device(
+            name=f"d{number}",
+            host=f"h{draw(st.integers(0, num_hosts - 1))}",
+            kind=draw(st.sampled_from(["slow", "quick", "other"])),
+            speed=draw(st.sampled_from([1.0, 1.0, 0.5, 2.0])),
+        )
+        for number in range(draw(st.integers(1, max_devices)))
+    )
+    links = []
+    if len(devices) > 1:
+        pairs = st.permutations([device.name for device in devices]).map(lambda names: (names[0], names[1]))
+        for source, target in draw(st.lists(pairs, max_size=3, unique=True)):
+            links.append(Link(source=source, target=target, wire=draw(wires)))
+    return Cluster(name="random", hosts=hosts, devices=devices, between=draw(wires), links=tuple(links))
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, max_microbatches: int = 5) -> Case:
+    profile, cluster = draw(profiles()), draw(clusters())
+    names = [device.name for device in cluster.devices]
+    inner = draw(st.sets(st.integers(1, max(1, profile.num_units - 1)), max_size=5))
+    cuts = [0, *sorted(cut for cut in inner if cut < profile.num_units), profile.num_units]
+    segments = []
+    for start, stop in zip(cuts, cuts[1:], strict=False):
+        size = draw(st.integers(1, min(3, len(names))))
+        weights = draw(st.lists(st.sampled_from([1, 1, 2, 3]), min_size=size, max_size=size))
+        shares = [weight / sum(weights) for weight in weights]
+        forward = draw(st.permutations(names))[:size]
+        backward = forward if draw(st.booleans()) else draw(st.permutations(names))[:size]
+        segments.append(
+            Segment(
+                start=start,
+                stop=stop,
+                forward=tuple(Member(name, share) for name, share in zip(forward, shares, strict=True)),
+                backward=tuple(Member(name, share) for name, share in zip(backward, shares, strict=True)),
+                recompute=draw(st.booleans()),
+            )
+        )
+    plan = Plan(
+        planner="random",
+        schedule=draw(st.sampled_from(list(SCHEDULES))),
+        split_backward=draw(st.booleans()),
+        num_microbatches=draw(st.integers(1, max_microbatches)),
+        rows=draw(st.sampled_from([1, 4, 6])),
+        profile=Origin(name=profile.name, digest=profile.digest),
+        cluster=Origin(name=cluster.name, digest=cluster.digest),
+        segments=tuple(segments),
+    )
+    return Case(profile, cluster, plan)
+
+
+def with_limits(case: Case, limits: list[int | None]) -> Case:
+    """The same problem with memory limits, one a device."""
+    devices = tuple(
+        msgspec.structs.replace(device, memory_bytes=limit)
+        for device, limit in zip(case.cluster.devices, limits, strict=True)
+    )
+    cluster = msgspec.structs.replace(case.cluster, devices=devices)
+    plan = msgspec.structs.replace(case.plan, cluster=Origin(name=cluster.name, digest=cluster.digest))
+    return Case(case.profile, cluster, plan)
