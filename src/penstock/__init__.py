@@ -16,9 +16,6 @@ are imported in full, as in `from penstock.plan.types import Segment`.)
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import penstock.plan
-import penstock.simulate
-
 if TYPE_CHECKING:
     from penstock.cluster.load import load_cluster
     from penstock.cluster.types import Cluster, Device, Host, Link, Wire
@@ -138,9 +135,10 @@ __all__ = [
     "waits",
 ]
 
-# The packages of these names are loaded above, once, and taken off again: so their functions can have the names.
-if not TYPE_CHECKING:
-    del plan, simulate
+# The packages of these names are loaded once, and taken off again: so their functions can have the names.
+for _package in ("plan", "simulate"):
+    import_module(f"penstock.{_package}")
+    del globals()[_package]
 
 
 def __getattr__(name: str) -> object:
