@@ -1,6 +1,8 @@
 """Random problems for property tests: unequal everything, replication, moved backwards, recomputation, ties."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.plan.costs import Costs
 from penstock.plan.pricing import price
-from penstock.plan.types import Member, Origin, Plan, Segment
+from penstock.plan.types import Group, Member, Origin, Plan, Segment, on
 from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
 from penstock.program.lowering import lower
 from penstock.program.types import Program
@@ -104,7 +106,7 @@ def cases(draw: st.DrawFn, *, max_microbatches: int = 5) -> Case:
     inner = draw(st.sets(st.integers(1, max(1, profile.num_units - 1)), max_size=5))
     cuts = [0, *sorted(cut for cut in inner if cut < profile.num_units), profile.num_units]
     segments = []
-    for start, stop in zip(cuts, cuts[1:], strict=False):
+    for start, stop in pairwise(cuts):
         size = draw(st.integers(1, min(3, len(names))))
         weights = draw(st.lists(st.sampled_from([1, 1, 2, 3]), min_size=size, max_size=size))
         shares = [weight / sum(weights) for weight in weights]
@@ -141,3 +143,73 @@ def with_limits(case: Case, limits: list[int | None]) -> Case:
     cluster = msgspec.structs.replace(case.cluster, devices=devices)
     plan = msgspec.structs.replace(case.plan, cluster=Origin(name=cluster.name, digest=cluster.digest))
     return Case(case.profile, cluster, plan)
+
+
+def equal_case(
+    lanes: Sequence[int],
+    num_microbatches: int,
+    schedule_name: str,
+    *,
+    forward_s: float = 1.0,
+    input_grad_s: float = 0.5,
+    weight_grad_s: float = 0.5,
+    saved_bytes: int = 1,
+) -> Case:
+    """One unit a segment, segment k on device lanes[k], all alike; nothing is sent, and only saved tensors count."""
+    times = Times(
+        kind="k", rows=1, forward_s=forward_s, input_grad_s=input_grad_s, weight_grad_s=weight_grad_s, step_s=0.0
+    )
+    sizes = Sizes(rows=1, cut_bytes=0, saved_bytes=saved_bytes)
+    units = tuple(
+        Unit(name=f"u{number}", parameter_bytes=0, sizes=(sizes,), times=(times,)) for number in range(len(lanes))
+    )
+    profile = Profile(name="equal", rows=1, units=units)
+    wire = Wire(bandwidth=1.0)
+    devices = tuple(Device(name=f"d{number}", host="h", kind="k") for number in range(max(lanes) + 1))
+    cluster = Cluster(name="equal", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
+    plan = Plan(
+        planner="test",
+        schedule=schedule_name,
+        num_microbatches=num_microbatches,
+        rows=1,
+        profile=Origin(name=profile.name, digest=profile.digest),
+        cluster=Origin(name=cluster.name, digest=cluster.digest),
+        segments=tuple(
+            Segment(start=number, stop=number + 1, forward=on(f"d{lane}"), backward=on(f"d{lane}"))
+            for number, lane in enumerate(lanes)
+        ),
+    )
+    return Case(profile, cluster, plan)
+
+
+def two_stages(
+    *,
+    num_microbatches: int,
+    schedule_name: str = "1f1b",
+    groups: Sequence[tuple[Group, Group]] = ((on("d0"), on("d0")), (on("d1"), on("d1"))),
+    num_devices: int = 2,
+    ties: tuple[Tie, ...] = (),
+    recompute: bool = False,
+) -> Case:
+    """Two units on two segments: F = 2, I = W = 1 second, cuts of 4 bytes at 2 bytes and 1 second of latency, 8 bytes
+    saved (6 of them until W), 16 bytes of parameters, an input of 3 bytes."""
+    times = Times(kind="k", rows=1, forward_s=2.0, input_grad_s=1.0, weight_grad_s=1.0)
+    sizes = Sizes(rows=1, cut_bytes=4, saved_bytes=8, pending_bytes=6)
+    units = tuple(Unit(name=name, parameter_bytes=16, sizes=(sizes,), times=(times,)) for name in "ab")
+    profile = Profile(name="two", rows=1, units=units, input_bytes=3, ties=ties)
+    wire = Wire(bandwidth=2.0, latency_s=1.0)
+    devices = tuple(Device(name=f"d{number}", host="h", kind="k") for number in range(num_devices))
+    cluster = Cluster(name="two", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
+    plan = Plan(
+        planner="test",
+        schedule=schedule_name,
+        num_microbatches=num_microbatches,
+        rows=1,
+        profile=Origin(name=profile.name, digest=profile.digest),
+        cluster=Origin(name=cluster.name, digest=cluster.digest),
+        segments=tuple(
+            Segment(start=number, stop=number + 1, forward=forward, backward=backward, recompute=recompute)
+            for number, (forward, backward) in enumerate(groups)
+        ),
+    )
+    return Case(profile, cluster, plan)

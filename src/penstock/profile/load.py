@@ -27,6 +27,7 @@ def load_profile(
     source: str,
     *,
     kinds: Sequence[str] = (),
+    default_kinds: Sequence[str] = (),
     rows: int | None = None,
     sequence: int | None = None,
     precision: Precision = "bf16",
@@ -34,20 +35,21 @@ def load_profile(
     """The profile in a file, or the computed one of a built-in name or a config.json.
 
     `rows` are those of a micro-batch; for a PipeDream file, which does not say, those that it was measured with.
-    `kinds`, `sequence` and `precision` are for computed profiles. Files keep the kinds that they were measured on;
+    `kinds`, `sequence` and `precision` are for computed profiles; without a kind they are for all `default_kinds` (such
+    as those of the cluster at hand), else for one common kind. Files keep the kinds that they were measured on;
     those of PipeDream and Piper do not name any, and if `kinds` has exactly one, it is taken to be that.
     """
     if rows is not None and not 1 <= rows <= MAX_ROWS:
         raise InputError(f"a micro-batch must have 1 to {MAX_ROWS:,} rows, not {rows:,}")
     if not _is_file(source):
-        return _computed(_builtin(source), source, kinds, rows, sequence, precision)
+        return _computed(_builtin(source), source, kinds or default_kinds, rows, sequence, precision)
     text = files.read_text(source).removeprefix("\ufeff")
     name = Path(source).stem
     form = _form(text, source)
     if form == "config":
         from penstock.profile.analytic import read_config
 
-        return _computed(read_config(text, where=source), source, kinds, rows, sequence, precision)
+        return _computed(read_config(text, where=source), source, kinds or default_kinds, rows, sequence, precision)
     if sequence is not None:
         raise InputError(
             "the sequence length of a measured profile cannot be chosen",

@@ -4,9 +4,10 @@
 - Receives stand in the order of the sends on every link. A receive is posted once the consumer of an earlier message
   on its link has run: so many messages earlier that the link's latency is hidden (`_receives_ahead`), never later than
   any consumer of it or of a later message on that link. So posting never closes a circle of waiting devices.
-- A segment's gradients are reduced right after its last weight gradient. Those of parameters that segments share are
-  reduced when a device has sent all else: before that, a reduction could stand in the way of a gradient on the same
-  link that another of its members still needs.
+- A segment's gradients are reduced right after its last weight gradient, but never before a message on a link of the
+  ring: a member could still need that message for its own part, and all would wait for each other. Later segments are
+  reduced first, on every device alike, as two rings in different orders would wait for each other too. Those of
+  parameters that segments share are reduced when a device has sent all else.
 - Steps come at the end: first of the segments whose parameters must go back to another device, which follow at once.
 """
 
@@ -57,7 +58,7 @@ def lower(program: Program, costs: Costs) -> Program:
             np.full(program.num_actions, NONE, dtype=np.int64),
         ),
         *messages,
-        *_reductions(costs, jobs, slot_of, last_slot),
+        *_reductions(costs, jobs, slot_of, last_slot, messages),
         *_steps(costs, last_slot, closing),
     ]
     return _merge(program, blocks, int(last_slot[-1]) + 1, last_slot)
@@ -181,20 +182,27 @@ def _receives_ahead(costs: Costs, num_links: int, link_of_flow: Ints) -> Ints:
     return ahead
 
 
-def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints) -> list[_Block]:
-    rows: list[tuple[int, int, int]] = []
+def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, messages: list[_Block]) -> list[_Block]:
     last = jobs.weights.max(axis=1)
-    for reduction in costs.reductions:
-        if reduction.is_tie:
-            rows += [
-                (int(last_slot[device]), int(Kind.REDUCE_TIE), reduction.number) for device in reduction.ring.devices
-            ]
-        else:
-            done = slot_of[last[costs.places(reduction.number)]]
-            rows += [(int(slot), int(Kind.REDUCE_GRAD), reduction.number) for slot in done]
+    last_sent = np.full((costs.num_devices, costs.num_devices), NONE, dtype=np.int64)
+    for block in messages:
+        if block.rank == _SEND:
+            np.maximum.at(last_sent, (np.searchsorted(last_slot, block.slot), block.peer), block.slot)
+    free = np.zeros(costs.num_devices, dtype=np.int64)
+    rows: list[tuple[int, int, int]] = []
+    for reduction in sorted(costs.reductions, key=lambda item: (item.is_tie, -item.number)):
+        kind = Kind.REDUCE_TIE if reduction.is_tie else Kind.REDUCE_GRAD
+        done = last_slot.copy()
+        if not reduction.is_tie:
+            places = costs.places(reduction.number)
+            done[costs.backward_device[places]] = slot_of[last[places]]
+        for device, target in reduction.ring.links:
+            free[device] = max(free[device], done[device], last_sent[device, target])
+            rows.append((int(free[device]), int(kind), reduction.number))
     if not rows:
         return []
-    table = np.array(sorted(rows), dtype=np.int64)
+    # Stable: within a slot they stay in the order above, which is the same for all devices.
+    table = np.array(sorted(rows, key=lambda row: row[0]), dtype=np.int64)
     nothing = np.full(len(table), NONE, dtype=np.int64)
     return [_Block(table[:, 0], _REDUCE, table[:, 1].astype(np.int8), table[:, 2], nothing, nothing)]
 

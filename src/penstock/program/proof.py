@@ -117,21 +117,20 @@ def _check_memory(program: Program, costs: Costs, place: Ints, memory: MemoryUse
     if not len(over):
         return
     device = int(over[np.argmax((peak - costs.memory_limit)[over])])
-    limit = float(costs.memory_limit[device])
+    limit, most = float(costs.memory_limit[device]), float(peak[device])
     name = program.devices[device]
     first, last = int(program.offsets[device]), int(program.offsets[device + 1])
-    at, when = NONE, "before its first action"
-    highest = np.maximum(memory.during[first:last], memory.after[first:last])
-    if costs.static_bytes[device] <= limit:
-        at = first + int(np.argmax(highest))
-        when = f"at {program.action(at)}"
-    excess = show_bytes(float(peak[device]) - limit)
+    if costs.static_bytes[device] > limit:
+        at, needs = NONE, float(costs.static_bytes[device])
+        when, later = "before its first action", f" (and {show_bytes(most)} at its peak)"
+    else:
+        at = first + int(np.argmax(np.maximum(memory.during[first:last], memory.after[first:last])))
+        needs, when, later = most, f"at {program.action(at)}", ""
     parts = memory_parts(program, costs, place, device, at)
-    others = f" ({len(over) - 1} other devices are short too)" if len(over) > 1 else ""
+    others = f"; {len(over) - 1} other devices are short too" if len(over) > 1 else ""
     raise MemoryLimitError(
-        f"{name} needs {show_bytes(float(peak[device]))} {when}, {excess} more than the {show_bytes(limit)} it has: "
-        + ", ".join(f"{text} {show_bytes(size)}" for text, size in parts if size >= 0.5)
-        + others,
+        f"{name} needs {show_bytes(needs)} {when}, {show_bytes(needs - limit)} more than the {show_bytes(limit)} it has"
+        f"{later}: " + ", ".join(f"{text} {show_bytes(size)}" for text, size in parts if size >= 0.5) + others,
         hint="Use more devices or stages, smaller or fewer micro-batches in flight, or recomputation.",
     )
 

@@ -1,8 +1,8 @@
 """GPipe: all forwards, then all backwards.
 
-    device 0   F0 F1 F2 F3 .  .  .  .  .  .  .  .  B0 B0 B1 B1 B2 B2 B3 B3
-    device 1   .  F0 F1 F2 F3 .  .  .  .  .  B0 B0 B1 B1 B2 B2 B3 B3
-    device 2   .  .  F0 F1 F2 F3 .  .  B0 B0 B1 B1 B2 B2 B3 B3             (not to scale)
+    device 0   F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3
+    device 1   .  F0 F1 F2 F3 .  .  B0 B1 B2 B3
+    device 2   .  .  F0 F1 F2 F3 B0 B1 B2 B3            (F and B drawn equally long)
 
 Keeps every micro-batch until the backwards begin. Several segments on a device are done one after the other. With
 equal stages the iteration takes (M + S - 1) (F + B). Cost: O(jobs log jobs).

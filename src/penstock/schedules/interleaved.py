@@ -1,7 +1,7 @@
 """Interleaved 1F1B: every device holds several segments, and micro-batches go round the loop of devices.
 
-    device 0   F0 F1 f0 f1 F2 .  .  .  b0 F3 b1 f2 B0 f3 B1 .  b2 .  b3 .  B2 B3
-    device 1   .  F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 .  B2 .  B3
+    device 0   F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1 .  b2 .  b3 B2 B3
+    device 1   .  F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 B2 B3
                (2 devices, F and B of segments 0 and 1, f and b of segments 2 and 3; drawn equally long)
 
 Micro-batches pass in groups of as many as there are devices: all of a group through a device's first segment, then

@@ -1,7 +1,7 @@
 """Zero-bubble V: each device holds one segment on the way down and one on the way up, so both ends are in one place.
 
-    device 0   F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 I1 W1 f3 i3 w3 I2 W2 I3 W3
-    device 1   .  F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 w2 I2 i3 I3 W2 w3 W3
+    device 0   F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 I1 W1 f3 i3 I2 w3 I3 W2 W3
+    device 1   .  F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 I2 i3 I3 w2 W2 w3 W3
                (2 devices, capitals for segments 0 and 1, small letters for 3 and 2)
 
 With equal segments, F = I = W, and M >= 2 p - 1, no device waits between its first and its last action, and none keeps

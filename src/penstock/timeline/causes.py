@@ -17,6 +17,8 @@ def find_causes(proof: Proof, start_s: Floats, end_s: Floats) -> Ints:
     Compute waits for the compute before it and for what it receives. A transfer waits for all that set it going, for
     the transfers before it on its links, and for those before it on shared interfaces.
     """
+    from penstock.timeline.latest import take_later
+
     wiring = proof.wiring
     before = _compute_before(proof)
     cause = before.copy()
@@ -28,13 +30,15 @@ def find_causes(proof: Proof, start_s: Floats, end_s: Floats) -> Ints:
 
     owner = _owners(wiring.consumers)
     arrived = end_s[wiring.send][owner]
-    _later(cause, latest, wiring.consumers.values, arrived, wiring.send[owner])
+    take_later(cause, latest, wiring.consumers.values, arrived, wiring.send[owner], False)
     _reductions_at_home(proof, cause)
     return cause
 
 
 def _transfer_causes(proof: Proof, before: Ints, latest: Floats, start_s: Floats, end_s: Floats) -> Ints:
     """The same for transfers: over the compute actions before their issue, their links, and their interfaces."""
+    from penstock.timeline.latest import take_later
+
     wiring = proof.wiring
     cause = np.full(wiring.num_transfers, NONE, dtype=np.int64)
     time = np.zeros(wiring.num_transfers)
@@ -42,30 +46,24 @@ def _transfer_causes(proof: Proof, before: Ints, latest: Floats, start_s: Floats
     # A receive that was posted late, then the send: at equal times the sender is named.
     order = np.argsort(proof.program.kind[issued] <= Kind.SEND_P, kind="stable")
     issued = issued[order]
-    _later(cause, time, wiring.transfer_of[issued].astype(np.int64), latest[issued], before[issued], or_equal=True)
+    take_later(cause, time, wiring.transfer_of[issued].astype(np.int64), latest[issued], before[issued], True)
     begun = start_s[wiring.send]
     released = end_s[wiring.send] - wiring.latency_s
     owner = _owners(wiring.next_on_links)
-    _later(cause, time, wiring.next_on_links.values, released[owner], wiring.send[owner])
+    take_later(cause, time, wiring.next_on_links.values, released[owner], wiring.send[owner], False)
     if len(wiring.interfaces.values):
-        entry = np.lexsort((begun[_owners(wiring.interfaces)], wiring.interfaces.values))
-        use, user = wiring.interfaces.values[entry], _owners(wiring.interfaces)[entry]
-        follows = np.flatnonzero(use[1:] == use[:-1])
-        free = begun[user] + wiring.interface_s[entry]
-        _later(cause, time, user[follows + 1], free[follows], wiring.send[user[follows]])
+        owner = _owners(wiring.interfaces)
+        free = begun[owner] + wiring.interface_s
+        # What takes no time holds nobody up; if it began together with what does, it came before that.
+        holds = free > begun[owner]
+        entry = np.lexsort((holds, begun[owner], wiring.interfaces.values))
+        use, user, free, holds = wiring.interfaces.values[entry], owner[entry], free[entry], holds[entry]
+        holder = np.maximum.accumulate(np.where(holds, np.arange(len(entry)), NONE))
+        rows = np.flatnonzero(holder[:-1] != NONE) + 1
+        rows = rows[use[holder[rows - 1]] == use[rows]]
+        last = holder[rows - 1]
+        take_later(cause, time, user[rows], free[last], wiring.send[user[last]], False)
     return cause
-
-
-def _later(
-    cause: Ints, time: Floats, rows: Ints, candidate_s: Floats, candidate: Ints, *, or_equal: bool = False
-) -> None:
-    """Where a candidate came later than what is known so far, it is the cause."""
-    best = np.full(len(time), -1.0)
-    np.maximum.at(best, rows, candidate_s)
-    wins = (candidate_s >= time[rows]) if or_equal else (candidate_s > time[rows])
-    wins &= candidate_s == best[rows]
-    cause[rows[wins]] = candidate[wins]
-    np.maximum(time, best, out=time)
 
 
 def _compute_before(proof: Proof) -> Ints:

@@ -1,0 +1,54 @@
+"""penstock cluster: what a cluster is, link by link."""
+
+import click
+
+from penstock.cli.screen import Screen, screen_options
+from penstock.quantities import show_bytes, show_rate, show_seconds
+
+
+@click.command("cluster")
+@click.argument("source")
+@click.option("-o", "--output", help="Write the cluster to this TOML file.")
+@screen_options
+def command(screen: Screen, source: str, output: str | None) -> None:
+    """What a cluster is: its hosts, devices and links, and what was assumed about them.
+
+    SOURCE is a TOML file (docs/clusters.md), or a short form such as "2 x 4 x A100-40 @ 100 GB/s / 1.25 GB/s".
+    """
+    from penstock.cluster.describe import cluster_rows, link_classes
+    from penstock.cluster.load import load_cluster
+    from penstock.cluster.toml_writer import write_cluster
+    from penstock.files import write_whole
+
+    cluster = load_cluster(source)
+    if output:
+        write_whole(output, write_cluster(cluster).encode())
+    screen.data(cluster)
+    rows = [
+        (
+            row.label,
+            ", ".join(f"{count} x {kind}" for kind, count in row.kinds),
+            ", ".join("no limit known" if size is None else show_bytes(size) for size in row.memory_bytes),
+            ", ".join(f"{speed:g}" for speed in row.speeds),
+            show_rate(row.inside.bandwidth),
+            show_seconds(row.inside.latency_s),
+            "of each device" if row.interface_bandwidth is None else f"shared, {show_rate(row.interface_bandwidth)}",
+        )
+        for row in cluster_rows(cluster)
+    ]
+    title = f"{cluster.name}: {cluster.num_devices} devices on {len(cluster.hosts)} hosts"
+    screen.table(title, ("host", "devices", "memory", "speed", "inside", "latency", "interface"), rows, left=2)
+    links = [
+        (
+            f"{item.source} -> {item.target}",
+            f"{item.num_links:,}",
+            show_rate(item.wire.bandwidth),
+            show_seconds(item.wire.latency_s),
+        )
+        for item in link_classes(cluster)
+    ]
+    screen.table("links, slowest first", ("such as", "how many", "bandwidth", "latency"), links)
+    screen.assumptions(*cluster.assumptions)
+    if output:
+        screen.wrote(output)
+    screen.next(f'penstock plan --profile gpt2-xl --cluster "{output or source}"')

@@ -1,0 +1,124 @@
+"""Showing and writing what came of a plan; shared by plan, simulate and check."""
+
+from typing import Any
+
+from penstock.cli.screen import Screen
+from penstock.plan.types import Group, Plan
+from penstock.profile.types import Profile
+from penstock.program.types import save_program
+from penstock.quantities import show_bytes, show_percent, show_seconds
+from penstock.simulate.evaluate import Evaluation
+from penstock.timeline.files import save_timeline
+from penstock.timeline.summary import bubble_fraction, critical_path, device_uses
+
+
+def write_results(result: Evaluation, program: str | None, timeline: str | None, trace: str | None) -> None:
+    """Write the files that were asked for."""
+    if program:
+        save_program(result.program, program)
+    if timeline:
+        save_timeline(result.timeline, timeline)
+    if trace:
+        from penstock.report.trace import save_trace
+
+        save_trace(result.timeline, trace)
+
+
+def evaluation_data(result: Evaluation) -> dict[str, Any]:
+    """The figures of an evaluation, for machines."""
+    uses = device_uses(result.timeline)
+    limits = dict(zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True))
+    return {
+        "iteration_s": result.timeline.iteration_s,
+        "rows_per_s": rows_per_s(result),
+        "bubble_fraction": bubble_fraction(result.timeline),
+        "num_actions": result.program.num_actions,
+        "num_messages": result.proof.num_messages,
+        "traffic_bytes": sum(use.sent_bytes for use in uses),
+        "devices": [
+            {**use._asdict(), "memory_bytes": limits[use.device] if limits[use.device] < float("inf") else None}
+            for use in uses
+        ],
+        "notes": list(result.costs.notes),
+    }
+
+
+def rows_per_s(result: Evaluation) -> float | None:
+    """Rows trained a second; None where an iteration takes no time."""
+    plan, seconds = result.costs.plan, result.timeline.iteration_s
+    return plan.num_microbatches * plan.rows / seconds if seconds > 0 else None
+
+
+def show_evaluation(screen: Screen, result: Evaluation, profile: Profile) -> None:
+    """The plan, the proof, the timeline and what they come to."""
+    from penstock.report.terminal import device_table, timeline_text, waits_table
+
+    if not screen.for_people:
+        for note in result.costs.notes:
+            screen.warn(note)
+        return
+    plan = result.costs.plan
+    show_segments(screen, plan, profile, result)
+    proof = result.proof
+    screen.show(
+        f"proved: {proof.num_compute:,} jobs and {proof.num_messages:,} messages, every job once, every need met, "
+        "no deadlock, memory within limits"
+        if (proof.peak_bytes <= result.costs.memory_limit + 0.5).all()
+        else f"proved but for memory: {proof.num_compute:,} jobs and {proof.num_messages:,} messages"
+    )
+    screen.show("", timeline_text(result.timeline, min(screen.console.width, 160)), "")
+    limits = {
+        name: None if limit == float("inf") else limit
+        for name, limit in zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True)
+    }
+    screen.show(device_table(result.timeline, limits))
+    if screen.verbose:
+        screen.show(waits_table(result.timeline))
+        path = critical_path(result.timeline)
+        names = [result.program.name(action) for action in path]
+        screen.show(f"critical path ({len(names)} steps): " + " -> ".join(names))
+    rate = rows_per_s(result)
+    screen.show(
+        f"iteration {show_seconds(result.timeline.iteration_s)}"
+        f" for {plan.num_microbatches} micro-batches of {plan.rows} rows"
+        + (f" ({rate:,.1f} rows/s)" if rate else "")
+        + f", bubble {show_percent(bubble_fraction(result.timeline))}"
+    )
+    for note in result.costs.notes:
+        screen.warn(note)
+
+
+def show_segments(screen: Screen, plan: Plan, profile: Profile, result: Evaluation) -> None:
+    """Which device runs which units, forward and backward."""
+    costs = result.costs
+    rows = []
+    for number, segment in enumerate(plan.segments):
+        places = costs.places(number)
+        first, last = profile.units[segment.start].name, profile.units[segment.stop - 1].name
+        rows.append(
+            (
+                str(number),
+                first if first == last else f"{first} .. {last}",
+                show_group(segment.forward),
+                "same" if not segment.is_moved else show_group(segment.backward),
+                show_seconds(float(costs.forward_s[places].max())),
+                show_seconds(float((costs.input_grad_s + costs.weight_grad_s)[places].max())),
+                show_bytes(float(costs.parameter_bytes[number])),
+                show_bytes(float(costs.output_bytes[number])),
+            )
+        )
+    title = f"{plan.planner} + {plan.schedule}: {profile.name} on {plan.cluster.name}"
+    screen.table(
+        title,
+        ("segment", "units", "forward on", "backward on", "forward", "backward", "parameters", "sends"),
+        rows,
+        left=4,
+    )
+
+
+def show_group(group: Group) -> str:
+    """The devices of a group, with shares where they differ."""
+    if len({member.share for member in group}) == 1:
+        names = [member.device for member in group]
+        return ", ".join(names) if len(names) <= 4 else f"{names[0]} .. {names[-1]} ({len(names)})"
+    return ", ".join(f"{member.device} ({show_percent(member.share)})" for member in group)

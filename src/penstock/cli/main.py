@@ -1,0 +1,73 @@
+"""The command `penstock`: finds the verb, and turns Penstock's errors into one clear message and exit code 2."""
+
+import sys
+from importlib import import_module
+from typing import ClassVar
+
+import click
+
+from penstock import __version__
+from penstock.errors import PenstockError
+
+
+class _Verbs(click.Group):
+    """Verbs are loaded when they are called, so that help and errors come at once."""
+
+    summaries: ClassVar[dict[str, str]] = {
+        "profile": "What a model costs, unit by unit.",
+        "cluster": "What a cluster is, link by link.",
+        "plan": "Cut a model, place it, order the work; prove and simulate it.",
+        "compare": "All planners and schedules on one problem.",
+        "simulate": "The timeline of a plan or program.",
+        "check": "Prove that a plan or program can run.",
+    }
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(self.summaries)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.summaries:
+            return None
+        command: click.Command = import_module(f"penstock.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries.items()))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="penstock")
+def cli() -> None:
+    """Plan synchronous pipeline-parallel training: where to cut, which device gets what, in which order.
+
+    Try: penstock plan --profile gpt2-xl --cluster "8 x RTX-3090 @ 12 GB/s"
+    """
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 done, 1 a check said no, 2 something in the input must be mended."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except PenstockError as error:
+        _complain(str(error))
+        code = 2
+    except click.ClickException as error:
+        usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx else ""
+        hint = f"Try: {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
+        click.echo(usage, nl=False, err=True)
+        _complain("\n  ".join(filter(None, (error.format_message(), hint))))
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        _complain("stopped")
+        code = 130
+    except BrokenPipeError:
+        # The reader of our output has gone, such as `head`: there is nobody left to tell.
+        sys.stderr.close()
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(text: str) -> None:
+    click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    click.echo(text, err=True)

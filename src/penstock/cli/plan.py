@@ -1,0 +1,90 @@
+"""penstock plan: cut a model, place it, order the work; prove and simulate it."""
+
+import time
+
+import click
+
+from penstock.cli.evaluation import evaluation_data, show_evaluation, write_results
+from penstock.cli.screen import Screen, screen_options
+from penstock.cli.sources import Precision, ProfileSource, known_kinds, profile_options
+
+
+@click.command("plan")
+@click.option("--profile", "source", required=True, help="A profile file, or a built-in model such as gpt2-xl.")
+@click.option("--cluster", "cluster_source", required=True, help='A TOML file, or such as "8 x A100-40 @ 100 GB/s".')
+@click.option("-m", "--microbatches", type=click.IntRange(1, 2**24), default=16, show_default=True)
+@click.option("--planner", default="balanced", show_default=True, help="How to cut and place.")
+@click.option("--schedule", default="1f1b", show_default=True, help="How to order the work.")
+@click.option("--stages", type=int, help="Devices in the row; all, or as many as there are units, if not given.")
+@click.option("--chunks", type=int, help="Segments a device; what the schedule is made for, if not given.")
+@click.option("--shape", type=click.Choice(["straight", "loop", "v"]), help="How segments lie on the devices.")
+@click.option("--split-backward", is_flag=True, help="Run the backward as two jobs under any schedule.")
+@profile_options
+@click.option("-o", "--output", help="Write the plan to this file.")
+@click.option("--program", help="Write the program, every action of every device, to this file.")
+@click.option("--timeline", help="Write the simulated timeline to this file.")
+@click.option("--trace", help="Write a Chrome trace for Perfetto to this file.")
+@screen_options
+def command(
+    screen: Screen,
+    source: str,
+    cluster_source: str,
+    microbatches: int,
+    planner: str,
+    schedule: str,
+    stages: int | None,
+    chunks: int | None,
+    shape: str | None,
+    split_backward: bool,
+    kinds: tuple[str, ...],
+    rows: int | None,
+    sequence: int | None,
+    precision: Precision,
+    output: str | None,
+    program: str | None,
+    timeline: str | None,
+    trace: str | None,
+) -> None:
+    """Cut a model, place it on a cluster, and order the work; prove that it can run, and simulate it."""
+    from penstock.cluster.load import load_cluster
+    from penstock.plan.shapes import Shape
+    from penstock.plan.types import save_plan
+    from penstock.planners.make import plan as make_plan
+    from penstock.simulate.evaluate import evaluate
+
+    cluster = load_cluster(cluster_source)
+    wanted = ProfileSource(source, kinds, rows, sequence, precision)
+    profile = wanted.load(known_kinds(cluster))
+    began = time.perf_counter()
+    with screen.working("planning"):
+        found = make_plan(
+            profile,
+            cluster,
+            microbatches,
+            planner=planner,
+            schedule=schedule,
+            split_backward=split_backward,
+            num_stages=stages,
+            num_chunks=chunks,
+            shape=Shape(shape) if shape else None,
+            profile_source=wanted.text,
+            cluster_source=cluster_source,
+        )
+    planning_s = time.perf_counter() - began
+    with screen.working("proving and simulating (the very first run compiles the simulator)"):
+        result = evaluate(found, profile, cluster)
+    if output:
+        save_plan(found, output)
+    write_results(result, program, timeline, trace)
+    screen.data({"planning_s": planning_s, **evaluation_data(result), "plan": found})
+    show_evaluation(screen, result, profile)
+    screen.assumptions(*profile.assumptions, *cluster.assumptions)
+    for path in (output, program, timeline, trace):
+        if path:
+            screen.wrote(path)
+    if trace:
+        screen.next(f"open {trace} in https://ui.perfetto.dev")
+    elif output:
+        screen.next(f"penstock simulate {output} --trace trace.json")
+    else:
+        screen.next(f'penstock compare --profile {source} --cluster "{cluster_source}" -m {microbatches}')

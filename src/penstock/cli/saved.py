@@ -1,0 +1,102 @@
+"""Opening a plan or program file again, with the profile and the cluster that it was made for."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock import files
+from penstock.cli.sources import ProfileSource, known_kinds, parse_source
+from penstock.cluster.load import load_cluster
+from penstock.cluster.types import Cluster
+from penstock.errors import InputError
+from penstock.plan.costs import Costs
+from penstock.plan.pricing import price
+from penstock.plan.types import FORMAT as PLAN_FORMAT
+from penstock.plan.types import Plan, load_plan
+from penstock.profile.types import Profile
+from penstock.program.types import FORMAT as PROGRAM_FORMAT
+from penstock.program.types import Program, load_program
+from penstock.schedules import find_schedule
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A plan with what it is for, and the program where the file had one."""
+
+    plan: Plan
+    profile: Profile
+    cluster: Cluster
+    costs: Costs
+    program: Program | None
+
+
+def open_plan(
+    path: str, *, profile: ProfileSource | None, cluster: str | None, schedule: str | None, force: bool
+) -> Opened:
+    """Read a plan or program, and the profile and cluster that it names unless others are given."""
+    program: Program | None = None
+    if _format_of(path) == PROGRAM_FORMAT:
+        program = load_program(path)
+        plan = program.plan
+        if schedule:
+            raise InputError(
+                "a program has its order already", where=path, hint="Leave --schedule out, or give a plan."
+            )
+    else:
+        plan = load_plan(path)
+    if schedule:
+        find_schedule(schedule)
+        plan = msgspec.structs.replace(plan, schedule=schedule)
+    the_cluster = load_cluster(cluster or _source(plan.cluster.source, path, "cluster"))
+    source = profile or parse_saved(_source(plan.profile.source, path, "profile"), path)
+    if source.rows is None:
+        source = ProfileSource(source.source, source.kinds, plan.rows, source.sequence, source.precision)
+    the_profile = source.load(known_kinds(the_cluster))
+    costs = price(plan, the_profile, the_cluster, strict=not force)
+    if program is not None:
+        program = _aligned(program, the_cluster, path)
+    return Opened(plan, the_profile, the_cluster, costs, program)
+
+
+def parse_saved(text: str, path: str) -> ProfileSource:
+    """The source that a file remembers; what cannot be read is an error about that file."""
+    try:
+        return parse_source(text)
+    except (ValueError, IndexError, KeyError):
+        where = f"{path}, at $.profile.source"
+        raise InputError(f"{text[:60]!r} is not a profile", where=where, hint="Name it with --profile.") from None
+
+
+class _Head(msgspec.Struct):
+    format: str = ""
+
+
+def _format_of(path: str) -> str:
+    try:
+        found = msgspec.json.decode(files.read_bytes(path), type=_Head).format
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return PLAN_FORMAT  # whose reader says what is wrong
+    if found not in (PLAN_FORMAT, PROGRAM_FORMAT):
+        hint = f"A plan says {PLAN_FORMAT!r}, a program {PROGRAM_FORMAT!r}."
+        raise InputError(f'this is neither a plan nor a program: its key "format" is {found!r}', where=path, hint=hint)
+    return found
+
+
+def _source(source: str, path: str, what: str) -> str:
+    if not source:
+        raise InputError(f"the file does not say where its {what} is", where=path, hint=f"Name it with --{what}.")
+    return source
+
+
+def _aligned(program: Program, cluster: Cluster, path: str) -> Program:
+    """The program with its devices in the cluster's order, and with those that it leaves out idle."""
+    from penstock.program.types import program_from_actions
+
+    names = [device.name for device in cluster.devices]
+    for name in program.devices:
+        if name not in cluster.index:
+            raise InputError(f"the program has device {name!r}, which the cluster does not have", where=path)
+    here = set(program.devices)
+    return program_from_actions(
+        program.plan, names, [list(program.actions(name)) if name in here else [] for name in names]
+    )

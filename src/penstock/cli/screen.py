@@ -1,0 +1,122 @@
+"""What a verb shows: tables for people, JSON for machines, as much as was asked for."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+WIDTH_WITHOUT_TERMINAL = 120
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Where a verb's output goes. With `as_json`, only the JSON goes to standard output."""
+
+    quiet: bool = False
+    verbose: bool = False
+    as_json: bool = False
+
+    @cached_property
+    def console(self) -> Console:
+        """Standard output. Names from files are text: neither markup nor emoji codes are looked for."""
+        return _console(stderr=False)
+
+    @cached_property
+    def notices(self) -> Console:
+        """Standard error, for warnings and progress."""
+        return _console(stderr=True)
+
+    @property
+    def for_people(self) -> bool:
+        """Whether tables and words are wanted."""
+        return not (self.quiet or self.as_json)
+
+    def show(self, *items: RenderableType) -> None:
+        """Show something to people."""
+        if self.for_people:
+            for item in items:
+                self.console.print(item)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+        """A table; the first `left` columns are text, the others numbers."""
+        if not self.for_people:
+            return
+        found = Table(
+            title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False
+        )
+        for number, column in enumerate(columns):
+            found.add_column(column, justify="left" if number < left else "right", overflow="fold")
+        for row in rows:
+            found.add_row(*map(printable, row))
+        self.console.print(found)
+
+    def data(self, value: object) -> None:
+        """The result for machines, if they asked."""
+        if self.as_json:
+            sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+
+    def warn(self, text: str) -> None:
+        """Something that must not be missed, whatever was asked for."""
+        self.notices.print(f"warning: {printable(text)}", style="bold yellow")
+
+    def assumptions(self, *texts: str, most: int = 4) -> None:
+        """What was assumed; all of it with -v."""
+        shown = texts if self.verbose else texts[:most]
+        for text in shown:
+            self.show(f"  assumed: {printable(text)}")
+        if len(texts) > len(shown):
+            self.show(f"  ({len(texts) - len(shown)} more with -v)")
+
+    def wrote(self, path: str) -> None:
+        """A file was written."""
+        self.show(f"wrote {printable(path)}")
+
+    def next(self, command: str) -> None:
+        """The last line: what could be done next."""
+        self.show(f"next: {printable(command)}")
+
+    @contextmanager
+    def working(self, text: str) -> Iterator[None]:
+        """Show that something takes its time."""
+        if self.for_people and self.notices.is_terminal:
+            with self.notices.status(text):
+                yield
+        else:
+            yield
+
+
+def _console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else int(os.environ.get("COLUMNS", "") or WIDTH_WITHOUT_TERMINAL)
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
+
+
+def printable(text: str) -> str:
+    """The text with control characters shown as escapes, so that a name in a file cannot steer the terminal."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def screen_options(verb: F) -> F:
+    """The options that every verb has; it gets them as `screen`."""
+
+    @wraps(verb)
+    def wrapped(quiet: bool, verbose: bool, as_json: bool, **options: Any) -> Any:
+        return verb(screen=Screen(quiet=quiet, verbose=verbose, as_json=as_json), **options)
+
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+        click.option("-v", "--verbose", is_flag=True, help="Show more."),
+        click.option("-q", "--quiet", is_flag=True, help="Show only warnings and errors."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]

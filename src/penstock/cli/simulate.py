@@ -1,0 +1,55 @@
+"""penstock simulate: the timeline of a plan or program."""
+
+import click
+
+from penstock.cli.evaluation import evaluation_data, show_evaluation, write_results
+from penstock.cli.saved import open_plan
+from penstock.cli.screen import Screen, screen_options
+from penstock.cli.sources import Precision, ProfileSource, profile_options
+
+
+@click.command("simulate")
+@click.argument("path")
+@click.option("--profile", "source", help="Another profile than the one that the file names.")
+@click.option("--cluster", help="Another cluster than the one that the file names.")
+@click.option("--schedule", help="Another schedule than the plan's.")
+@click.option("--force", is_flag=True, help="Go on with a profile or cluster that the plan was not made for.")
+@click.option("--ignore-memory", is_flag=True, help="Simulate even if it does not fit into memory.")
+@profile_options
+@click.option("-o", "--output", help="Write the timeline to this file.")
+@click.option("--program", help="Write the program, every action of every device, to this file.")
+@click.option("--trace", help="Write a Chrome trace for Perfetto to this file.")
+@screen_options
+def command(
+    screen: Screen,
+    path: str,
+    source: str | None,
+    cluster: str | None,
+    schedule: str | None,
+    force: bool,
+    ignore_memory: bool,
+    kinds: tuple[str, ...],
+    rows: int | None,
+    sequence: int | None,
+    precision: Precision,
+    output: str | None,
+    program: str | None,
+    trace: str | None,
+) -> None:
+    """The timeline of a plan or program: when every device does what, and why it waits.
+
+    PATH is a plan or program file; the profile and the cluster that it was made for are read again.
+    """
+    from penstock.simulate.evaluate import evaluate_costs
+
+    profile = ProfileSource(source, kinds, rows, sequence, precision) if source else None
+    opened = open_plan(path, profile=profile, cluster=cluster, schedule=schedule, force=force)
+    with screen.working("proving and simulating (the very first run compiles the simulator)"):
+        result = evaluate_costs(opened.costs, program=opened.program, within_memory=not ignore_memory)
+    write_results(result, program, output, trace)
+    screen.data(evaluation_data(result))
+    show_evaluation(screen, result, opened.profile)
+    for written in (output, program, trace):
+        if written:
+            screen.wrote(written)
+    screen.next(f"open {trace} in https://ui.perfetto.dev" if trace else f"penstock simulate {path} --trace trace.json")

@@ -1,0 +1,95 @@
+"""Every schedule, for any plan that can be said: its program is proved, and each device does its jobs and no others."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+
+from penstock.plan.costs import Costs
+from penstock.program.actions import Action, Kind
+from penstock.program.lowering import lower
+from penstock.program.proof import prove
+from penstock.program.types import Program
+from penstock.schedules import SCHEDULES, find_schedule, schedule
+from strategies import Case, cases
+
+Job = tuple[str, str, int, int]
+"""Device, kind, segment, micro-batch."""
+
+
+def jobs_of(case: Case) -> Counter[Job]:
+    """What there is to do, said by the plan alone; a backward counts as its two parts."""
+    found: Counter[Job] = Counter()
+    for number, segment in enumerate(case.plan.segments):
+        for microbatch in range(case.plan.num_microbatches):
+            for member in segment.forward:
+                found[member.device, "F", number, microbatch] += 1
+            for member in segment.backward:
+                for kind in "RIW" if segment.recompute else "IW":
+                    found[member.device, kind, number, microbatch] += 1
+    return found
+
+
+def jobs_in(program: Program) -> Counter[Job]:
+    found: Counter[Job] = Counter()
+    for device in program.devices:
+        for action in program.actions(device):
+            if action.kind < Kind.STEP:
+                for kind in "IW" if action.kind == Kind.B else action.kind.name:
+                    found[device, kind, action.segment, action.microbatch] += 1
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(max_microbatches=9))
+def test_any_case_is_proved(case: Case) -> None:
+    costs = case.costs
+    expected = jobs_of(case)
+    for name in SCHEDULES:
+        program = schedule(costs, name)
+        assert not program.is_lowered
+        assert jobs_in(program) == expected
+        lowered = lower(program, costs)
+        prove(lowered, costs)
+        assert jobs_in(lowered) == expected
+
+
+def compute(costs: Costs, name: str, device: str) -> list[Action]:
+    return list(schedule(costs, name).actions(device))
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_backwards_are_split_only_where_asked(case: Case) -> None:
+    costs = case.costs
+    for name in SCHEDULES:
+        kinds = {action.kind for device in costs.plan.devices for action in compute(costs, name, device)}
+        parts = case.plan.split_backward or name.startswith("zb_")
+        assert (Kind.B in kinds) == (not parts)
+        assert ({Kind.I, Kind.W} <= kinds) == parts
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_recomputation_stands_right_before_its_backward_unless_weights_fill_a_wait(case: Case) -> None:
+    costs = case.costs
+    for name in SCHEDULES:
+        for device in costs.plan.devices:
+            order = [action for action in compute(costs, name, device) if action.kind != Kind.W]
+            for action, following in zip(order, order[1:] + order[:1], strict=True):
+                if action.kind == Kind.R:
+                    assert following.kind in (Kind.I, Kind.B)
+                    assert (following.segment, following.microbatch) == (action.segment, action.microbatch)
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(ValueError, match="there is no schedule 'zb'"):
+        find_schedule("zb")
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases())
+def test_the_same_problem_gives_the_same_program(case: Case) -> None:
+    first, second = case.costs, case.costs
+    for name in SCHEDULES:
+        assert schedule(first, name).same_actions(schedule(second, name))
