@@ -100,13 +100,23 @@ def clusters(draw: st.DrawFn, *, max_devices: int = 5) -> Cluster:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, max_microbatches: int = 5) -> Case:
+def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False) -> Case:
+    """Any plan; a `straight` one has one segment on each of some devices."""
     profile, cluster = draw(profiles()), draw(clusters())
     names = [device.name for device in cluster.devices]
     inner = draw(st.sets(st.integers(1, max(1, profile.num_units - 1)), max_size=5))
     cuts = [0, *sorted(cut for cut in inner if cut < profile.num_units), profile.num_units]
+    if straight:
+        cuts = [*cuts[:-1][: len(names)], profile.num_units]
+        row = draw(st.permutations(names))
     segments = []
-    for start, stop in pairwise(cuts):
+    for number, (start, stop) in enumerate(pairwise(cuts)):
+        if straight:
+            group = on(row[number])
+            segments.append(
+                Segment(start=start, stop=stop, forward=group, backward=group, recompute=draw(st.booleans()))
+            )
+            continue
         size = draw(st.integers(1, min(3, len(names))))
         weights = draw(st.lists(st.sampled_from([1, 1, 2, 3]), min_size=size, max_size=size))
         shares = [weight / sum(weights) for weight in weights]

@@ -30,7 +30,6 @@ class Reduction:
     segments: tuple[int, ...]
     """The segments whose optimizer step waits for it."""
     ring: Ring
-    num_bytes: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,14 +108,14 @@ class Costs:
             holders = sorted({int(device) for span in places for device in self.backward_device[span]})
             tied[list(segments)] += size
             if len(holders) > 1:
-                ties.append(Reduction(True, number, segments, reduce_ring(self.cluster, holders, size), size))
+                ties.append(Reduction(True, number, segments, reduce_ring(self.cluster, holders, size)))
         found = []
         for segment in range(len(self.parameter_bytes)):
             devices = self.backward_device[self.places(segment)]
             if len(devices) > 1:
                 size = float(self.parameter_bytes[segment] - tied[segment])
                 ring = reduce_ring(self.cluster, [int(device) for device in devices], size)
-                found.append(Reduction(False, segment, (segment,), ring, size))
+                found.append(Reduction(False, segment, (segment,), ring))
         return tuple(found + ties)
 
     def places(self, segment: int) -> slice:

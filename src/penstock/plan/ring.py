@@ -31,6 +31,8 @@ class Ring(NamedTuple):
     """Devices in ring order; every one sends to the next, the last to the first."""
 
     devices: tuple[int, ...]
+    sent_bytes: float
+    """What each of them sends."""
     occupancy_s: float
     latency_s: float
     interfaces: tuple[InterfaceUse, ...]
@@ -63,7 +65,7 @@ def reduce_ring(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> R
                 rate = min(rate, bandwidth / count)
                 uses.append(InterfaceUse(place, outgoing, count * sent / bandwidth))
     latency = 2 * (size - 1) * max(float(cluster.latency_s[link]) for link in links)
-    return Ring(tuple(order), sent / rate, latency, tuple(uses))
+    return Ring(tuple(order), sent, sent / rate, latency, tuple(uses))
 
 
 def _order(cluster: Cluster, devices: list[int]) -> list[int]:

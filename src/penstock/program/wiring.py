@@ -40,6 +40,7 @@ class Wiring:
     receive: Ints
     """For each message its receive action; for each reduction NONE."""
     num_bytes: Floats
+    """What passes: the message, or what every member of a ring sends."""
     occupancy_s: Floats
     latency_s: Floats
     num_needs: npt.NDArray[np.int32]
@@ -91,7 +92,7 @@ def wire(program: Program, costs: Costs, jobs: JobTable) -> Wiring:
         transfer_of=transfer_of,
         send=np.concatenate([send, [actions[0] for actions in members]]).astype(np.int64),
         receive=np.concatenate([matched, np.full(len(members), NONE)]).astype(np.int64),
-        num_bytes=np.concatenate([num_bytes, [item.num_bytes for item in reductions]]),
+        num_bytes=np.concatenate([num_bytes, [item.ring.sent_bytes for item in reductions]]),
         occupancy_s=np.concatenate([occupancy, [item.ring.occupancy_s for item in reductions]]),
         latency_s=np.concatenate(
             [costs.cluster.latency_s[source, target], [item.ring.latency_s for item in reductions]]

@@ -130,7 +130,8 @@ def waits_table(timeline: Timeline, most: int = 5) -> Table:
     rest = groups[most:]
     if rest:
         waited_s = sum(group.waited_s for group in rest)
-        table.add_row("", Text(f"{show_seconds(waited_s)} in {len(rest)} more rows like these", _DIM))
+        rows = "row" if len(rest) == 1 else "rows"
+        table.add_row("", Text(f"{show_seconds(waited_s)} in {len(rest)} more {rows} like these", _DIM))
     return table
 
 
@@ -166,13 +167,13 @@ def _legend(drawing: Drawing, width: int, *, colour: bool) -> list[Text]:
     entries = []
     for kind, look in _LOOKS.items():
         if kind in kinds:
-            mark = Text("   ", look.dark) if colour else Text(look.letter + look.fill)
-            entries.append(mark + Text(f" {look.name}"))
+            mark = ("   ", look.dark) if colour else (look.letter + look.fill, Style())
+            entries.append(Text.assemble(mark, f" {look.name}"))
     if None in kinds:
-        entries.append(Text(_IDLE * 2, _DIM) + Text(" idle"))
+        entries.append(Text.assemble((_IDLE * 2, _DIM), " idle"))
     if any(block.shade for block in blocks):
-        mark = Text("lighter" if colour else "small letters")
-        entries.append(mark + Text(": the device's second segment (fourth, ...)"))
+        mark_of_shade = "lighter" if colour else "small letters"
+        entries.append(Text(f"{mark_of_shade}: the device's second segment (fourth, ...)"))
     return _packed(entries, width)
 
 

@@ -39,13 +39,13 @@ class WaitGroup(msgspec.Struct, frozen=True):
         """A sentence.
 
         >>> WaitGroup("d2", "gradients", "d3", 0.0312, 0.0031, 8, "2B7").in_words
-        'd2 waited 31.2 ms for gradients from d3 (transfer 3.10 ms), 8 times, longest before 2B7'
+        'd2 waited 31.2 ms for gradients from d3 (transfer 3.10 ms), 8x, longest before 2B7'
         """
         reason = " with nothing to wait for in the program"
         if self.thing:
             source = f" from {shown_name(self.source)}" if self.source else ""
             reason = f" for {self.thing}{source} (transfer {show_seconds(self.transfer_s)})"
-        times = f"{self.num_waits} times, longest" if self.num_waits > 1 else "once,"
+        times = f"{self.num_waits}x, longest" if self.num_waits > 1 else "once,"
         waited = f"{shown_name(self.device)} waited {show_seconds(self.waited_s)}"
         return f"{waited}{reason}, {times} before {self.longest_before}"
 
@@ -78,7 +78,8 @@ def _group(program: Program, key: tuple[str, str, str], entries: list[Wait]) -> 
         thing=thing,
         source=source,
         waited_s=sum(wait.end_s - wait.start_s for wait in entries),
-        transfer_s=sum(wait.transfer_s for wait in entries) if thing else 0.0,
+        # Clocks of measured devices may disagree, and a transfer seem to begin after what waited for it.
+        transfer_s=sum(max(0.0, wait.transfer_s) for wait in entries) if thing else 0.0,
         num_waits=len(entries),
         longest_before=str(program.action(longest.action)),
     )

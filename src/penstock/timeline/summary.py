@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.program.actions import NONE, Kind
+from penstock.program.actions import NONE, SEND_KINDS, Kind
 from penstock.timeline.types import Timeline
 
 
@@ -24,6 +24,7 @@ class DeviceUse(NamedTuple):
     """Time without work between its own first and last action."""
     peak_bytes: float
     sent_bytes: float
+    """Messages, and its part in reductions."""
 
 
 class Wait(NamedTuple):
@@ -50,7 +51,7 @@ def device_uses(timeline: Timeline) -> list[DeviceUse]:
             continue
         busy = float((timeline.end_s[compute] - timeline.start_s[compute]).sum())
         first, last = float(timeline.start_s[compute[0]]), float(timeline.end_s[compute[-1]])
-        sends = (program.kind[span] >= Kind.SEND_F) & (program.kind[span] <= Kind.SEND_P)
+        sends = np.isin(program.kind[span], (*SEND_KINDS, Kind.REDUCE_GRAD, Kind.REDUCE_TIE))
         found.append(
             DeviceUse(
                 device=name,

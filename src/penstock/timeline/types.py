@@ -26,7 +26,7 @@ class Timeline:
     start_s: Floats
     end_s: Floats
     num_bytes: Floats
-    """What each send, receive and reduction moves; zero for others."""
+    """What each send and receive moves, and what a device sends in a reduction; zero for others."""
     memory_during: Floats
     """Bytes on the device while each action runs."""
     memory_after: Floats

@@ -1,0 +1,129 @@
+"""Timeline files: what is written can be read back, and nothing else gets in."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mutations import mutated
+from penstock.errors import InputError
+from penstock.simulate.evaluate import evaluate_costs
+from penstock.timeline.files import load_timeline, save_timeline, timeline_file
+from penstock.timeline.summary import bubble_fraction, critical_path, device_uses, waits
+from penstock.timeline.types import Timeline
+from strategies import Case, cases, two_stages
+
+EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ", "300"))
+
+ARRAYS = ("start_s", "end_s", "num_bytes", "memory_during", "memory_after", "cause")
+
+
+def timeline_of(case: Case) -> Timeline:
+    return evaluate_costs(case.costs).timeline
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases())
+def test_round_trip(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("timeline") / "t.json"
+    timeline = timeline_of(case)
+    save_timeline(timeline, path)
+    found = load_timeline(path)
+    assert found.program.same_actions(timeline.program)
+    assert found.program.plan == timeline.program.plan
+    assert (found.origin, found.iteration_s) == ("simulated", timeline.iteration_s)
+    for name in ARRAYS:
+        assert np.array_equal(getattr(found, name), getattr(timeline, name)), name
+    assert timeline_file(found) == timeline_file(timeline)
+
+
+def test_the_file_by_hand(tmp_path: Path) -> None:
+    # The timeline is worked out in test_causes.py.
+    save_timeline(timeline_of(two_stages(num_microbatches=2)), tmp_path / "t.json")
+    found = json.loads((tmp_path / "t.json").read_text())
+    assert (found["format"], found["origin"], found["iteration_s"]) == ("penstock.timeline/1", "simulated", 18.0)
+    first, second = found["devices"]
+    assert (first["device"], first["busy_s"], first["bubble_s"], first["inner_bubble_s"]) == ("d0", 8.0, 10.0, 10.0)
+    assert second["inner_bubble_s"] == 0.0
+    assert first["events"][6] == {
+        "action": "0B0",
+        "start_s": 12.0,
+        "end_s": 14.0,
+        "memory_during": 92.0,
+        "memory_after": 76.0,
+        "cause": ["d1", 4],
+    }
+    assert second["events"][4]["action"] == "1SEND_B0@d0"
+    assert second["events"][4]["num_bytes"] == 4.0
+    assert found["waits"][0] == {
+        "device": "d0",
+        "action": 6,
+        "start_s": 4.0,
+        "end_s": 12.0,
+        "transfer_s": 3.0,
+        "cause": ["d1", 4],
+    }
+    path = [["d0", 2], ["d0", 3], ["d1", 2], ["d1", 3], ["d1", 5], ["d1", 6], ["d1", 7], ["d0", 7]]
+    assert found["critical_path"] == path
+
+
+def changed(tmp_path: Path, change: Any) -> Path:
+    path = tmp_path / "t.json"
+    save_timeline(timeline_of(two_stages(num_microbatches=1)), path)
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+    return path
+
+
+def event(value: Any, device: int, number: int) -> Any:
+    return value["devices"][device]["events"][number]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda value: value["devices"][1].update(device="d0"), "a device is there twice"),
+        (lambda value: event(value, 0, 0).update(action="0RECV_B0@dx"), "there is no device 'dx'"),
+        (lambda value: event(value, 0, 0).update(action="0FORWARD"), "is not an action"),
+        (lambda value: event(value, 0, 1).update(cause=["d7", 0]), "is not there"),
+        (lambda value: event(value, 0, 1).update(cause=["d1", 99]), "is not there"),
+        (lambda value: event(value, 0, 1).update(cause=["d1", -1]), "is not there"),
+        (lambda value: event(value, 0, 1).update(cause=["d0", 1]), "circle"),
+        (lambda value: event(value, 0, 1).update(cause=["d1", 2]), "circle"),
+        (lambda value: event(value, 0, 1).update(start_s=2.5), "ends before it starts"),
+        (lambda value: event(value, 0, 1).update(start_s=-1.0), ">= 0"),
+        (lambda value: value.update(extra=1), "unknown field"),
+        (lambda value: value.update(format="penstock.plan/1"), "must be 'penstock.timeline/1'"),
+    ],
+)
+def test_refused(tmp_path: Path, change: Any, message: str) -> None:
+    path = changed(tmp_path, change)
+    with pytest.raises(InputError, match=message) as caught:
+        load_timeline(path)
+    assert str(path) in caught.value.where
+
+
+BYTES = b""
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data())
+def test_fuzz(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed-timeline.json"
+    save_timeline(timeline_of(two_stages(num_microbatches=2)), path)
+    path.write_bytes(data.draw(mutated(path.read_bytes())))
+    try:
+        found = load_timeline(path)
+    except InputError:
+        return
+    # What gets in can be worked with.
+    assert critical_path(found)
+    assert bubble_fraction(found) >= 0 or device_uses(found)
+    list(waits(found))
+    timeline_file(found)
