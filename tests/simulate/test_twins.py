@@ -2,11 +2,11 @@
 
 import numpy as np
 from hypothesis import given, settings
-from strategies import Case, cases
 
 from penstock.program.proof import prove
 from penstock.simulate.fast import simulate
 from penstock.simulate.reference import simulate_plainly
+from strategies import Case, cases
 
 
 @settings(max_examples=400, deadline=None)

@@ -51,7 +51,7 @@ def rows_per_s(result: Evaluation) -> float | None:
 
 def show_evaluation(screen: Screen, result: Evaluation, profile: Profile) -> None:
     """The plan, the proof, the timeline and what they come to."""
-    from penstock.report.terminal import device_table, timeline_text, waits_table
+    from penstock.report.terminal import TimelinePicture, device_table, waits_table
 
     if not screen.for_people:
         for note in result.costs.notes:
@@ -66,7 +66,7 @@ def show_evaluation(screen: Screen, result: Evaluation, profile: Profile) -> Non
         if (proof.peak_bytes <= result.costs.memory_limit + 0.5).all()
         else f"proved but for memory: {proof.num_compute:,} jobs and {proof.num_messages:,} messages"
     )
-    screen.show("", timeline_text(result.timeline, min(screen.console.width, 160)), "")
+    screen.show("", TimelinePicture(result.timeline), "")
     limits = {
         name: None if limit == float("inf") else limit
         for name, limit in zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True)

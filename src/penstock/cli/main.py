@@ -1,5 +1,6 @@
 """The command `penstock`: finds the verb, and turns Penstock's errors into one clear message and exit code 2."""
 
+import io
 import sys
 from importlib import import_module
 from typing import ClassVar
@@ -47,6 +48,10 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 a check said no, 2 something in the input must be mended."""
+    for stream in (sys.stdout, sys.stderr):
+        # Where the terminal cannot show a character, show its code rather than fail.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(standalone_mode=False)
     except PenstockError as error:

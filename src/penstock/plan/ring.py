@@ -2,7 +2,8 @@
 
 A ring all-reduce of n bytes over r devices sends 2 (r-1)/r n bytes over every link of the ring, in 2 (r-1) rounds,
 each of which pays the latency; the slowest link sets the pace. The ring order is chosen to make that link as fast
-as possible: exactly for up to `EXACT_RING` devices or where an upper bound is met, else by local search.
+as possible: exactly for up to `EXACT_RING` devices or where an upper bound is met, else by local search. That leaves
+shared interfaces aside, so the order host by host, which crosses them least, is taken where it is faster with them.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,12 @@ class Ring(NamedTuple):
 
 def reduce_ring(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> Ring:
     """The best ring over these devices, and what an all-reduce of so many bytes costs on it."""
-    order = _order(cluster, sorted(devices))
+    by_host = sorted(devices, key=lambda device: (int(cluster.host_index[device]), device))
+    rings = [_priced(cluster, order, num_bytes) for order in (_best_links(cluster, by_host), by_host)]
+    return min(rings, key=lambda ring: ring.occupancy_s)
+
+
+def _priced(cluster: Cluster, order: list[int], num_bytes: float) -> Ring:
     size = len(order)
     links = list(zip(order, order[1:] + order[:1], strict=True))
     host = cluster.host_index
@@ -68,8 +74,7 @@ def reduce_ring(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> R
     return Ring(tuple(order), sent, sent / rate, latency, tuple(uses))
 
 
-def _order(cluster: Cluster, devices: list[int]) -> list[int]:
-    by_host = sorted(devices, key=lambda device: (int(cluster.host_index[device]), device))
+def _best_links(cluster: Cluster, by_host: list[int]) -> list[int]:
     bandwidth = cluster.bandwidth[np.ix_(by_host, by_host)]
     host = cluster.host_index[by_host]
     order = list(range(len(by_host)))

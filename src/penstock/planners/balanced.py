@@ -1,8 +1,9 @@
 """Balanced: contiguous stages with the least maximum of F + I + W, each on its own device at its own speed.
 
 For a given limit, filling every segment as far as the limit allows (while leaving a unit for each that follows) gets
-furthest; so a limit can be met if and only if that reaches the end. The least limit is found by bisection between
-bounds, then tightened to the maximum of the cuts it gave until they no longer improve. Communication is left aside.
+furthest; so a limit can be met if and only if that reaches the end. The least limit is found by bisection, tightened to
+the maximum of the cuts that each try gives. Where one unit is large, many cuts meet it; so each cut is then moved to
+where the slower of its two neighbours is fastest, until none moves. Communication is left aside.
 
 Cost: O(segments log units) for each limit tried, about 60 of them.
 """
@@ -18,6 +19,7 @@ from penstock.planners.problem import Problem
 Floats = npt.NDArray[np.float64]
 
 MOST_HALVINGS = 200
+MOST_ROUNDS = 100
 
 
 def balanced(problem: Problem) -> Plan:
@@ -30,6 +32,8 @@ def balanced_cuts(work: Sequence[Floats]) -> list[int]:
 
     >>> balanced_cuts([np.array([0.0, 1, 2, 3, 6])] * 2)
     [0, 3, 4]
+    >>> balanced_cuts([np.array([0.0, 1, 2, 3, 4, 9])] * 3)
+    [0, 2, 4, 5]
     """
     high = max(float(sums[-1]) for sums in work)
     best = _fill(work, high)
@@ -45,7 +49,7 @@ def balanced_cuts(work: Sequence[Floats]) -> list[int]:
             low = middle
         else:
             best, high = cuts, min(middle, _slowest(work, cuts))
-    return best
+    return _even_out(work, best)
 
 
 def _fill(work: Sequence[Floats], limit: float) -> list[int] | None:
@@ -58,6 +62,23 @@ def _fill(work: Sequence[Floats], limit: float) -> list[int] | None:
         if cuts[-1] <= cuts[-2]:
             return None
     return cuts if cuts[-1] == num_units else None
+
+
+def _even_out(work: Sequence[Floats], cuts: list[int]) -> list[int]:
+    """Move each cut to where the slower of its two segments is fastest, until no cut moves any more."""
+    cuts = list(cuts)
+    for _ in range(MOST_ROUNDS):
+        before = list(cuts)
+        for place in range(1, len(work)):
+            left, right = work[place - 1], work[place]
+            start, stop = cuts[place - 1], cuts[place + 1]
+            both = left[start + 1 : stop] + right[start + 1 : stop]
+            even = start + 1 + int(np.searchsorted(both, left[start] + right[stop]))
+            near = [cut for cut in (cuts[place], even - 1, even) if start < cut < stop]
+            cuts[place] = min(near, key=lambda cut: max(left[cut] - left[start], right[stop] - right[cut]))
+        if cuts == before:
+            break
+    return cuts
 
 
 def _slowest(work: Sequence[Floats], cuts: Sequence[int]) -> float:

@@ -121,8 +121,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @cached_property
     def digest(self) -> str:
-        """A short name for the contents."""
-        return files.digest(self)
+        """A short name for the contents, what was assumed left aside."""
+        return files.digest(msgspec.structs.replace(self, assumptions=()))
 
 
 def _make_floats(value: msgspec.Struct, names: tuple[str, ...]) -> None:

@@ -1,5 +1,6 @@
 """A timeline as a file: everything in it can be read without Penstock (docs/formats.md)."""
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,10 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     memory_after: float
     num_bytes: float = 0.0
     cause: Place | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start_s <= self.end_s < math.inf:
+            raise ValueError("start_s must be at least 0, and end_s finite and not before it")
 
 
 class DeviceTimeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,6 +142,8 @@ def load_timeline(path: str | Path) -> Timeline:
             action = parse_action(event.action, where=at)
             if action.peer and action.peer not in counts:
                 raise InputError(f"{event.action!r}: there is no device {action.peer!r}", where=at)
+            if not event.start_s <= event.end_s:
+                raise InputError(f"{event.action!r} ends before it starts", where=at)
             orders[-1].append(action)
             if event.cause is None:
                 causes.append(NONE)
@@ -145,6 +152,8 @@ def load_timeline(path: str | Path) -> Timeline:
             if device not in counts or not 0 <= place < counts[device]:
                 raise InputError(f"the cause {device!r}, {place} is not there", where=at)
             causes.append(begins[device] + place)
+    if _has_circle(causes):
+        raise InputError("the causes go round in a circle", where=f"{where}, at $.devices")
     events = [event for row in found.devices for event in row.events]
     return Timeline(
         program=program_from_actions(found.plan, names, orders),
@@ -156,3 +165,11 @@ def load_timeline(path: str | Path) -> Timeline:
         memory_after=np.array([event.memory_after for event in events]),
         cause=np.array(causes, dtype=np.int64),
     )
+
+
+def _has_circle(causes: list[int]) -> bool:
+    """Whether following causes never ends somewhere: each round goes twice as far as the one before."""
+    reached = np.append(np.array(causes, dtype=np.int64), NONE)
+    for _ in range(len(causes).bit_length()):
+        reached = reached[reached]
+    return bool((reached != NONE).any())

@@ -1,0 +1,160 @@
+"""Bad input gets one clear message with what, where and what to do; exit code 2; no traceback; nothing lost."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., "tuple[int, str, str]"]
+
+CLUSTER = "4 x RTX-3090 @ 12 GB/s"
+
+
+def _refused(outcome: tuple[int, str, str], *said: str) -> None:
+    code, out, err = outcome
+    assert (code, out) == (2, ""), err
+    assert err.count("error: ") == 1
+    assert "Traceback" not in err
+    for text in said:
+        assert text in err, err
+
+
+@pytest.fixture
+def files(run: Run, tmp_path: Path) -> dict[str, Path]:
+    paths = {name: tmp_path / f"{name}.json" for name in ("profile", "plan", "program", "timeline")}
+    assert run("profile", "gpt2", "--kind", "RTX-3090", "-o", str(paths["profile"]), "-q")[0] == 0
+    words = ("--output", str(paths["plan"]), "--program", str(paths["program"]), "--timeline", str(paths["timeline"]))
+    assert run("plan", "--profile", str(paths["profile"]), "--cluster", CLUSTER, "-m", "3", *words, "-q")[0] == 0
+    return paths
+
+
+def _change(path: Path, change: Callable[[Any], None]) -> str:
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+    return str(path)
+
+
+def test_missing_files(run: Run, tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "nowhere.json")
+    _refused(run("simulate", nowhere), "nowhere.json: no such file")
+    _refused(run("check", nowhere), "no such file")
+    _refused(run("cluster", str(tmp_path / "nowhere.toml")), "no such file")
+    _refused(run("profile", nowhere), "neither a file nor a built-in name")
+    _refused(run("simulate", str(tmp_path)), "a folder, not a file")
+
+
+def test_broken_json_names_line_and_column(run: Run, files: dict[str, Path]) -> None:
+    for name, verb in (("profile", "profile"), ("plan", "simulate"), ("program", "check")):
+        lines = files[name].read_text().splitlines()
+        lines[3] += "}"
+        files[name].write_text("\n".join(lines))
+        _refused(run(verb, str(files[name])), str(files[name]), "broken JSON", "line 4")
+
+
+def test_broken_toml_names_line(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('hosts = 2\nkind = "T4\n')
+    _refused(run("cluster", str(path)), "c.toml:2")
+
+
+def test_unknown_and_missing_keys(run: Run, files: dict[str, Path]) -> None:
+    def colour(value: Any) -> None:
+        value["units"][3]["colour"] = "red"
+
+    _refused(run("profile", _change(files["profile"], colour)), "$.units[3]", "colour")
+
+    def headless(value: Any) -> None:
+        del value["segments"][1]["forward"]
+
+    _refused(run("simulate", _change(files["plan"], headless)), "$.segments[1]", "forward")
+
+
+@pytest.mark.parametrize(("number", "said"), [(-1.0, "$.units[2].times[0]"), ("NaN", "broken JSON"), (1e999, "JSON")])
+def test_negative_and_not_finite(run: Run, files: dict[str, Path], number: object, said: str) -> None:
+    def change(value: Any) -> None:
+        value["units"][2]["times"][0]["forward_s"] = float("nan") if number == "NaN" else number
+
+    _refused(run("profile", _change(files["profile"], change)), said)
+
+
+def test_clusters_that_cannot_be(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('hosts = 1\ndevices_per_host = 0\nkind = "T4"\ninside = "1 GB/s"\n')
+    _refused(run("cluster", str(path)), "devices_per_host")
+    link = '[[link]]\nfrom = "d0"\nto = "d9"\nwire = "1 GB/s"\n'
+    path.write_text('hosts = 1\ndevices_per_host = 2\nkind = "T4"\ninside = "1 GB/s"\n' + link)
+    _refused(run("cluster", str(path)), "d9", "link[0].to")
+    path.write_text('hosts = 1\ndevices_per_host = 2\nkind = "T4"\ninside = "fast"\n')
+    _refused(run("cluster", str(path)), "inside", "fast")
+    path.write_text('hosts = 1\ndevices_per_hosts = 2\nkind = "T4"\ninside = "1 GB/s"\n')
+    _refused(run("cluster", str(path)), "devices_per_hosts", "devices_per_host")
+
+
+def test_asking_for_too_much(run: Run) -> None:
+    base = ("plan", "--profile", "gpt2", "--cluster", CLUSTER)
+    _refused(run(*base, "--stages", "5"), "5 stages", "4 devices")
+    _refused(run("plan", "--profile", "gpt2", "--cluster", "64 x T4 @ 1 GB/s", "--stages", "30"), "only 26 units")
+    _refused(run(*base, "--chunks", "0", "--shape", "loop"), "at least 1 segment")
+    _refused(run(*base, "-m", "0"), "0")
+    _refused(run(*base, "--rows", "0"), "rows")
+    _refused(run(*base, "--planner", "best"), "no planner 'best'", "balanced")
+    _refused(run(*base, "--schedule", "2f2b"), "no schedule '2f2b'", "1f1b")
+    _refused(run("plan", "--profile", "gpt2"), "--cluster")
+
+
+def test_a_cycle_in_a_graph(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "g.txt"
+    node = "node{} -- Linear -- forward_compute_time=1, backward_compute_time=1, activation_size=1, parameter_size=1\n"
+    path.write_text(node.format(1) + node.format(2) + "\tnode1 -- node2\n\tnode2 -- node1\n")
+    _refused(run("profile", str(path)), "g.txt", "cycle", "node1")
+
+
+def test_plan_for_another_problem(run: Run, files: dict[str, Path]) -> None:
+    _refused(run("simulate", str(files["plan"]), "--profile", "vgg16"), "covers 26 units", "vgg16")
+    _refused(run("simulate", str(files["plan"]), "--cluster", "2 x T4 @ 1 GB/s"), "another cluster")
+    _refused(run("simulate", str(files["plan"]), "--cluster", "2 x T4 @ 1 GB/s", "--force"), "device 'd2'")
+
+
+def test_memory_nobody_can_meet(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('hosts = 1\ndevices_per_host = 2\nkind = "T4"\nmemory = "1 MB"\ninside = "1 GB/s"\n')
+    out = tmp_path / "plan.json"
+    words = ("plan", "--profile", "gpt2", "--cluster", str(path), "-o", str(out))
+    _refused(run(*words), "d0 needs", "more than the 1.00 MB it has", "weights", "recomputation")
+    assert not out.exists()
+
+
+def test_wrong_kind_of_file(run: Run, files: dict[str, Path]) -> None:
+    _refused(run("simulate", str(files["timeline"])), "neither a plan nor a program")
+    _refused(run("profile", str(files["plan"])), "penstock.profile/1", "plan file")
+
+
+def test_a_file_that_cannot_be_written_loses_nothing(run: Run, tmp_path: Path) -> None:
+    _refused(run("profile", "gpt2", "-o", str(tmp_path / "no" / "folder" / "p.json")), "cannot be written")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whole_process_without_torch_or_traceback(tmp_path: Path) -> None:
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    found = subprocess.run([penstock, "simulate", str(tmp_path / "x")], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: ")
+    code = (
+        "import sys, penstock\n"
+        "from penstock.cli.main import main\n"
+        f"sys.argv = ['penstock', 'plan', '--profile', 'vgg16', '--cluster', {CLUSTER!r}, '-q']\n"
+        "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code, e.code\n"
+        "assert 'numba' in sys.modules and 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = (
+        "import sys\nfrom penstock.cli.main import main\nsys.argv = ['penstock', '--help']\n"
+        "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code, e.code\n"
+        "assert not {'torch', 'numba', 'rich', 'numpy'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

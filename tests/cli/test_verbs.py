@@ -1,0 +1,134 @@
+"""Every verb does what it says, for people and for machines."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+Run = Callable[..., "tuple[int, str, str]"]
+
+CLUSTER = "4 x RTX-3090 @ 12 GB/s"
+
+
+@pytest.fixture
+def plan_file(run: Run, tmp_path: Path) -> str:
+    path = str(tmp_path / "plan.json")
+    code, _, err = run("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "8", "-o", path, "-q")
+    assert (code, err) == (0, "")
+    return path
+
+
+def test_profile(run: Run, tmp_path: Path) -> None:
+    path = str(tmp_path / "profile.json")
+    code, out, _ = run("profile", "gpt2", "--kind", "T4", "--kind", "L4", "--rows", "2", "-o", path)
+    assert code == 0
+    assert "gpt2: one micro-batch of 2 rows on T4" in out
+    assert "on L4" in out
+    assert "assumed: " in out
+    assert out.rstrip().splitlines()[-1].startswith("next: penstock plan --profile ")
+    assert penstock.load_profile(path).kinds == ("T4", "L4")
+    code, out, _ = run("profile", path, "--json")
+    assert json.loads(out)["name"] == "gpt2"
+    code, out, _ = run("profile")
+    assert code == 0
+    assert "llama-3-70b" in out
+    assert "RTX-4090" in out
+
+
+def test_cluster(run: Run, tmp_path: Path) -> None:
+    path = str(tmp_path / "cluster.toml")
+    code, out, _ = run("cluster", "2 x 4 x V100-16 @ 100 GB/s / 1.25 GB/s", "-o", path)
+    assert code == 0
+    assert "8 devices on 2 hosts" in out
+    assert "assumed: " in out
+    code, out, _ = run("cluster", path, "--json")
+    assert len(json.loads(out)["devices"]) == 8
+
+
+@pytest.mark.parametrize("schedule", list(penstock.SCHEDULES))
+@pytest.mark.parametrize("planner", list(penstock.PLANNERS))
+def test_plan_with_everything(run: Run, tmp_path: Path, planner: str, schedule: str) -> None:
+    words = ["plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "6", "--planner", planner, "--schedule", schedule]
+    names = {name: str(tmp_path / f"{name}.json") for name in ("output", "program", "timeline", "trace")}
+    code, out, err = run(*words, *[word for name, path in names.items() for word in (f"--{name}", path)], "-v")
+    assert (code, err) == (0, "")
+    assert f"{planner} + {schedule}" in out
+    assert "proved: " in out
+    assert "iteration " in out
+    assert "critical path" in out
+    plan = penstock.load_plan(names["output"])
+    assert (plan.planner, plan.schedule, plan.num_microbatches) == (planner, schedule, 6)
+    timeline = penstock.load_timeline(names["timeline"])
+    assert timeline.program.same_actions(penstock.load_program(names["program"]))
+    assert json.loads(Path(names["trace"]).read_text())["traceEvents"]
+    code, out, _ = run("simulate", names["output"], "--json")
+    assert code == 0
+    assert json.loads(out)["iteration_s"] == timeline.iteration_s
+    code, out, _ = run("simulate", names["program"], "--json")
+    assert json.loads(out)["iteration_s"] == timeline.iteration_s
+
+
+def test_quiet_prints_nothing(run: Run, plan_file: str) -> None:
+    assert run("simulate", plan_file, "-q") == (0, "", "")
+    assert run("check", plan_file, "-q") == (0, "", "")
+
+
+def test_check(run: Run, plan_file: str, tmp_path: Path) -> None:
+    code, out, _ = run("check", plan_file)
+    assert code == 0
+    assert "no deadlock" in out
+    program = str(tmp_path / "program.json")
+    run("simulate", plan_file, "--program", program, "-q")
+    assert run("check", program)[0] == 0
+    text = Path(program).read_text()
+    Path(program).write_text(text.replace('"0F3"', '"0F2"', 1))
+    code, out, err = run("check", program)
+    assert (code, out) == (1, "")
+    assert "does not hold: 0F2 on d0 is done twice" in err
+    code, out, _ = run("check", program, "--json")
+    assert code == 1
+    assert json.loads(out)["holds"] is False
+
+
+def test_compare(run: Run) -> None:
+    words = ("compare", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "4")
+    code, out, _ = run(*words)
+    assert code == 0
+    found = json.loads(run(*words, "--json")[1])["plans"]
+    assert len(found) == len(penstock.PLANNERS) * len(penstock.SCHEDULES)
+    assert [entry["iteration_s"] for entry in found] == sorted(entry["iteration_s"] for entry in found)
+    assert out.index(found[0]["planner"]) < out.index("speed-up: over one device")
+
+
+def test_another_profile_is_refused_and_forced_loudly(run: Run, plan_file: str) -> None:
+    words = ("simulate", plan_file, "--profile", "gpt2", "--kind", "T4")
+    code, _, err = run(*words)
+    assert code == 2
+    assert "the plan was made for another profile" in err
+    code, _, err = run(*words, "--force")
+    assert code == 0
+    assert "warning: the plan was made for another profile" in err
+    code, _, err = run(*words, "--force", "--json")
+    assert "warning: the plan was made for another profile" in err
+
+
+def test_no_color(run: Run, plan_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[3" not in run("simulate", plan_file)[1]
+
+
+def test_names_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(
+        '[[host]]\nname = "h"\ninside = "1 GB/s"\n'
+        + "".join(f'[[device]]\nname = "[red]x\\u001b[31m{number}"\nhost = "h"\nkind = "T4"\n' for number in range(2))
+    )
+    for words in (("cluster", str(path)), ("plan", "--profile", "gpt2", "--cluster", str(path), "-m", "2")):
+        code, out, err = run(*words)
+        assert (code, err) == (0, "")
+        assert "\x1b" not in out
+        assert "[red]x\\x1b[31m0" in out
