@@ -10,7 +10,7 @@ from strategies import Case, cases, two_stages
 
 def rows(flows: Flows) -> list[tuple[int, int, int, int, int, float]]:
     columns = (flows.what, flows.source_place, flows.target_place, flows.source, flows.target, flows.num_bytes)
-    return [tuple(row) for row in zip(*(column.tolist() for column in columns), strict=True)]  # type: ignore[misc]
+    return [tuple(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def test_two_replicas_to_three() -> None:

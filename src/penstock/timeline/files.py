@@ -32,8 +32,10 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     cause: Place | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start_s <= self.end_s < math.inf:
-            raise ValueError("start_s must be at least 0, and end_s finite and not before it")
+        if not (0 <= self.start_s < math.inf and 0 <= self.end_s < math.inf):
+            raise ValueError("start_s and end_s must be finite and not negative")
+        if self.end_s < self.start_s:
+            raise ValueError(f"{self.action!r} ends before it starts")
 
 
 class DeviceTimeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,8 +144,6 @@ def load_timeline(path: str | Path) -> Timeline:
             action = parse_action(event.action, where=at)
             if action.peer and action.peer not in counts:
                 raise InputError(f"{event.action!r}: there is no device {action.peer!r}", where=at)
-            if not event.start_s <= event.end_s:
-                raise InputError(f"{event.action!r} ends before it starts", where=at)
             orders[-1].append(action)
             if event.cause is None:
                 causes.append(NONE)
