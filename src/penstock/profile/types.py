@@ -108,6 +108,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 )
         for tie in self.ties:
             _check_tie(tie, self.units)
+        for number, unit in enumerate(self.units):
+            if sum(tie.parameter_bytes for tie in self.ties if number in tie.units) > unit.parameter_bytes:
+                raise ValueError(f"the ties of unit {unit.name!r} come to more than its parameters")
 
     @property
     def num_units(self) -> int:
