@@ -35,7 +35,8 @@ def command(
     from penstock.schedules import SCHEDULES
 
     cluster = load_cluster(cluster_source)
-    profile = ProfileSource(source, kinds, rows, sequence, precision).load(known_kinds(cluster))
+    wanted = ProfileSource(source, kinds, rows, sequence, precision)
+    profile = wanted.load(known_kinds(cluster))
     with screen.working("planning for one device"):
         alone = _one_device_s(profile, cluster, microbatches)
     found = []
@@ -69,7 +70,7 @@ def command(
     screen.assumptions(*profile.assumptions, *cluster.assumptions)
     best = found[0]
     screen.next(
-        f'penstock plan --profile {source} --cluster "{cluster_source}" -m {microbatches} '
+        f'penstock plan --profile {wanted.text} --cluster "{cluster_source}" -m {microbatches} '
         f"--planner {best['planner']} --schedule {best['schedule']} -o plan.json"
     )
 

@@ -87,4 +87,4 @@ def command(
     elif output:
         screen.next(f"penstock simulate {output} --trace trace.json")
     else:
-        screen.next(f'penstock compare --profile {source} --cluster "{cluster_source}" -m {microbatches}')
+        screen.next(f'penstock compare --profile {wanted.text} --cluster "{cluster_source}" -m {microbatches}')
