@@ -57,6 +57,8 @@ def write_whole(path: str | Path, data: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         raise FileError(f"cannot be written: {reason(error)}", where=str(path)) from None
+    except ValueError as error:  # a name that no file can have
+        raise FileError(f"cannot be written: {reason(error)}", where=repr(str(path))) from None
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):

@@ -1,19 +1,17 @@
 """Broken cluster files and specs raise `InputError` and nothing else."""
 
 import contextlib
-import os
 import random
 import re
 from pathlib import Path
 
+from fuzzing import NUM_DAMAGED
 from penstock.cluster.describe import cluster_rows, link_classes
 from penstock.cluster.load import load_cluster, looks_like_spec, parse_spec
 from penstock.cluster.toml_reader import parse_cluster, read_cluster
 from penstock.cluster.toml_writer import write_cluster
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
-
-NUM_EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "500"))
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
 # Without comments, where a change would change nothing.
@@ -87,7 +85,7 @@ def test_mutated_files(tmp_path: Path) -> None:
     rng = random.Random(20_260)
     path = tmp_path / "mutated.toml"
     errors = []
-    for _ in range(NUM_EXAMPLES):
+    for _ in range(NUM_DAMAGED):
         path.write_bytes(mutated(rng))
         try:
             cluster = read_cluster(path)
@@ -97,12 +95,12 @@ def test_mutated_files(tmp_path: Path) -> None:
             use(cluster)
     assert all(error.what and error.where.startswith(str(path)) for error in errors)
     # Neither all broken nor all whole: both ways were taken.
-    assert 0.1 * NUM_EXAMPLES < len(errors) < 0.99 * NUM_EXAMPLES
+    assert 0.1 * NUM_DAMAGED < len(errors) < 0.99 * NUM_DAMAGED
 
 
 def test_mutated_specs() -> None:
     rng = random.Random(20_261)
-    for _ in range(NUM_EXAMPLES):
+    for _ in range(NUM_DAMAGED):
         text = list(rng.choice(SPECS))
         for _ in range(rng.randint(1, 3)):
             place = rng.randrange(len(text) + 1)

@@ -1,7 +1,6 @@
 """One door for all formats: each is recognised, nothing but InputError comes out, and what is saved comes back."""
 
 import json
-import os
 import random
 import re
 from collections import Counter
@@ -12,12 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fuzzing import NUM_DAMAGED
 from penstock.errors import FileError, InputError
 from penstock.profile.affine import fit
 from penstock.profile.load import DEFAULT_KIND, load_profile, save_profile
 from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
-
-NUM_EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ", "300"))
 
 PIPEDREAM = """\
 node1 -- Input -- forward_compute_time=18.9, backward_compute_time=0.000, activation_size=4096.000, parameter_size=0.000
@@ -265,7 +263,7 @@ MUTATIONS = [change_bytes, change_lines, replace_number, replace_number]
 def test_fuzz(name: str, tmp_path: Path) -> None:
     outcomes: Counter[str] = Counter()
 
-    @settings(max_examples=NUM_EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=NUM_DAMAGED, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 2**63), st.integers(1, 2))
     def check(seed: int, count: int) -> None:
         rng = random.Random(seed)
@@ -288,5 +286,5 @@ def test_fuzz(name: str, tmp_path: Path) -> None:
         assert again.digest == profile.digest
 
     check()
-    if NUM_EXAMPLES >= 100:  # a test that always takes the same way would prove little
+    if NUM_DAMAGED >= 100:  # a test that always takes the same way would prove little
         assert min(outcomes["refused"], outcomes["read"]) > 0

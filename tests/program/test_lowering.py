@@ -2,11 +2,12 @@
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from penstock.plan.types import on
+from penstock.plan.types import Origin, on
 from penstock.profile.types import Tie
 from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Action, Kind
 from penstock.program.lowering import lower
@@ -207,3 +208,14 @@ def test_nothing_stands_for_no_micro_batch() -> None:
     case = two_stages(num_microbatches=1)
     program = case.lowered(case.costs)
     assert program.microbatch[program.kind == Kind.STEP].tolist() == [NONE, NONE]
+
+
+def test_a_message_that_takes_next_to_no_time() -> None:
+    # Latency over a period of 5e-324 seconds is more than a float holds; all receives are posted at once, quietly.
+    case = two_stages(num_microbatches=3)
+    quick = msgspec.structs.replace(case.profile.units[0].times[0], forward_s=5e-324, input_grad_s=5e-324)
+    sizes = msgspec.structs.replace(case.profile.units[0].sizes[0], cut_bytes=0)
+    units = tuple(msgspec.structs.replace(unit, times=(quick,), sizes=(sizes,)) for unit in case.profile.units)
+    profile = msgspec.structs.replace(case.profile, units=units)
+    plan = msgspec.structs.replace(case.plan, profile=Origin(name="quick", digest=profile.digest))
+    assert texts(Case(profile, case.cluster, plan))["d1"].startswith("1RECV_F0@d0 1RECV_F1@d0 1RECV_F2@d0 1F0")

@@ -1,7 +1,6 @@
 """Timeline files: what is written can be read back, and nothing else gets in."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from damaged_files import mutated
+from fuzzing import NUM_DAMAGED
 from penstock.errors import InputError
 from penstock.simulate.evaluate import evaluate_costs
 from penstock.timeline.files import load_timeline, save_timeline, timeline_file
 from penstock.timeline.summary import bubble_fraction, critical_path, device_uses, waits
 from penstock.timeline.types import Timeline
 from strategies import Case, cases, two_stages
-
-EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ", "300"))
 
 ARRAYS = ("start_s", "end_s", "num_bytes", "memory_during", "memory_after", "cause")
 
@@ -98,6 +96,7 @@ def event(value: Any, device: int, number: int) -> Any:
         (lambda value: event(value, 0, 1).update(cause=["d0", 1]), "circle"),
         (lambda value: event(value, 0, 1).update(cause=["d1", 2]), "circle"),
         (lambda value: event(value, 0, 1).update(start_s=2.5), "ends before it starts"),
+        (lambda value: event(value, 0, 1).update(start_s=-1.0), "must be finite and not negative"),
         (lambda value: value.update(extra=1), "unknown field"),
         (lambda value: value.update(format="penstock.plan/1"), "must be 'penstock.timeline/1'"),
     ],
@@ -109,7 +108,7 @@ def test_refused(tmp_path: Path, change: Any, message: str) -> None:
     assert str(path) in caught.value.where
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=NUM_DAMAGED, deadline=None)
 @given(data=st.data())
 def test_fuzz(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed-timeline.json"

@@ -8,10 +8,13 @@ from typing import Annotated
 import msgspec
 
 from penstock import files
+from penstock.profile.types import Rows
 
 FORMAT = "penstock.plan/1"
 
+MAX_MICROBATCHES = 2**24
 SHARE_TOLERANCE = 1e-9
+"""By how much shares may fail to add up to 1; so nobody may have less than that."""
 
 
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +45,8 @@ class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 raise ValueError(f"the {side} group is empty")
             if len({member.device for member in group}) != len(group):
                 raise ValueError(f"the {side} group names a device twice")
+            if not all(member.share > SHARE_TOLERANCE for member in group):
+                raise ValueError(f"every share of the {side} group must be above {SHARE_TOLERANCE}")
             total = math.fsum(member.share for member in group)
             if not abs(total - 1) <= SHARE_TOLERANCE:
                 raise ValueError(f"the shares of the {side} group add up to {total:.6g}, not to 1")
@@ -75,8 +80,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     schedule: str
     split_backward: bool = False
     """Run the backward as I and W, also where the schedule does not ask for it."""
-    num_microbatches: Annotated[int, msgspec.Meta(ge=1, le=2**24)]
-    rows: Annotated[int, msgspec.Meta(ge=1)]
+    num_microbatches: Annotated[int, msgspec.Meta(ge=1, le=MAX_MICROBATCHES)]
+    rows: Rows
     """Rows of a micro-batch."""
     profile: Origin
     cluster: Origin

@@ -1,11 +1,13 @@
 """Balanced: contiguous stages with the least maximum of F + I + W, each on its own device at its own speed.
 
-For a given limit, filling every segment as far as the limit allows (while leaving a unit for each that follows) gets
-furthest; so a limit can be met if and only if that reaches the end. The least limit is found by bisection, tightened to
-the maximum of the cuts that each try gives. Where one unit is large, many cuts meet it; so each cut is then moved to
-where the slower of its two neighbours is fastest, until none moves. Communication is left aside.
+The least limit that can be met is found by bisection, tightened to the maximum of the cuts that each try gives. Filling
+every segment as far as a limit allows (while leaving a unit for each that follows) gets furthest; where every unit fits
+everywhere, a limit can be met if and only if that reaches the end. Where a unit is too long for a slow device, going as
+far as possible may end right in front of it: then all cuts that can be reached are worked out, segment by segment.
+Where one unit is large, many cuts meet the limit; so each cut is then moved to where the slower of its two neighbours
+is fastest, until none moves. Communication is left aside.
 
-Cost: O(segments log units) for each limit tried, about 60 of them.
+Cost: O(segments log units) for each limit tried, about 60 of them; O(segments units) for those with such units.
 """
 
 from collections.abc import Sequence
@@ -40,11 +42,14 @@ def balanced_cuts(work: Sequence[Floats]) -> list[int]:
     assert best is not None, "a segment that takes everything meets its own limit"
     high = _slowest(work, best)
     low = 0.0
+    longest = max(float(np.diff(sums).max()) for sums in work)
     for _ in range(MOST_HALVINGS):
         middle = (low + high) / 2
         if not low < middle < high:
             break
         cuts = _fill(work, middle)
+        if cuts is None and middle < longest:
+            cuts = _search(work, middle)
         if cuts is None:
             low = middle
         else:
@@ -62,6 +67,29 @@ def _fill(work: Sequence[Floats], limit: float) -> list[int] | None:
         if cuts[-1] <= cuts[-2]:
             return None
     return cuts if cuts[-1] == num_units else None
+
+
+def _search(work: Sequence[Floats], limit: float) -> list[int] | None:
+    """Cuts with no segment over the limit, found among all that can be reached; None if there are none."""
+    num_units = len(work[0]) - 1
+    reached = np.zeros((len(work) + 1, num_units + 1), dtype=bool)
+    reached[0, 0] = True
+    reaches = []
+    for place, sums in enumerate(work):
+        reaches.append(np.searchsorted(sums, sums + limit, side="right") - 1)
+        # A segment from `start` may end anywhere behind it, up to its reach: counted as +1 and -1 at both ends.
+        start = np.flatnonzero(reached[place] & (reaches[-1] > np.arange(num_units + 1)))
+        ends = np.zeros(num_units + 2, dtype=np.int64)
+        np.add.at(ends, start + 1, 1)
+        np.add.at(ends, reaches[-1][start] + 1, -1)
+        reached[place + 1] = np.cumsum(ends)[:-1] > 0
+    if not reached[-1, -1]:
+        return None
+    cuts = [num_units]
+    for place in reversed(range(len(work))):
+        before = reached[place, : cuts[-1]] & (reaches[place][: cuts[-1]] >= cuts[-1])
+        cuts.append(int(np.flatnonzero(before)[-1]))
+    return cuts[::-1]
 
 
 def _even_out(work: Sequence[Floats], cuts: list[int]) -> list[int]:

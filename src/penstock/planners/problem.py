@@ -8,8 +8,8 @@ from penstock.cluster.types import Cluster
 from penstock.errors import InputError
 from penstock.plan.seconds import UnitClock
 from penstock.plan.shapes import Shape
-from penstock.plan.types import Group, Origin, Plan, Segment, on
-from penstock.profile.types import Profile
+from penstock.plan.types import MAX_MICROBATCHES, Group, Origin, Plan, Segment, on
+from penstock.profile.types import MAX_ROWS, Profile
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class Problem:
     cluster_source: str = ""
 
     def __post_init__(self) -> None:
-        if self.num_microbatches < 1:
-            raise InputError(f"the number of micro-batches must be at least 1, not {self.num_microbatches}")
-        if self.rows is not None and self.rows < 1:
-            raise InputError(f"a micro-batch must have at least 1 row, not {self.rows}")
+        if not 1 <= self.num_microbatches <= MAX_MICROBATCHES:
+            limits = f"at least 1 and at most {MAX_MICROBATCHES}"
+            raise InputError(f"the number of micro-batches must be {limits}, not {self.num_microbatches}")
+        if self.rows is not None and not 1 <= self.rows <= MAX_ROWS:
+            raise InputError(f"a micro-batch must have at least 1 row and at most {MAX_ROWS}, not {self.rows}")
         if self.num_chunks < 1:
             raise InputError(f"a device must hold at least 1 segment, not {self.num_chunks}")
         if self.shape is Shape.STRAIGHT and self.num_chunks != 1:

@@ -62,7 +62,7 @@ class Action(NamedTuple):
         return f"{self.segment}{self.kind.name}{microbatch}{peer}"
 
 
-_PATTERN = re.compile(r"(\d{1,9})([A-Z](?:[A-Z_]*[A-Z])?)(\d{0,9})(?:@(.+))?\Z", re.DOTALL)
+_PATTERN = re.compile(r"(\d{1,9})([A-Z](?:[A-Z_]*[A-Z])?)(\d{0,9})(?:@(.+))?\Z", re.DOTALL | re.ASCII)
 
 
 def parse_action(text: str, *, where: str = "") -> Action:

@@ -11,42 +11,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from penstock.program.heap import pop, push
+
 Ints = npt.NDArray[np.int64]
 Small = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
-
-
-@numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def _push(keys: Floats, items: Ints, size: int, key: float, item: int) -> int:
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
-        if keys[parent] < key or (keys[parent] == key and items[parent] < item):
-            break
-        keys[place], items[place] = keys[parent], items[parent]
-        place = parent
-    keys[place], items[place] = key, item
-    return size + 1
-
-
-@numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def _pop(keys: Floats, items: Ints, size: int) -> int:
-    size -= 1
-    key, item = keys[size], items[size]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        right = child + 1
-        if right < size and (keys[right] < keys[child] or (keys[right] == keys[child] and items[right] < items[child])):
-            child = right
-        if key < keys[child] or (key == keys[child] and item < items[child]):
-            break
-        keys[place], items[place] = keys[child], items[child]
-        place = child
-    keys[place], items[place] = key, item
-    return size
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
@@ -91,7 +60,7 @@ def run_engine(
             transfer = transfer_stack[num_ready_transfers]
             first, last = interface_begin[transfer], interface_begin[transfer + 1]
             if first < last:
-                heap_size = _push(heap_keys, heap_items, heap_size, transfer_ready[transfer], transfer)
+                heap_size = push(heap_keys, heap_items, heap_size, transfer_ready[transfer], transfer)
                 continue
             begin = transfer_ready[transfer]
         elif num_ready_devices > 0:
@@ -120,7 +89,7 @@ def run_engine(
             continue
         elif heap_size > 0:
             transfer = heap_items[0]
-            heap_size = _pop(heap_keys, heap_items, heap_size)
+            heap_size = pop(heap_keys, heap_items, heap_size)
             first, last = interface_begin[transfer], interface_begin[transfer + 1]
             begin = transfer_ready[transfer]
             for entry in range(first, last):

@@ -175,7 +175,7 @@ def _receives_ahead(costs: Costs, num_links: int, link_of_flow: Ints) -> Ints:
     )
     period = np.maximum(flows.num_bytes / bandwidth, consumer_s)
     most = float(costs.num_microbatches)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         extra = np.where(latency > 0, np.minimum(np.ceil(latency / period), most), 0.0)
     ahead = np.full(num_links, 2, dtype=np.int64)
     np.maximum.at(ahead, link_of_flow, 2 + np.nan_to_num(extra, nan=0.0).astype(np.int64))

@@ -1,0 +1,154 @@
+"""Plans as values and as files: what is refused, round trips, and damaged files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from damaged_files import mutated
+from fuzzing import NUM_DAMAGED
+from penstock import files
+from penstock.errors import FileError, InputError
+from penstock.plan.pricing import price
+from penstock.plan.shapes import Shape
+from penstock.plan.types import Member, Plan, Segment, load_plan, on, save_plan
+from strategies import Case, cases, two_stages
+
+CASE = two_stages(num_microbatches=2)
+
+
+def test_what_a_plan_says_of_itself() -> None:
+    plan = CASE.plan
+    assert (plan.num_segments, plan.num_units, plan.devices) == (2, 2, ("d0", "d1"))
+    moved = two_stages(num_microbatches=1, groups=((on("d2"), on("d0")), (on("d1", "d0"), on("d1", "d0")))).plan
+    assert moved.devices == ("d2", "d0", "d1")
+    assert [segment.is_moved for segment in moved.segments] == [True, False]
+    assert [segment.num_replicas for segment in moved.segments] == [1, 2]
+
+
+def test_equal_shares() -> None:
+    assert on("x") == (Member("x", 1.0),)
+    assert [member.share for member in on("x", "y", "z")] == [1 / 3] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"start": 1, "stop": 1}, "is empty"),
+        ({"start": 2, "stop": 1}, "is empty"),
+        ({"forward": ()}, "the forward group is empty"),
+        ({"backward": ()}, "the backward group is empty"),
+        ({"forward": (Member("d0", 0.5), Member("d0", 0.5))}, "names a device twice"),
+        ({"forward": (Member("d0", 0.5),)}, "add up to 0.5, not to 1"),
+        ({"forward": (Member("d0", float("nan")),)}, "must be above"),
+        ({"forward": on("d0", "d1")}, "must have the same shares, in the same order"),
+        ({"forward": (Member("d0", 2.0), Member("d1", -1.0))}, "must be above 1e-09"),
+        # Nobody's rows would meet anybody's: overlaps() leaves out what is within rounding.
+        ({"forward": (Member("d0", 1.0), Member("d1", 1e-10))}, "must be above 1e-09"),
+    ],
+)
+def test_segments_that_cannot_be(change: dict[str, Any], message: str) -> None:
+    good: dict[str, Any] = {"start": 0, "stop": 1, "forward": on("d0"), "backward": on("d0")}
+    Segment(**good)
+    with pytest.raises(ValueError, match=message):
+        Segment(**(good | change))
+
+
+@pytest.mark.parametrize(
+    ("segments", "message"),
+    [([], "at least one segment"), ([(1, 2)], "starts at unit 1, not at 0"), ([(0, 1), (2, 3)], "at unit 2, not at 1")],
+)
+def test_plans_that_cannot_be(segments: list[tuple[int, int]], message: str) -> None:
+    parts = tuple(Segment(start=start, stop=stop, forward=on("d0"), backward=on("d0")) for start, stop in segments)
+    with pytest.raises(ValueError, match=message):
+        msgspec.structs.replace(CASE.plan, segments=parts)
+
+
+@settings(max_examples=80, deadline=None)
+@given(case=cases())
+def test_round_trip(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "plan.json"
+    save_plan(case.plan, path)
+    found = load_plan(path)
+    assert found == case.plan
+    assert found.digest == case.plan.digest
+    save_plan(found, path.with_suffix(".again"))
+    assert path.read_bytes() == path.with_suffix(".again").read_bytes()
+
+
+def test_equal_plans_have_equal_digests() -> None:
+    again = two_stages(num_microbatches=2).plan
+    assert again.digest == CASE.plan.digest
+    assert two_stages(num_microbatches=3).plan.digest != CASE.plan.digest
+
+
+def changed(tmp_path: Path, change: Any) -> Path:
+    path = tmp_path / "plan.json"
+    value = json.loads(files.encode_json(CASE.plan))
+    change(value)
+    path.write_text(json.dumps(value))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "where"),
+    [
+        (lambda value: value.update(format="penstock.plan/9"), "the key \"format\" must be 'penstock.plan/1'", ""),
+        (lambda value: value.pop("format"), "it has no such key", ""),
+        (lambda value: value.update(colour="red"), "unknown field `colour`", ""),
+        (lambda value: value.pop("planner"), "missing required field `planner`", ""),
+        (lambda value: value.update(num_microbatches=0), ">= 1", "$.num_microbatches"),
+        (lambda value: value.update(num_microbatches=2**24 + 1), "<= 16777216", "$.num_microbatches"),
+        (lambda value: value.update(rows=0), ">= 1", "$.rows"),
+        (lambda value: value.update(rows=2**40 + 1), "<= 1099511627776", "$.rows"),
+        (lambda value: value["segments"][1].update(start=0), "starts at unit 0, not at 1", ""),
+        (lambda value: value["segments"][1]["forward"][0].update(share=0), "> 0", "$.segments[1].forward[0].share"),
+        (lambda value: value["segments"][0].update(recompute="yes"), "Expected `bool`", "$.segments[0].recompute"),
+        (lambda value: value["segments"].clear(), "at least one segment", ""),
+    ],
+)
+def test_refused(tmp_path: Path, change: Any, message: str, where: str) -> None:
+    path = changed(tmp_path, change)
+    with pytest.raises(InputError) as caught:
+        load_plan(path)
+    assert message in caught.value.what
+    assert caught.value.where == (f"{path}, at {where}" if where else str(path))
+    assert caught.value.hint
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="no such file"):
+        load_plan(tmp_path / "none.json")
+
+
+@settings(max_examples=NUM_DAMAGED, deadline=None)
+@given(data=st.data())
+def test_fuzz(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed-plan.json"
+    path.write_bytes(data.draw(mutated(files.encode_json(CASE.plan))))
+    try:
+        plan = load_plan(path)
+        costs = price(plan, CASE.profile, CASE.cluster, strict=False)
+    except InputError:
+        return
+    assert costs.num_microbatches == plan.num_microbatches
+    save_plan(plan, path)
+    assert load_plan(path) == plan
+
+
+def test_shapes() -> None:
+    assert Shape.STRAIGHT.lanes(4, 1) == [0, 1, 2, 3]
+    assert Shape.LOOP.lanes(3, 3) == [0, 1, 2, 0, 1, 2, 0, 1, 2]
+    assert Shape.V.lanes(3, 2) == [0, 1, 2, 2, 1, 0]
+    assert Shape.V.lanes(2, 3) == [0, 1, 1, 0, 0, 1]
+
+
+def test_a_plan_is_a_value() -> None:
+    with pytest.raises(AttributeError):
+        CASE.plan.rows = 3  # type: ignore[misc]
+    assert isinstance(hash(CASE.plan.segments[0]), int)
+    assert isinstance(CASE.plan, Plan)

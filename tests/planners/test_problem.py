@@ -1,0 +1,94 @@
+"""What a planner may be asked; and whatever it answers can be run by every schedule."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.cluster.types import Cluster
+from penstock.errors import InputError
+from penstock.plan.pricing import price
+from penstock.plan.shapes import Shape
+from penstock.planners import PLANNERS, find_planner
+from penstock.planners.make import plan
+from penstock.planners.problem import Problem
+from penstock.profile.types import Profile
+from penstock.program.lowering import lower
+from penstock.program.proof import prove
+from penstock.schedules import SCHEDULES, schedule
+from planner_cases import cluster_of, profile_of
+from strategies import clusters, profiles
+
+PROFILE, CLUSTER = profile_of([(1, 1, 1)] * 5), cluster_of([1.0, 2.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"num_microbatches": 0}, "micro-batches must be at least 1"),
+        ({"num_microbatches": -3}, "not -3"),
+        ({"num_microbatches": 2**24 + 1}, "at most 16777216"),
+        ({"rows": 0}, "at least 1 row"),
+        ({"rows": 2**40 + 1}, "at most 1099511627776"),
+        ({"num_chunks": 0, "shape": Shape.LOOP}, "at least 1 segment"),
+        ({"num_chunks": 2}, "a straight pipeline has 1 segment a device, not 2"),
+        ({"num_stages": 0}, "0 stages: the cluster has 3 devices"),
+        ({"num_stages": 4}, "4 stages: the cluster has 3 devices"),
+        ({"num_stages": 3, "num_chunks": 2, "shape": Shape.V}, "6 segments: the model has only 5 units"),
+        ({"num_chunks": 6, "shape": Shape.LOOP}, "6 segments a device: the model has only 5 units"),
+    ],
+)
+def test_refused(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Problem(PROFILE, CLUSTER, **({"num_microbatches": 1} | asked))
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(InputError, match="there is no planner 'best'") as caught:
+        find_planner("best")
+    assert "uniform, balanced, data_parallel" in caught.value.hint
+    with pytest.raises(InputError, match="there is no schedule 'best'"):
+        plan(PROFILE, CLUSTER, 1, schedule="best")
+
+
+def test_lanes() -> None:
+    assert Problem(PROFILE, CLUSTER, 1).lanes == [0, 1, 2]
+    assert Problem(PROFILE, CLUSTER, 1, num_stages=2).lanes == [0, 1]
+    # Five units give two segments a device to two devices only.
+    assert Problem(PROFILE, CLUSTER, 1, num_chunks=2, shape=Shape.V).lanes == [0, 1, 1, 0]
+    assert Problem(PROFILE, CLUSTER, 1, num_chunks=5, shape=Shape.LOOP).lanes == [0] * 5
+
+
+def test_the_schedule_decides_on_the_shape() -> None:
+    def lanes(**asked: Any) -> list[str]:
+        return [segment.forward[0].device for segment in plan(PROFILE, CLUSTER, 2, **asked).segments]
+
+    assert lanes() == ["d0", "d1", "d2"]
+    assert lanes(schedule="zb_v") == ["d0", "d1", "d1", "d0"]
+    assert lanes(schedule="interleaved") == ["d0", "d1", "d0", "d1"]
+    assert lanes(schedule="zb_v", shape=Shape.STRAIGHT) == ["d0", "d1", "d2"]
+    assert lanes(schedule="interleaved", num_chunks=1) == ["d0", "d1", "d2"]
+
+
+def test_what_the_plan_was_made_for() -> None:
+    found = plan(PROFILE, CLUSTER, 7, rows=3, planner="uniform", schedule="zb_h1", split_backward=True)
+    assert (found.planner, found.schedule, found.num_microbatches, found.rows) == ("uniform", "zb_h1", 7, 3)
+    assert found.split_backward
+    assert (found.profile.digest, found.cluster.digest) == (PROFILE.digest, CLUSTER.digest)
+    assert plan(PROFILE, CLUSTER, 1).rows == PROFILE.rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(profiles(), clusters(), st.data())
+def test_whatever_is_planned_can_run(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
+    num = data.draw(st.integers(1, 5))
+    shape = data.draw(st.sampled_from(list(Shape)))
+    chunks = 1 if shape is Shape.STRAIGHT else data.draw(st.integers(1, profile.num_units))
+    most = min(cluster.num_devices, profile.num_units // chunks)
+    stages = data.draw(st.none() | st.integers(1, most))
+    for planner in PLANNERS:
+        found = plan(profile, cluster, num, planner=planner, num_stages=stages, num_chunks=chunks, shape=shape)
+        costs = price(found, profile, cluster)
+        for name in SCHEDULES:
+            prove(lower(schedule(costs, name), costs), costs)

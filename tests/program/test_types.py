@@ -1,0 +1,113 @@
+"""Programs as values and as files."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from damaged_files import mutated
+from fuzzing import NUM_DAMAGED
+from penstock.errors import InputError, PenstockError
+from penstock.program.actions import NONE, Action, Kind
+from penstock.program.proof import prove
+from penstock.program.types import load_program, program_from_actions, save_program
+from penstock.schedules import schedule
+from strategies import Case, cases, two_stages
+
+CASE = two_stages(num_microbatches=2)
+COSTS = CASE.costs
+LOWERED = CASE.lowered(COSTS)
+
+
+def test_from_actions_and_back() -> None:
+    orders = [[Action(Kind.F, 0, 0), Action(Kind.SEND_F, 0, 0, "d1")], [Action(Kind.RECV_F, 1, 0, "d0")], []]
+    program = program_from_actions(CASE.plan, ["d0", "d1", "d2"], orders)
+    assert [list(program.actions(name)) for name in program.devices] == orders
+    assert program.offsets.tolist() == [0, 2, 3, 3]
+    assert program.device_of.tolist() == [0, 0, 1]
+    assert program.peer.tolist() == [NONE, 1, 0]
+    assert program.num_actions == 3
+    assert program.name(1) == "0SEND_F0@d1 on d0"
+
+
+def test_is_lowered() -> None:
+    assert not schedule(COSTS).is_lowered
+    assert LOWERED.is_lowered
+
+
+def test_arrays_cannot_be_changed() -> None:
+    for array in (LOWERED.offsets, LOWERED.kind, LOWERED.segment, LOWERED.microbatch, LOWERED.peer):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_same_actions() -> None:
+    assert LOWERED.same_actions(CASE.lowered(COSTS))
+    assert not LOWERED.same_actions(schedule(COSTS))
+    orders = [list(LOWERED.actions(name)) for name in LOWERED.devices]
+    orders[0][0], orders[0][1] = orders[0][1], orders[0][0]
+    assert not LOWERED.same_actions(program_from_actions(CASE.plan, LOWERED.devices, orders))
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(), lowered=st.booleans())
+def test_round_trip(case: Case, lowered: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "program.json"
+    costs = case.costs
+    program = case.lowered(costs) if lowered else schedule(costs)
+    save_program(program, path)
+    found = load_program(path)
+    assert found.same_actions(program)
+    assert found.plan == program.plan
+    assert found.kind.dtype == np.int8
+
+
+def test_the_file_can_be_read_by_people(tmp_path: Path) -> None:
+    save_program(LOWERED, tmp_path / "p.json")
+    value = json.loads((tmp_path / "p.json").read_text())
+    assert value["format"] == "penstock.program/1"
+    assert [row["device"] for row in value["devices"]] == ["d0", "d1"]
+    assert value["devices"][1]["actions"][:4] == ["1RECV_F0@d0", "1RECV_F1@d0", "1F0", "1B0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "where"),
+    [
+        (lambda rows: rows[1].update(device="d0"), "a device is there twice", "$.devices"),
+        (lambda rows: rows[0]["actions"].insert(2, "0F"), "needs a micro-batch", "$.devices[0].actions[2]"),
+        (lambda rows: rows[1]["actions"].insert(0, "1SEND_B0@d5"), "no device 'd5'", "$.devices[1].actions[0]"),
+        (lambda rows: rows[1].update(more=1), "unknown field `more`", "$.devices[1]"),
+        (lambda rows: rows[1]["actions"].insert(0, 7), "Expected `str`", "$.devices[1].actions[0]"),
+    ],
+)
+def test_refused(tmp_path: Path, change: Any, message: str, where: str) -> None:
+    path = tmp_path / "p.json"
+    save_program(LOWERED, path)
+    value = json.loads(path.read_text())
+    change(value["devices"])
+    path.write_text(json.dumps(value))
+    with pytest.raises(InputError, match=message) as caught:
+        load_program(path)
+    assert caught.value.where == f"{path}, at {where}"
+
+
+@settings(max_examples=NUM_DAMAGED, deadline=None)
+@given(data=st.data())
+def test_fuzz(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed-program.json"
+    save_program(LOWERED, path)
+    path.write_bytes(data.draw(mutated(path.read_bytes())))
+    try:
+        found = load_program(path)
+    except InputError:
+        return
+    # What gets in can be written again, and is proved or refused with a reason.
+    save_program(found, path)
+    assert load_program(path).same_actions(found)
+    with suppress(PenstockError):
+        prove(found, COSTS)
