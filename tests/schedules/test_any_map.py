@@ -64,6 +64,8 @@ def test_backwards_are_split_only_where_asked(case: Case) -> None:
     costs = case.costs
     for name in SCHEDULES:
         kinds = {action.kind for device in costs.plan.devices for action in compute(costs, name, device)}
+        if name == "auto":  # which parts them where that helps
+            continue
         parts = case.plan.split_backward or name.startswith("zb_")
         assert (Kind.B in kinds) == (not parts)
         assert ({Kind.I, Kind.W} <= kinds) == parts

@@ -8,6 +8,7 @@ from penstock.errors import InputError
 from penstock.plan.costs import Costs
 from penstock.plan.shapes import Shape
 from penstock.program.types import Program
+from penstock.schedules.auto import auto
 from penstock.schedules.gpipe import gpipe
 from penstock.schedules.interleaved import interleaved
 from penstock.schedules.one_f_one_b import one_f_one_b
@@ -33,6 +34,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             Schedule("interleaved", interleaved, Shape.LOOP, "1F1B over several segments a device, in a loop"),
             Schedule("zb_h1", zb_h1, Shape.STRAIGHT, "1F1B with weight gradients filling the waits"),
             Schedule("zb_v", zb_v, Shape.V, "two segments a device in a V, weight gradients filling the waits"),
+            Schedule("auto", auto, Shape.STRAIGHT, "the best of all these and of list scheduling, within memory"),
         )
     }
 )

@@ -22,9 +22,9 @@ Clock = Callable[[Ints, Ints], Ints]
 """(segments, micro-batches) -> virtual times."""
 
 
-def track_of(costs: Costs) -> Costs:
-    """The same problem with whole backwards: for schedules that part them later."""
-    return replace(costs, plan=msgspec.structs.replace(costs.plan, split_backward=False))
+def with_split(costs: Costs, split: bool) -> Costs:
+    """The same problem with the backward whole or in two parts, whatever the plan asks for."""
+    return replace(costs, plan=msgspec.structs.replace(costs.plan, split_backward=split))
 
 
 def order_by_clock(costs: Costs, forward: Clock, backward: Clock, *, split: bool) -> Program:

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.plan.costs import Costs
 from penstock.program.types import Program
-from penstock.schedules.clock import track_of
+from penstock.schedules.clock import with_split
 from penstock.schedules.one_f_one_b import one_f_one_b
 from penstock.schedules.weight_filling import fill_weights
 
@@ -24,4 +24,4 @@ def zb_h1(costs: Costs) -> Program:
     """1F1B's order of forwards and input gradients, filled up with weight gradients."""
     in_1f1b = np.minimum(costs.plan.num_segments - costs.place_segment, costs.num_microbatches)
     most_kept = int(np.bincount(costs.backward_device, weights=in_1f1b).max())
-    return fill_weights(one_f_one_b(track_of(costs)), costs, most_kept)
+    return fill_weights(one_f_one_b(with_split(costs, False)), costs, most_kept)

@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.plan.costs import Costs
 from penstock.program.types import Program
-from penstock.schedules.clock import Ints, order_by_clock, track_of
+from penstock.schedules.clock import Ints, order_by_clock, with_split
 from penstock.schedules.weight_filling import fill_weights
 
 
@@ -27,7 +27,7 @@ def zb_v(costs: Costs) -> Program:
     """The V's order of forwards and input gradients, filled up with weight gradients."""
     num_devices = -(-costs.plan.num_segments // 2)
     slots = _V(num_devices, max(2 * num_devices - 1, costs.num_microbatches))
-    track = order_by_clock(track_of(costs), slots.forward, slots.backward, split=False)
+    track = order_by_clock(with_split(costs, False), slots.forward, slots.backward, split=False)
     return fill_weights(track, costs, 2 * num_devices)
 
 

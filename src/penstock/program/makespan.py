@@ -1,0 +1,12 @@
+"""How long a proved program takes, and nothing else: what searches need, without a timeline."""
+
+from penstock.program.execution import execute
+from penstock.program.proof import Proof
+from penstock.program.wiring import durations
+
+
+def makespan_s(proof: Proof) -> float:
+    """The iteration's seconds, as the simulator finds them."""
+    program, wiring = proof.program, proof.wiring
+    run = execute(program, wiring, proof.costs, durations(program, proof.costs, wiring.jobs.place))
+    return max((float(times.max()) for times in (run.end, run.arrived) if len(times)), default=0.0)
