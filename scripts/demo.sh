@@ -4,7 +4,11 @@ set -eu
 out=demo-output
 mkdir -p "$out"
 
-say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; }
+bold='' plain=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then
+  bold=$(printf '\033[1m') plain=$(printf '\033[0m')
+fi
+say() { printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"; }
 run() { say "$@"; "$@"; }
 
 run penstock profile gpt2-xl --kind A100-40 --rows 4 -o "$out/gpt2-xl.json"

@@ -38,7 +38,8 @@ def panel(timeline: penstock.Timeline, title: str, top: int, longest_s: float) -
                 )
                 if width > 12:
                     parts.append(
-                        f'<text x="{x + width / 2:.1f}" y="{y + 11}" style="fill:#fff" font-size="9" text-anchor="middle">'
+                        f'<text x="{x + width / 2:.1f}" y="{y + 11}" style="fill:#fff" font-size="9" '
+                        'text-anchor="middle">'
                         f"{program.microbatch[action]}</text>"
                     )
     return parts, top + len(program.devices) * ROW + 10

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,26 +44,64 @@ def read_text(path: str | Path) -> str:
 
 
 def write_whole(path: str | Path, data: bytes) -> None:
-    """Write a file whole or not at all: into a temporary neighbour first, then over the old file in one step."""
-    path = Path(path)
-    temporary: Path | None = None
+    """Write a file whole or not at all."""
+    write_all({str(path): data})
+
+
+def write_all(contents: Mapping[str, bytes]) -> None:
+    """Write several files, all of them or none: into temporary neighbours first, then over the old ones.
+
+    A link is followed. What is there but is no regular file (a device, a pipe) is written to as it is, last of all.
+    """
+    staged: dict[Path, Path] = {}
+    streams: dict[Path, bytes] = {}
+    path = Path()
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        temporary = Path(name)
+        for name, data in contents.items():
+            path = Path(name)
+            target = path.resolve()
+            if target.is_dir():
+                raise FileError("cannot be written: this is a folder", where=name, hint="Name a file.")
+            if target.exists() and not target.is_file():
+                streams[target] = data
+            else:
+                staged[target] = _stage(target, data)
+        for target, temporary in staged.items():
+            path = target
+            temporary.replace(target)
+        for target, data in streams.items():
+            path = target
+            with target.open("wb") as file:
+                file.write(data)
+    except (OSError, ValueError) as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"cannot be written: {reason(error)}", where=_shown(path)) from None
+    finally:
+        for temporary in staged.values():
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def _stage(target: Path, data: bytes) -> Path:
+    """The data in a temporary neighbour of the target."""
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
+    temporary = Path(name)
+    try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except OSError as error:
-        raise FileError(f"cannot be written: {reason(error)}", where=str(path)) from None
-    except ValueError as error:  # a name that no file can have
-        raise FileError(f"cannot be written: {reason(error)}", where=repr(str(path))) from None
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _shown(path: Path) -> str:
+    text = str(path)
+    return text if text.isprintable() else repr(text)
 
 
 def decode_json(data: bytes, kind: type[T], *, where: str, expected_format: str) -> T:

@@ -125,7 +125,7 @@ def test_memory_nobody_can_meet(run: Run, tmp_path: Path) -> None:
     path.write_text('hosts = 1\ndevices_per_host = 2\nkind = "T4"\nmemory = "1 MB"\ninside = "1 GB/s"\n')
     out = tmp_path / "plan.json"
     words = ("plan", "--profile", "gpt2", "--cluster", str(path), "-o", str(out))
-    _refused(run(*words), "d0 needs", "more than the 1.00 MB it has", "weights", "recomputation")
+    _refused(run(*words), "d0 needs", "more than the 1.00 MB it has", "weights", "--recompute")
     assert not out.exists()
 
 
@@ -158,3 +158,81 @@ def test_whole_process_without_torch_or_traceback(tmp_path: Path) -> None:
         "assert not {'torch', 'numba', 'rich', 'numpy'} & set(sys.modules), sorted(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_outputs_do_not_eat_inputs_or_each_other(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    cluster = tmp_path / "c.toml"
+    text = 'hosts = 1\ndevices_per_host = 2\nkind = "RTX-3090"\ninside = "1 GB/s"\n'
+    cluster.write_text(text)
+    base = ("plan", "--profile", str(files["profile"]), "--cluster", str(cluster), "-m", "2")
+    _refused(run(*base, "-o", str(cluster)), "is read by this command")
+    _refused(run(*base, "-o", str(files["profile"])), "is read by this command")
+    _refused(run(*base, "-o", str(tmp_path / "a"), "--trace", str(tmp_path / "." / "a")), "is written twice")
+    _refused(run(*base, "-o", ""), "empty")
+    _refused(run("simulate", str(files["plan"]), "-o", str(files["plan"])), "is read by this command")
+    assert cluster.read_text() == text
+    # All results or none.
+    _refused(
+        run(*base, "-o", str(tmp_path / "b.json"), "--trace", str(tmp_path / "no" / "t.json")), "cannot be written"
+    )
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_links_are_followed_and_devices_written_to(run: Run, tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_text("old")
+    link.symlink_to(real)
+    assert run("profile", "gpt2", "-o", str(link), "-q")[0] == 0
+    assert link.is_symlink()
+    assert real.read_text().startswith("{")
+    assert run("profile", "gpt2", "-o", "/dev/null", "-q")[0] == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_options_without_effect_are_refused(run: Run, files: dict[str, Path]) -> None:
+    _refused(run("profile", "--rows", "4"), "--rows")
+    _refused(run("profile", "-o", "x.json"), "--output")
+    _refused(run("check", str(files["plan"]), "--rows", "4"), "--rows")
+    _refused(run("profile", str(files["profile"]), "--kind", "T4"), "device kinds already")
+    _refused(run("profile", str(files["profile"]), "--precision", "fp32"), "precision")
+
+
+def test_too_large(run: Run) -> None:
+    _refused(run("plan", "--profile", "gpt2", "--cluster", "65536 x H100 @ 1 GB/s", "-m", "1"), "too many to plan for")
+    _refused(run("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "16777216"), "fit into memory")
+
+
+def test_a_plan_from_another_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    Path("c.toml").write_text('hosts = 1\ndevices_per_host = 2\nkind = "T4"\ninside = "1 GB/s"\n')
+    assert run("plan", "--profile", "gpt2", "--cluster", "c.toml", "-m", "2", "-o", "plan.json", "-q")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    assert run("check", "work/plan.json", "-q")[0] == 0
+    Path("work/c.toml").unlink()
+    _refused(run("check", "work/plan.json"), "c.toml", "work/plan.json names it as its cluster", "--cluster")
+    outcome = run("check", "work/plan.json", "--cluster", "2 x L4 @ 1 GB/s")
+    _refused(outcome, "made for another cluster")
+
+
+def test_bare_command_shows_help_once(run: Run) -> None:
+    code, out, err = run()
+    assert (code, err) == (2, "")
+    assert out.count("Usage:") == 1
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    found = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {penstock} profile gpt2 | head -1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    found = subprocess.run(
+        ["bash", "-c", f"{penstock} profile gpt2 > /dev/full"], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: the output could not be written")

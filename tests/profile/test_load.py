@@ -164,7 +164,9 @@ def test_rows(tmp_path: Path) -> None:
 
 
 def test_kinds_of_files(tmp_path: Path) -> None:
-    assert load_profile(written(tmp_path, "own.json"), kinds=("T4",)).kinds == ("A", "B")
+    assert load_profile(written(tmp_path, "own.json")).kinds == ("A", "B")
+    with pytest.raises(InputError, match="has its device kinds already"):
+        load_profile(written(tmp_path, "own.json"), kinds=("T4",))
     for name in ("graph.txt", "piper.json"):
         named = load_profile(written(tmp_path, name), kinds=("V100",))
         assert named.kinds == ("V100",)

@@ -4,7 +4,7 @@ import click
 
 from penstock.cli.saved import open_plan
 from penstock.cli.screen import Screen, printable, screen_options
-from penstock.cli.sources import Precision, ProfileSource, profile_options
+from penstock.cli.sources import Precision, ProfileSource, profile_options, refuse_unused
 from penstock.quantities import show_bytes
 
 
@@ -26,7 +26,7 @@ def command(
     kinds: tuple[str, ...],
     rows: int | None,
     sequence: int | None,
-    precision: Precision,
+    precision: Precision | None,
 ) -> int:
     """Prove that a plan or program can run; exit with 1 if it cannot, naming the action that breaks.
 
@@ -38,6 +38,7 @@ def command(
     from penstock.program.proof import prove
     from penstock.schedules import schedule as order
 
+    refuse_unused(source, kind=kinds, rows=rows, sequence=sequence, precision=precision)
     profile = ProfileSource(source, kinds, rows, sequence, precision) if source else None
     opened = open_plan(path, profile=profile, cluster=cluster, schedule=schedule, force=force)
     program = opened.program or order(opened.costs)

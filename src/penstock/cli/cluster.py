@@ -2,7 +2,8 @@
 
 import click
 
-from penstock.cli.screen import Screen, screen_options
+from penstock.cli.screen import Screen, counted, screen_options
+from penstock.cli.sources import check_outputs
 from penstock.quantities import show_bytes, show_rate, show_seconds
 
 
@@ -20,6 +21,7 @@ def command(screen: Screen, source: str, output: str | None) -> None:
     from penstock.cluster.toml_writer import write_cluster
     from penstock.files import write_whole
 
+    check_outputs((source,), (output,))
     cluster = load_cluster(source)
     if output:
         write_whole(output, write_cluster(cluster).encode())
@@ -36,7 +38,7 @@ def command(screen: Screen, source: str, output: str | None) -> None:
         )
         for row in cluster_rows(cluster)
     ]
-    title = f"{cluster.name}: {cluster.num_devices} devices on {len(cluster.hosts)} hosts"
+    title = f"{cluster.name}: {counted(cluster.num_devices, 'device')} on {counted(len(cluster.hosts), 'host')}"
     screen.table(title, ("host", "devices", "memory", "speed", "inside", "latency", "interface"), rows, left=2)
     links = [
         (

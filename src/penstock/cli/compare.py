@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from penstock.cli.screen import Screen, screen_options
-from penstock.cli.sources import Precision, ProfileSource, known_kinds, profile_options
+from penstock.cli.screen import Screen, counted, screen_options
+from penstock.cli.sources import Precision, ProfileSource, profile_options
 from penstock.cluster.types import Cluster
 from penstock.errors import MemoryLimitError
 from penstock.profile.types import Profile
@@ -27,7 +27,7 @@ def command(
     kinds: tuple[str, ...],
     rows: int | None,
     sequence: int | None,
-    precision: Precision,
+    precision: Precision | None,
 ) -> None:
     """All planners and schedules on one problem, each in the shape that the schedule is made for."""
     from penstock.cluster.load import load_cluster
@@ -35,8 +35,8 @@ def command(
     from penstock.schedules import SCHEDULES
 
     cluster = load_cluster(cluster_source)
-    wanted = ProfileSource(source, kinds, rows, sequence, precision)
-    profile = wanted.load(known_kinds(cluster))
+    wanted = ProfileSource(source, kinds, rows, sequence, precision).for_cluster(cluster)
+    profile = wanted.load()
     with screen.working("planning for one device"):
         alone = _one_device_s(profile, cluster, microbatches)
     found = []
@@ -57,12 +57,14 @@ def command(
             show_bytes(entry["traffic_bytes"]),
             show_seconds(entry["planning_s"]),
             "" if entry["fits"] else "does not fit",
+            "" if entry["whole_rows"] else "splits rows",
         )
         for entry in found
     ]
     screen.table(
-        f"{profile.name} on {cluster.name}, {microbatches} micro-batches of {profile.rows} rows",
-        ("planner", "schedule", "iteration", "speed-up", "bubble", "peak memory", "traffic", "planned in", ""),
+        f"{profile.name} on {cluster.name}, "
+        f"{counted(microbatches, 'micro-batch', 'es')} of {counted(profile.rows, 'row')}",
+        ("planner", "schedule", "iteration", "speed-up", "bubble", "peak memory", "traffic", "planned in", "", ""),
         rows_shown,
         left=2,
     )
@@ -115,5 +117,6 @@ def _entry(
         "traffic_bytes": sum(use.sent_bytes for use in uses),
         "planning_s": planning_s,
         "fits": not short,
+        "whole_rows": result.costs.has_whole_rows,
         "short_of_memory": short,
     }

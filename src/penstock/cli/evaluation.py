@@ -2,26 +2,30 @@
 
 from typing import Any
 
-from penstock.cli.screen import Screen
+from penstock.cli.screen import Screen, counted
 from penstock.plan.types import Group, Plan
 from penstock.profile.types import Profile
-from penstock.program.types import save_program
+from penstock.program.types import encode_program
 from penstock.quantities import show_bytes, show_percent, show_seconds
 from penstock.simulate.evaluate import Evaluation
-from penstock.timeline.files import save_timeline
+from penstock.timeline.files import encode_timeline
 from penstock.timeline.summary import bubble_fraction, critical_path, device_uses
 
 
-def write_results(result: Evaluation, program: str | None, timeline: str | None, trace: str | None) -> None:
-    """Write the files that were asked for."""
+def contents_of(
+    result: Evaluation, *, program: str | None = None, timeline: str | None = None, trace: str | None = None
+) -> dict[str, bytes]:
+    """What is to be written to the files that were asked for."""
+    contents: dict[str, bytes] = {}
     if program:
-        save_program(result.program, program)
+        contents[program] = encode_program(result.program)
     if timeline:
-        save_timeline(result.timeline, timeline)
+        contents[timeline] = encode_timeline(result.timeline)
     if trace:
-        from penstock.report.trace import save_trace
+        from penstock.report.trace import chrome_trace
 
-        save_trace(result.timeline, trace)
+        contents[trace] = chrome_trace(result.timeline)
+    return contents
 
 
 def evaluation_data(result: Evaluation) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def show_evaluation(screen: Screen, result: Evaluation, profile: Profile) -> Non
     rate = rows_per_s(result)
     screen.show(
         f"iteration {show_seconds(result.timeline.iteration_s)}"
-        f" for {plan.num_microbatches} micro-batches of {plan.rows} rows"
+        f" for {counted(plan.num_microbatches, 'micro-batch', 'es')} of {counted(plan.rows, 'row')}"
         + (f" ({rate:,.1f} rows/s)" if rate else "")
         + f", bubble {show_percent(bubble_fraction(result.timeline))}"
     )

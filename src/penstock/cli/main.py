@@ -1,6 +1,7 @@
 """The command `penstock`: finds the verb, and turns Penstock's errors into one clear message and exit code 2."""
 
 import io
+import os
 import sys
 from importlib import import_module
 from typing import ClassVar
@@ -54,8 +55,12 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
     except PenstockError as error:
         _complain(str(error))
+        code = 2
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
         code = 2
     except click.ClickException as error:
         usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx else ""
@@ -68,8 +73,15 @@ def main() -> None:
         code = 130
     except BrokenPipeError:
         # The reader of our output has gone, such as `head`: there is nobody left to tell.
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except MemoryError:
+        _complain("this is too large for the memory of this machine\n  Use fewer devices or micro-batches.")
+        code = 2
+    except OSError as error:
+        _complain(f"the output could not be written: {error.strerror or error}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 2
     sys.exit(code if isinstance(code, int) else 0)
 
 

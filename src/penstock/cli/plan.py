@@ -4,9 +4,9 @@ import time
 
 import click
 
-from penstock.cli.evaluation import evaluation_data, show_evaluation, write_results
+from penstock.cli.evaluation import contents_of, evaluation_data, show_evaluation
 from penstock.cli.screen import Screen, screen_options
-from penstock.cli.sources import Precision, ProfileSource, known_kinds, profile_options
+from penstock.cli.sources import Precision, ProfileSource, check_outputs, profile_options
 
 
 @click.command("plan")
@@ -19,6 +19,8 @@ from penstock.cli.sources import Precision, ProfileSource, known_kinds, profile_
 @click.option("--chunks", type=int, help="Segments a device; what the schedule is made for, if not given.")
 @click.option("--shape", type=click.Choice(["straight", "loop", "v"]), help="How segments lie on the devices.")
 @click.option("--split-backward", is_flag=True, help="Run the backward as two jobs under any schedule.")
+@click.option("--recompute", is_flag=True, help="Keep only each segment's input, and run its forward again.")
+@click.option("--ignore-memory", is_flag=True, help="Plan even if it does not fit into memory.")
 @profile_options
 @click.option("-o", "--output", help="Write the plan to this file.")
 @click.option("--program", help="Write the program, every action of every device, to this file.")
@@ -36,10 +38,12 @@ def command(
     chunks: int | None,
     shape: str | None,
     split_backward: bool,
+    recompute: bool,
+    ignore_memory: bool,
     kinds: tuple[str, ...],
     rows: int | None,
     sequence: int | None,
-    precision: Precision,
+    precision: Precision | None,
     output: str | None,
     program: str | None,
     timeline: str | None,
@@ -47,14 +51,15 @@ def command(
 ) -> None:
     """Cut a model, place it on a cluster, and order the work; prove that it can run, and simulate it."""
     from penstock.cluster.load import load_cluster
+    from penstock.files import encode_json, write_all
     from penstock.plan.shapes import Shape
-    from penstock.plan.types import save_plan
     from penstock.planners.make import plan as make_plan
     from penstock.simulate.evaluate import evaluate
 
+    check_outputs((source, cluster_source), (output, program, timeline, trace))
     cluster = load_cluster(cluster_source)
-    wanted = ProfileSource(source, kinds, rows, sequence, precision)
-    profile = wanted.load(known_kinds(cluster))
+    wanted = ProfileSource(source, kinds, rows, sequence, precision).for_cluster(cluster)
+    profile = wanted.load()
     began = time.perf_counter()
     with screen.working("planning"):
         found = make_plan(
@@ -64,6 +69,7 @@ def command(
             planner=planner,
             schedule=schedule,
             split_backward=split_backward,
+            recompute=recompute,
             num_stages=stages,
             num_chunks=chunks,
             shape=Shape(shape) if shape else None,
@@ -72,10 +78,9 @@ def command(
         )
     planning_s = time.perf_counter() - began
     with screen.working("proving and simulating (the very first run compiles the simulator)"):
-        result = evaluate(found, profile, cluster)
-    if output:
-        save_plan(found, output)
-    write_results(result, program, timeline, trace)
+        result = evaluate(found, profile, cluster, within_memory=not ignore_memory)
+    contents = contents_of(result, program=program, timeline=timeline, trace=trace)
+    write_all(({output: encode_json(found)} if output else {}) | contents)
     screen.data({"planning_s": planning_s, **evaluation_data(result), "plan": found})
     show_evaluation(screen, result, profile)
     screen.assumptions(*profile.assumptions, *cluster.assumptions)

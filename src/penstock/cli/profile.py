@@ -3,8 +3,8 @@
 import click
 import numpy as np
 
-from penstock.cli.screen import Screen, screen_options
-from penstock.cli.sources import Precision, ProfileSource, profile_options
+from penstock.cli.screen import Screen, counted, screen_options
+from penstock.cli.sources import Precision, ProfileSource, check_outputs, profile_options, refuse_unused
 from penstock.profile.types import Profile
 from penstock.quantities import show_bytes, show_seconds
 
@@ -22,7 +22,7 @@ def command(
     kinds: tuple[str, ...],
     rows: int | None,
     sequence: int | None,
-    precision: Precision,
+    precision: Precision | None,
     output: str | None,
 ) -> None:
     """What a model costs, unit by unit: seconds and bytes of one micro-batch.
@@ -32,6 +32,8 @@ def command(
     """
     from penstock.profile.load import save_profile
 
+    refuse_unused(source, kind=kinds, rows=rows, sequence=sequence, precision=precision, output=output)
+    check_outputs((source,), (output,))
     if source is None:
         _list(screen)
         return
@@ -89,7 +91,7 @@ def _show(screen: Screen, profile: Profile, kind: str) -> None:
     tied = sum((len(tie.units) - 1) * tie.parameter_bytes for tie in profile.ties)
     rows.append(row(f"all {num} units", slice(None), ""))
     screen.table(
-        f"{profile.name}: one micro-batch of {profile.rows} rows on {kind}",
+        f"{profile.name}: one micro-batch of {counted(profile.rows, 'row')} on {kind}",
         ("unit", "forward", "input grad", "weight grad", "cut after", "saved", "parameters"),
         rows,
     )

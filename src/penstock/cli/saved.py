@@ -1,11 +1,12 @@
 """Opening a plan or program file again, with the profile and the cluster that it was made for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 
 from penstock import files
-from penstock.cli.sources import ProfileSource, known_kinds, parse_source
+from penstock.cli.sources import ProfileSource, parse_source
 from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
@@ -47,11 +48,16 @@ def open_plan(
     if schedule:
         find_schedule(schedule)
         plan = msgspec.structs.replace(plan, schedule=schedule)
-    the_cluster = load_cluster(cluster or _source(plan.cluster.source, path, "cluster"))
+    the_cluster = _load_cluster(plan, path) if cluster is None else load_cluster(cluster)
     source = profile or parse_saved(_source(plan.profile.source, path, "profile"), path)
+    if profile is None:
+        source = replace(source, source=_found(source.source, path))
     if source.rows is None:
-        source = ProfileSource(source.source, source.kinds, plan.rows, source.sequence, source.precision)
-    the_profile = source.load(known_kinds(the_cluster))
+        source = replace(source, rows=plan.rows)
+    try:
+        the_profile = source.for_cluster(the_cluster).load()
+    except InputError as error:
+        raise error if profile else _named_by(path, "profile", error) from None
     costs = price(plan, the_profile, the_cluster, strict=not force)
     if program is not None:
         program = _aligned(program, the_cluster, path)
@@ -65,6 +71,24 @@ def parse_saved(text: str, path: str) -> ProfileSource:
     except (ValueError, IndexError, KeyError):
         where = f"{path}, at $.profile.source"
         raise InputError(f"{text[:60]!r} is not a profile", where=where, hint="Name it with --profile.") from None
+
+
+def _load_cluster(plan: Plan, path: str) -> Cluster:
+    try:
+        return load_cluster(_found(_source(plan.cluster.source, path, "cluster"), path))
+    except InputError as error:
+        raise _named_by(path, "cluster", error) from None
+
+
+def _found(source: str, path: str) -> str:
+    """A file that a plan names is looked for here, then beside the plan."""
+    beside = Path(path).parent / source
+    return str(beside) if not Path(source).exists() and beside.is_file() else source
+
+
+def _named_by(path: str, what: str, error: InputError) -> InputError:
+    hint = f"{path} names it as its {what}; give another place with --{what}."
+    return InputError(error.what, where=error.where, hint=hint)
 
 
 class _Head(msgspec.Struct):

@@ -55,7 +55,8 @@ class Screen:
             title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False
         )
         for number, column in enumerate(columns):
-            found.add_column(column, justify="left" if number < left else "right", overflow="fold")
+            is_text = number < left
+            found.add_column(column, justify="left" if is_text else "right", no_wrap=True)
         for row in rows:
             found.add_row(*map(printable, row))
         self.console.print(found)
@@ -95,10 +96,25 @@ class Screen:
             yield
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the command line decide what a reader that has gone means."""
+        raise BrokenPipeError
+
+
+def counted(number: int, noun: str, ending: str = "s") -> str:
+    """A number with its noun.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{ending}"
+
+
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else int(os.environ.get("COLUMNS", "") or WIDTH_WITHOUT_TERMINAL)
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
+    return _Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
 
 
 def printable(text: str) -> str:

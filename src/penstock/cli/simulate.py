@@ -2,10 +2,10 @@
 
 import click
 
-from penstock.cli.evaluation import evaluation_data, show_evaluation, write_results
+from penstock.cli.evaluation import contents_of, evaluation_data, show_evaluation
 from penstock.cli.saved import open_plan
 from penstock.cli.screen import Screen, screen_options
-from penstock.cli.sources import Precision, ProfileSource, profile_options
+from penstock.cli.sources import Precision, ProfileSource, check_outputs, profile_options, refuse_unused
 
 
 @click.command("simulate")
@@ -31,7 +31,7 @@ def command(
     kinds: tuple[str, ...],
     rows: int | None,
     sequence: int | None,
-    precision: Precision,
+    precision: Precision | None,
     output: str | None,
     program: str | None,
     trace: str | None,
@@ -40,13 +40,16 @@ def command(
 
     PATH is a plan or program file; the profile and the cluster that it was made for are read again.
     """
+    from penstock.files import write_all
     from penstock.simulate.evaluate import evaluate_costs
 
+    refuse_unused(source, kind=kinds, rows=rows, sequence=sequence, precision=precision)
+    check_outputs((path, source, cluster), (output, program, trace))
     profile = ProfileSource(source, kinds, rows, sequence, precision) if source else None
     opened = open_plan(path, profile=profile, cluster=cluster, schedule=schedule, force=force)
     with screen.working("proving and simulating (the very first run compiles the simulator)"):
         result = evaluate_costs(opened.costs, program=opened.program, within_memory=not ignore_memory)
-    write_results(result, program, output, trace)
+    write_all(contents_of(result, program=program, timeline=output, trace=trace))
     screen.data(evaluation_data(result))
     show_evaluation(screen, result, opened.profile)
     for written in (output, program, trace):

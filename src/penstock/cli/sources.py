@@ -1,13 +1,15 @@
 """Where profiles and clusters come from: options, and the text by which a plan remembers them."""
 
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 import click
 
 from penstock.cluster.types import Cluster
+from penstock.errors import InputError
 from penstock.profile.types import Profile
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,20 +25,23 @@ class ProfileSource:
     kinds: tuple[str, ...] = ()
     rows: int | None = None
     sequence: int | None = None
-    precision: Precision = "bf16"
+    precision: Precision | None = None
 
-    def load(self, default_kinds: tuple[str, ...] = ()) -> Profile:
-        """The profile; computed ones are for `default_kinds` if no kind was asked for."""
+    def load(self) -> Profile:
+        """The profile."""
         from penstock.profile.load import load_profile
 
         return load_profile(
-            self.source,
-            kinds=self.kinds,
-            default_kinds=default_kinds,
-            rows=self.rows,
-            sequence=self.sequence,
-            precision=self.precision,
+            self.source, kinds=self.kinds, rows=self.rows, sequence=self.sequence, precision=self.precision
         )
+
+    def for_cluster(self, cluster: Cluster) -> "ProfileSource":
+        """The same, for the cluster's kinds where the profile is computed and no kind was asked for."""
+        from penstock.profile.load import is_computed
+
+        if self.kinds or not is_computed(self.source):
+            return self
+        return replace(self, kinds=known_kinds(cluster))
 
     @property
     def text(self) -> str:
@@ -48,7 +53,7 @@ class ProfileSource:
             words += ["--rows", str(self.rows)]
         if self.sequence is not None:
             words += ["--sequence", str(self.sequence)]
-        if self.precision != "bf16":
+        if self.precision is not None:
             words += ["--precision", self.precision]
         return shlex.join(words)
 
@@ -65,10 +70,10 @@ def profile_options(verb: F) -> F:
     """--kind, --rows, --sequence, --precision."""
     for option in (
         click.option(
-            "--precision", type=click.Choice(get_args(Precision)), default="bf16", help="For computed profiles."
+            "--precision", type=click.Choice(get_args(Precision)), help="For computed profiles; bf16 if not given."
         ),
         click.option("--sequence", type=int, help="Tokens in a row, for computed profiles of transformers."),
-        click.option("--rows", type=int, help="Rows of a micro-batch."),
+        click.option("--rows", type=int, help="Rows of a micro-batch (PipeDream: those measured)."),
         click.option("--kind", "kinds", multiple=True, help="Device kind of a computed profile; can be repeated."),
     ):
         verb = option(verb)
@@ -86,5 +91,34 @@ def parse_source(text: str) -> ProfileSource:
         kinds=tuple(options.get("--kind", ())),
         rows=int(options["--rows"][0]) if "--rows" in options else None,
         sequence=int(options["--sequence"][0]) if "--sequence" in options else None,
-        precision="fp32" if options.get("--precision") == ["fp32"] else "bf16",
+        precision=_precision(options["--precision"][0] if "--precision" in options else None),
     )
+
+
+def _precision(text: str | None) -> Precision | None:
+    if text not in (None, *get_args(Precision)):
+        raise ValueError(text)
+    return "fp32" if text == "fp32" else "bf16" if text == "bf16" else None
+
+
+def check_outputs(inputs: Iterable[str | None], outputs: Iterable[str | None]) -> None:
+    """Refuse to write over what was read, or two results into one file."""
+    taken = {Path(name).resolve(): "is read by this command" for name in inputs if name and Path(name).exists()}
+    for name in outputs:
+        if name is None:
+            continue
+        if not name:
+            raise InputError("the name of a file to write is empty", hint="Name a file, or leave the option out.")
+        path = Path(name).resolve()
+        if path in taken:
+            raise InputError(f"{name!r} {taken[path]}", hint="Name another file to write to.")
+        if not path.exists() or path.is_file():
+            taken[path] = "is written twice by this command"
+
+
+def refuse_unused(source: str | None, **options: object) -> None:
+    """Options of a profile without a profile to apply them to are a mistake."""
+    given = [name for name, value in options.items() if value not in (None, (), "")]
+    if source is None and given:
+        names = ", ".join(f"--{name}" for name in given)
+        raise InputError(f"{names}: there is no profile here to apply this to", hint="Name the profile as well.")

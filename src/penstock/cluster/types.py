@@ -10,8 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import files
+from penstock.errors import InputError
 
 Floats = npt.NDArray[np.float64]
+
+MAX_MATRIX_DEVICES = 8192
+"""A matrix of links has the square of this many entries, 8 bytes each."""
 
 BytesPerSecond = Annotated[float, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -137,7 +141,13 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """A short name for the contents, what was assumed left aside."""
         return files.digest(msgspec.structs.replace(self, assumptions=()))
 
+    def _check_matrix(self) -> None:
+        if self.num_devices > MAX_MATRIX_DEVICES:
+            what = f"{self.num_devices:,} devices are too many to plan for: at most {MAX_MATRIX_DEVICES:,}"
+            raise InputError(what, hint="Plan for a part of the cluster.")
+
     def _matrix(self, value: Callable[[Wire], float]) -> Floats:
+        self._check_matrix()
         host = self.host_index
         inside = np.array([value(item.inside) for item in self.hosts])
         matrix = np.where(host[:, None] == host[None, :], inside[host][:, None], value(self.between))

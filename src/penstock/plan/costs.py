@@ -78,6 +78,12 @@ class Costs:
         return self.plan.num_microbatches
 
     @cached_property
+    def has_whole_rows(self) -> bool:
+        """Whether every device's share of a micro-batch is a whole number of rows."""
+        rows = self.share * self.plan.rows
+        return bool(np.allclose(rows, np.round(rows), rtol=0, atol=1e-6))
+
+    @cached_property
     def kept_bytes(self) -> Floats:
         """Over segments: what the forward keeps until the backward begins, or begins to recompute."""
         return np.where(self.recompute, self.input_bytes, self.saved_bytes)

@@ -1,5 +1,7 @@
 """Pricing: from a plan, a profile and a cluster to the costs of the plan."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -51,7 +53,7 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
     weight, trained = held_bytes(
         cluster.num_devices, place_segment, forward_device, backward_device, parameter_bytes, tied_bytes, tied_segments
     )
-    return Costs(
+    costs = Costs(
         plan=plan,
         cluster=cluster,
         place_offsets=offsets,
@@ -77,6 +79,10 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         tied_segments=tied_segments,
         notes=(*notes, *clock.notes),
     )
+    if not costs.has_whole_rows:
+        text = f"shares of a micro-batch of {plan.rows} rows are not whole rows: times are as if rows could be split"
+        costs = replace(costs, notes=(*costs.notes, text))
+    return costs
 
 
 def _sums(values: Floats, starts: Ints, stops: Ints) -> Floats:

@@ -56,7 +56,10 @@ class UnitClock:
             if speed is not None:
                 self.notes.append(f"{kind} was not profiled: taken as {speed:.2f} x the speed of {known} (data sheets)")
                 return fit(self._profile, known), speed
-        self.notes.append(f"{kind} was not profiled and is not a known kind: taken to be as fast as {kinds[0]}")
+        self.notes.append(
+            f"there are no times for {kind}, and no data sheets to compare it with {', '.join(kinds)}: "
+            f"taken to be as fast as {kinds[0]}"
+        )
         return fit(self._profile, kinds[0]), 1.0
 
     def work(self, device: int) -> Floats:

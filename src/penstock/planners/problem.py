@@ -26,6 +26,7 @@ class Problem:
     rows: int | None = None
     schedule: str = "1f1b"
     split_backward: bool = False
+    recompute: bool = False
     num_stages: int | None = None
     num_chunks: int = 1
     shape: Shape = Shape.STRAIGHT
@@ -81,7 +82,13 @@ class Problem:
     def plan(self, planner: str, cuts: Sequence[int], groups: Sequence[Group]) -> Plan:
         """The plan with segment k, on group k, from cuts[k] to cuts[k + 1]."""
         segments = [
-            Segment(start=int(cuts[place]), stop=int(cuts[place + 1]), forward=group, backward=group)
+            Segment(
+                start=int(cuts[place]),
+                stop=int(cuts[place + 1]),
+                forward=group,
+                backward=group,
+                recompute=self.recompute,
+            )
             for place, group in enumerate(groups)
         ]
         return Plan(

@@ -27,36 +27,37 @@ def load_profile(
     source: str,
     *,
     kinds: Sequence[str] = (),
-    default_kinds: Sequence[str] = (),
     rows: int | None = None,
     sequence: int | None = None,
-    precision: Precision = "bf16",
+    precision: Precision | None = None,
 ) -> Profile:
     """The profile in a file, or the computed one of a built-in name or a config.json.
 
     `rows` are those of a micro-batch; for a PipeDream file, which does not say, those that it was measured with.
-    `kinds`, `sequence` and `precision` are for computed profiles; without a kind they are for all `default_kinds` (such
-    as those of the cluster at hand), else for one common kind. Files keep the kinds that they were measured on;
+    `kinds`, `sequence` and `precision` are for computed profiles. Files keep the kinds that they were measured on;
     those of PipeDream and Piper do not name any, and if `kinds` has exactly one, it is taken to be that.
     """
     if rows is not None and not 1 <= rows <= MAX_ROWS:
         raise InputError(f"a micro-batch must have 1 to {MAX_ROWS:,} rows, not {rows:,}")
     if not _is_file(source):
-        return _computed(_builtin(source), source, kinds or default_kinds, rows, sequence, precision)
+        return _computed(_builtin(source), source, kinds, rows, sequence, precision)
     text = files.read_text(source).removeprefix("\ufeff")
     name = Path(source).stem
     form = _form(text, source)
     if form == "config":
         from penstock.profile.analytic import read_config
 
-        return _computed(read_config(text, where=source), source, kinds or default_kinds, rows, sequence, precision)
-    if sequence is not None:
-        raise InputError(
-            "the sequence length of a measured profile cannot be chosen",
-            where=source,
-            hint="Leave it out, or name a config.json or a built-in model.",
-        )
+        return _computed(read_config(text, where=source), source, kinds, rows, sequence, precision)
+    for what, value in (("sequence length", sequence), ("precision", precision)):
+        if value is not None:
+            raise InputError(
+                f"the {what} of a measured profile cannot be chosen",
+                where=source,
+                hint="Leave it out, or name a config.json or a built-in model.",
+            )
     if form == "penstock":
+        if kinds:
+            raise InputError("this profile has its device kinds already", where=source, hint="Leave --kind out.")
         profile = files.decode_json(text.encode(), Profile, where=source, expected_format=FORMAT)
         return _with_rows(profile, rows, source)
     kind = kinds[0] if len(kinds) == 1 else "profiled"
@@ -70,6 +71,13 @@ def load_profile(
     if len(kinds) == 1:
         assumed.append(f"The file does not say what it was measured on: taken as {kind}, as asked for.")
     return _assuming(profile, *assumed)
+
+
+def is_computed(source: str) -> bool:
+    """Whether a source is a model whose profile is computed, and not a file of measurements."""
+    if not _is_file(source):
+        return True
+    return _form(files.read_text(source).removeprefix("\ufeff"), source) == "config"
 
 
 def save_profile(profile: Profile, path: str | Path) -> None:
@@ -126,12 +134,12 @@ def _computed(
     kinds: Sequence[str],
     rows: int | None,
     sequence: int | None,
-    precision: Precision,
+    precision: Precision | None,
 ) -> Profile:
     from penstock.profile.analytic import analytic_profile
 
     profile = analytic_profile(
-        model, kinds=tuple(kinds) or (DEFAULT_KIND,), rows=rows or 1, sequence=sequence, precision=precision
+        model, kinds=tuple(kinds) or (DEFAULT_KIND,), rows=rows or 1, sequence=sequence, precision=precision or "bf16"
     )
     for unit in profile.units:
         if any(max(time.forward_s, time.input_grad_s, time.weight_grad_s) > MAX_SECONDS for time in unit.times):

@@ -131,7 +131,7 @@ def _check_memory(program: Program, costs: Costs, place: Ints, memory: MemoryUse
     raise MemoryLimitError(
         f"{name} needs {show_bytes(needs)} {when}, {show_bytes(needs - limit)} more than the {show_bytes(limit)} it has"
         f"{later}: " + ", ".join(f"{text} {show_bytes(size)}" for text, size in parts if size >= 0.5) + others,
-        hint="Use more devices or stages, smaller or fewer micro-batches in flight, or recomputation.",
+        hint="Use more devices, fewer rows a micro-batch, --schedule auto or 1f1b (which keep less), or --recompute.",
     )
 
 

@@ -132,8 +132,13 @@ class ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 def save_program(program: Program, path: str | Path) -> None:
     """Write a program file, whole or not at all."""
+    files.write_whole(path, encode_program(program))
+
+
+def encode_program(program: Program) -> bytes:
+    """The program as it is written."""
     rows = [DeviceActions(name, tuple(map(str, program.actions(name)))) for name in program.devices]
-    files.write_whole(path, files.encode_json(ProgramFile(plan=program.plan, devices=tuple(rows))))
+    return files.encode_json(ProgramFile(plan=program.plan, devices=tuple(rows)))
 
 
 def load_program(path: str | Path) -> Program:

@@ -15,6 +15,9 @@ from penstock.schedules.one_f_one_b import one_f_one_b
 from penstock.schedules.zb_h1 import zb_h1
 from penstock.schedules.zb_v import zb_v
 
+MAX_JOBS = 10_000_000
+"""Forwards in a program; about one kilobyte each is needed to prove and simulate it."""
+
 
 class Schedule(NamedTuple):
     """A method that orders the jobs of a plan, and the shape of plan that it is made for."""
@@ -49,4 +52,12 @@ def find_schedule(name: str) -> Schedule:
 
 def schedule(costs: Costs, name: str | None = None) -> Program:
     """The compute program of a plan, by the schedule that it names unless another is given."""
-    return find_schedule(name or costs.plan.schedule).order(costs)
+    found = find_schedule(name or costs.plan.schedule)
+    num_jobs = costs.num_places * costs.num_microbatches
+    if num_jobs > MAX_JOBS:
+        raise InputError(
+            f"{costs.num_microbatches:,} micro-batches on {costs.num_places:,} places are {num_jobs:,} forwards: "
+            f"more than the {MAX_JOBS:,} that fit into memory",
+            hint="Use fewer micro-batches, with more rows each.",
+        )
+    return found.order(costs)

@@ -73,7 +73,12 @@ class TimelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 def save_timeline(timeline: Timeline, path: str | Path) -> None:
     """Write a timeline file, whole or not at all."""
-    files.write_whole(path, msgspec.json.encode(timeline_file(timeline)) + b"\n")
+    files.write_whole(path, encode_timeline(timeline))
+
+
+def encode_timeline(timeline: Timeline) -> bytes:
+    """The timeline as it is written."""
+    return msgspec.json.encode(timeline_file(timeline)) + b"\n"
 
 
 def timeline_file(timeline: Timeline) -> TimelineFile:
