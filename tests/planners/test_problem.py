@@ -16,9 +16,9 @@ from penstock.planners.problem import Problem
 from penstock.profile.types import Profile
 from penstock.program.lowering import lower
 from penstock.program.proof import prove
-from penstock.schedules import SCHEDULES, schedule
+from penstock.schedules import schedule
 from planner_cases import cluster_of, profile_of
-from strategies import clusters, profiles
+from strategies import NAMED_SCHEDULES, clusters, profiles
 
 PROFILE, CLUSTER = profile_of([(1, 1, 1)] * 5), cluster_of([1.0, 2.0, 1.0])
 
@@ -90,5 +90,5 @@ def test_whatever_is_planned_can_run(profile: Profile, cluster: Cluster, data: s
     for planner in PLANNERS:
         found = plan(profile, cluster, num, planner=planner, num_stages=stages, num_chunks=chunks, shape=shape)
         costs = price(found, profile, cluster)
-        for name in SCHEDULES:
+        for name in NAMED_SCHEDULES:
             prove(lower(schedule(costs, name), costs), costs)

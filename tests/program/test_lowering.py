@@ -12,8 +12,8 @@ from penstock.profile.types import Tie
 from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Action, Kind
 from penstock.program.lowering import lower
 from penstock.program.types import Program
-from penstock.schedules import SCHEDULES, schedule
-from strategies import Case, cases, two_stages
+from penstock.schedules import schedule
+from strategies import NAMED_SCHEDULES, Case, cases, two_stages
 
 
 def texts(case: Case) -> dict[str, str]:
@@ -101,7 +101,7 @@ def positions(program: Program) -> dict[str, list[Action]]:
 @given(cases())
 def test_what_holds_for_all(case: Case) -> None:
     costs = case.costs
-    for name in SCHEDULES:
+    for name in NAMED_SCHEDULES:
         program = schedule(costs, name)
         lowered = lower(program, costs)
         before, after = positions(program), positions(lowered)
@@ -168,7 +168,7 @@ def test_few_receives_wait_on_a_straight_pipeline(case: Case) -> None:
     """On every link at most two are posted and not used yet, and more only as far as the latency asks for it."""
     costs = case.costs
     flows, num = costs.flows, costs.num_microbatches
-    for name in SCHEDULES:
+    for name in NAMED_SCHEDULES:
         for device, order in positions(lower(schedule(costs, name), costs)).items():
             here = costs.cluster.index[device]
             for peer in {action.peer for action in order if action.kind in RECV_KINDS}:

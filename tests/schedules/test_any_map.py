@@ -10,8 +10,8 @@ from penstock.program.actions import Action, Kind
 from penstock.program.lowering import lower
 from penstock.program.proof import prove
 from penstock.program.types import Program
-from penstock.schedules import SCHEDULES, find_schedule, schedule
-from strategies import Case, cases
+from penstock.schedules import find_schedule, schedule
+from strategies import NAMED_SCHEDULES, Case, cases
 
 Job = tuple[str, str, int, int]
 """Device, kind, segment, micro-batch."""
@@ -45,7 +45,7 @@ def jobs_in(program: Program) -> Counter[Job]:
 def test_any_case_is_proved(case: Case) -> None:
     costs = case.costs
     expected = jobs_of(case)
-    for name in SCHEDULES:
+    for name in NAMED_SCHEDULES:
         program = schedule(costs, name)
         assert not program.is_lowered
         assert jobs_in(program) == expected
@@ -62,10 +62,8 @@ def compute(costs: Costs, name: str, device: str) -> list[Action]:
 @given(cases())
 def test_backwards_are_split_only_where_asked(case: Case) -> None:
     costs = case.costs
-    for name in SCHEDULES:
+    for name in NAMED_SCHEDULES:
         kinds = {action.kind for device in costs.plan.devices for action in compute(costs, name, device)}
-        if name == "auto":  # which parts them where that helps
-            continue
         parts = case.plan.split_backward or name.startswith("zb_")
         assert (Kind.B in kinds) == (not parts)
         assert ({Kind.I, Kind.W} <= kinds) == parts
@@ -75,7 +73,7 @@ def test_backwards_are_split_only_where_asked(case: Case) -> None:
 @given(cases())
 def test_recomputation_stands_right_before_its_backward_unless_weights_fill_a_wait(case: Case) -> None:
     costs = case.costs
-    for name in SCHEDULES:
+    for name in NAMED_SCHEDULES:
         for device in costs.plan.devices:
             order = [action for action in compute(costs, name, device) if action.kind != Kind.W]
             for action, following in zip(order, order[1:] + order[:1], strict=True):
@@ -93,5 +91,5 @@ def test_an_unknown_name() -> None:
 @given(cases())
 def test_the_same_problem_gives_the_same_program(case: Case) -> None:
     first, second = case.costs, case.costs
-    for name in SCHEDULES:
+    for name in NAMED_SCHEDULES:
         assert schedule(first, name).same_actions(schedule(second, name))
