@@ -14,7 +14,7 @@ from penstock.cli.sources import Precision, ProfileSource, check_outputs, profil
 @click.option("--cluster", "cluster_source", required=True, help='A TOML file, or such as "8 x A100-40 @ 100 GB/s".')
 @click.option("-m", "--microbatches", type=click.IntRange(1, 2**24), default=16, show_default=True)
 @click.option("--planner", default="balanced", show_default=True, help="How to cut and place.")
-@click.option("--schedule", default="1f1b", show_default=True, help="How to order the work.")
+@click.option("--schedule", help="How to order the work; what the planner plans for, if not given.")
 @click.option("--stages", type=int, help="Devices in the row; all, or as many as there are units, if not given.")
 @click.option("--chunks", type=int, help="Segments a device; what the schedule is made for, if not given.")
 @click.option("--shape", type=click.Choice(["straight", "loop", "v"]), help="How segments lie on the devices.")
@@ -33,7 +33,7 @@ def command(
     cluster_source: str,
     microbatches: int,
     planner: str,
-    schedule: str,
+    schedule: str | None,
     stages: int | None,
     chunks: int | None,
     shape: str | None,

@@ -7,8 +7,11 @@ from typing import NamedTuple
 from penstock.errors import InputError
 from penstock.plan.types import Plan
 from penstock.planners.balanced import balanced
+from penstock.planners.dapple import dapple
 from penstock.planners.data_parallel import data_parallel
+from penstock.planners.pipedream import pipedream
 from penstock.planners.problem import Problem
+from penstock.planners.spp import spp
 from penstock.planners.uniform import uniform
 
 
@@ -18,6 +21,8 @@ class Planner(NamedTuple):
     name: str
     plan: Callable[[Problem], Plan]
     summary: str
+    schedule: str = "1f1b"
+    """The schedule that it plans for, if no other is asked for."""
 
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
@@ -27,6 +32,9 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
             Planner("uniform", uniform, "equal numbers of units, one device a stage"),
             Planner("balanced", balanced, "the slowest stage as fast as possible, one device a stage"),
             Planner("data_parallel", data_parallel, "the whole model on every device, rows split by speed"),
+            Planner("pipedream", pipedream, "least bottleneck of compute, transfers and weight sync, replicated"),
+            Planner("dapple", dapple, "least latency around a pivot stage, stages replicated"),
+            Planner("spp", spp, "devices ordered along strong links, stages cut and replicated on them", "pe"),
         )
     }
 )

@@ -9,7 +9,6 @@ from penstock.profile.types import Profile
 from penstock.schedules import find_schedule
 
 DEFAULT_PLANNER = "balanced"
-DEFAULT_SCHEDULE = "1f1b"
 
 
 def plan(
@@ -18,7 +17,7 @@ def plan(
     num_microbatches: int,
     *,
     planner: str = DEFAULT_PLANNER,
-    schedule: str = DEFAULT_SCHEDULE,
+    schedule: str | None = None,
     rows: int | None = None,
     split_backward: bool = False,
     recompute: bool = False,
@@ -28,15 +27,20 @@ def plan(
     profile_source: str = "",
     cluster_source: str = "",
 ) -> Plan:
-    """A plan for a model on a cluster. The schedule decides on shape and segments a device unless they are given."""
-    wanted = shape or find_schedule(schedule).shape
+    """A plan for a model on a cluster.
+
+    The planner decides on the schedule, and the schedule on shape and segments a device, unless they are given.
+    """
+    method = find_planner(planner)
+    order = find_schedule(schedule or method.schedule)
+    wanted = shape or order.shape
     default_chunks = 1 if wanted is Shape.STRAIGHT else min(2, profile.num_units)
     problem = Problem(
         profile=profile,
         cluster=cluster,
         num_microbatches=num_microbatches,
         rows=rows,
-        schedule=schedule,
+        schedule=order.name,
         split_backward=split_backward,
         recompute=recompute,
         num_stages=num_stages,
@@ -45,4 +49,4 @@ def plan(
         profile_source=profile_source,
         cluster_source=cluster_source,
     )
-    return find_planner(planner).plan(problem)
+    return method.plan(problem)

@@ -12,6 +12,7 @@ from penstock.schedules.auto import auto
 from penstock.schedules.gpipe import gpipe
 from penstock.schedules.interleaved import interleaved
 from penstock.schedules.one_f_one_b import one_f_one_b
+from penstock.schedules.pe import pe
 from penstock.schedules.zb_h1 import zb_h1
 from penstock.schedules.zb_v import zb_v
 
@@ -37,6 +38,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             Schedule("interleaved", interleaved, Shape.LOOP, "1F1B over several segments a device, in a loop"),
             Schedule("zb_h1", zb_h1, Shape.STRAIGHT, "1F1B with weight gradients filling the waits"),
             Schedule("zb_v", zb_v, Shape.V, "two segments a device in a V, weight gradients filling the waits"),
+            Schedule("pe", pe, Shape.STRAIGHT, "the earliest micro-batch that is there, backwards first"),
             Schedule("auto", auto, Shape.STRAIGHT, "the best of all these and of list scheduling, within memory"),
         )
     }

@@ -24,10 +24,11 @@ from penstock.schedules.gpipe import gpipe
 from penstock.schedules.greedy import Greedy, Rules
 from penstock.schedules.interleaved import interleaved
 from penstock.schedules.one_f_one_b import one_f_one_b
+from penstock.schedules.pe import pe
 from penstock.schedules.zb_h1 import zb_h1
 from penstock.schedules.zb_v import zb_v
 
-NAMED: tuple[Callable[[Costs], Program], ...] = (one_f_one_b, zb_h1, zb_v, interleaved, gpipe)
+NAMED: tuple[Callable[[Costs], Program], ...] = (one_f_one_b, zb_h1, zb_v, pe, interleaved, gpipe)
 LARGE = 200_000
 """Jobs above which only a few orders are tried."""
 
@@ -62,7 +63,7 @@ def candidates(costs: Costs) -> Iterator[Program]:
         yield order(whole)
     if not is_large:
         parted = with_split(costs, True)
-        for order in (one_f_one_b, interleaved, gpipe):
+        for order in (one_f_one_b, pe, interleaved, gpipe):
             yield order(parted)
     greedy = Greedy(costs)
     rooms = _rooms(costs, greedy.kept)
