@@ -41,7 +41,7 @@ def command(
         alone = _one_device_s(profile, cluster, microbatches)
     found = []
     for planner in PLANNERS:
-        for schedule in SCHEDULES:
+        for schedule in SCHEDULES if planner != "auto" else ("auto",):
             with screen.working(f"{planner} + {schedule}"):
                 found.append(_entry(profile, cluster, microbatches, planner, schedule, alone))
     found.sort(key=lambda entry: (not entry["fits"], entry["iteration_s"]))

@@ -66,9 +66,9 @@ def candidates(costs: Costs) -> Iterator[Program]:
         for order in (one_f_one_b, pe, interleaved, gpipe):
             yield order(parted)
     greedy = Greedy(costs)
-    rooms = _rooms(costs, greedy.kept)
+    amounts = rooms(costs, greedy.kept)
     several = bool((np.bincount(costs.forward_device) > 1).any())
-    for room in rooms[1:2] if is_large else rooms:
+    for room in amounts[1:2] if is_large else amounts:
         for split, patience in ((True, 0.5), (True, 0.0), (True, 1.0), (False, 0.0)):
             for later_first in (True, False) if several else (True,):
                 found = greedy.run(Rules(split, room, patience, later_first))
@@ -78,7 +78,7 @@ def candidates(costs: Costs) -> Iterator[Program]:
                 return
 
 
-def _rooms(costs: Costs, kept: Floats) -> list[Floats]:
+def rooms(costs: Costs, kept: Floats) -> list[Floats]:
     """How much each device may keep: multiples of what 1F1B's fullest device keeps, and all that there is."""
     in_flight = np.minimum(costs.plan.num_segments - costs.place_segment, costs.num_microbatches)
     fullest = float(np.bincount(costs.backward_device, weights=in_flight).max())

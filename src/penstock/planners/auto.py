@@ -1,0 +1,197 @@
+"""Auto: the best that all other planners give, then a search from there, judged by the simulator under memory limits.
+
+1. Starts: every other planner, and the shapes loop and V; each with the schedule `auto`, which is at least as good as
+   any other schedule. So auto is never worse than any of them with any schedule.
+2. Search: from the best starts, random small changes (moves.py) that are kept when they help: cuts, device order,
+   number of stages, replication, forward and backward cut apart, recomputation. Quickly scored (scoring.py).
+3. The best few are judged in full, with every order that the schedule `auto` knows; the fastest that fits is returned.
+
+Deterministic for a seed and an amount of work (plans looked at), not of time. Where nothing fits into memory, the plan
+that comes nearest is returned, and the proof says who is short of what.
+
+Cost: that of the other planners, and `work` simulations; fewer for programs of more than `LARGE` jobs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.plan.pricing import price
+from penstock.plan.shapes import Shape
+from penstock.plan.types import SHARE_TOLERANCE, Group, Member, Plan
+from penstock.planners.balanced import balanced
+from penstock.planners.dapple import dapple
+from penstock.planners.data_parallel import data_parallel
+from penstock.planners.moves import Moves
+from penstock.planners.pipedream import pipedream
+from penstock.planners.problem import Problem
+from penstock.planners.scoring import Score, score_plan, score_program
+from penstock.planners.spp import spp
+from penstock.planners.uniform import uniform
+from penstock.schedules.auto import auto as best_order
+
+LARGE = 20_000
+"""Jobs of a program above which the search looks at proportionally fewer plans."""
+DAPPLE_DEVICES = 64
+"""Above this many devices DAPPLE's search takes too long to be a start."""
+
+
+@dataclass(frozen=True)
+class Freedoms:
+    """What the search may use; all of it unless switched off, as for engines that lack it."""
+
+    replication: bool = True
+    two_cuts: bool = True
+    """Forward and backward cut at different places."""
+    virtual_stages: bool = True
+    """Several segments a device."""
+    recomputation: bool = True
+
+
+class Progress(NamedTuple):
+    """How far a search is."""
+
+    num_plans: int
+    work: int
+    best: Score
+
+
+Report = Callable[[Progress], bool]
+"""Called after every plan; what it returns says whether to go on."""
+
+
+def auto(
+    problem: Problem,
+    *,
+    freedoms: Freedoms = Freedoms(),  # noqa: B008 - frozen
+    work: int = 200,
+    seed: int = 0,
+    report: Report | None = None,
+) -> Plan:
+    """The best plan found within so much work.
+
+    >>> from penstock.cluster.load import load_cluster
+    >>> from penstock.profile.load import load_profile
+    >>> problem = Problem(load_profile("gpt2", kinds=["T4"]), load_cluster("2 x T4 @ 1 GB/s"), 8)
+    >>> auto(problem, work=10).schedule
+    'auto'
+    """
+    search = _Search(problem, freedoms, work, seed, report)
+    starts = search.starts()
+    ranked = sorted(
+        ((search.score(plan), number, plan) for number, plan in enumerate(starts)), key=lambda item: item[:2]
+    )
+    found = [plan for _, _, plan in ranked]
+    share = max(1, work // max(1, min(len(ranked), search.NUM_STARTS)))
+    for score, _, plan in ranked[: search.NUM_STARTS]:
+        found.append(search.climb(plan, score, share))
+    return search.judge(found, {plan.segments for plan in starts})
+
+
+class _Search:
+    NUM_STARTS = 4
+    NUM_FINALS = 6
+
+    def __init__(self, problem: Problem, freedoms: Freedoms, work: int, seed: int, report: Report | None) -> None:
+        self.problem = problem
+        self.freedoms = freedoms
+        self.work = work
+        self.seed = seed
+        self.report = report
+        self.num_plans = 0
+        self.best: Score | None = None
+        self.seen: dict[object, Score] = {}
+        self.stopped = False
+
+    def starts(self) -> list[Plan]:
+        """The plans of all other planners that use only what may be used, each once."""
+        found: dict[object, Plan] = {}
+        for plan in self._planned():
+            plan = msgspec.structs.replace(plan, planner="auto", schedule="auto", split_backward=False)  # noqa: PLW2901
+            found.setdefault(plan.segments, plan)
+        return list(found.values())
+
+    def _planned(self) -> Iterator[Plan]:
+        problem, free = self.problem, self.freedoms
+        yield balanced(problem)
+        yield uniform(problem)
+        if free.virtual_stages and problem.shape is Shape.STRAIGHT and problem.profile.num_units > 1:
+            for shape in (Shape.V, Shape.LOOP):
+                try:
+                    laid = replace(problem, shape=shape, num_chunks=2)
+                except PenstockError:
+                    continue  # more segments than units
+                yield balanced(laid)
+                yield uniform(laid)
+        yield pipedream(problem, replication=False)
+        if free.replication:
+            yield pipedream(problem)
+            yield spp(problem)
+            with suppress(PenstockError):  # a device too slow to take any rows
+                yield data_parallel(problem)
+            if problem.cluster.num_devices <= DAPPLE_DEVICES:
+                yield dapple(problem)
+
+    def score(self, plan: Plan) -> Score:
+        """The quick score, once for each plan."""
+        if plan.segments not in self.seen:
+            found = score_plan(plan, self.problem.profile, self.problem.cluster)
+            self.seen[plan.segments] = found
+            self.num_plans += 1
+            self.best = found if self.best is None else min(self.best, found)
+            if self.report is not None and not self.report(Progress(self.num_plans, self.work, self.best)):
+                self.stopped = True
+        return self.seen[plan.segments]
+
+    def climb(self, plan: Plan, score: Score, work: int) -> Plan:
+        """Change the plan at random, and keep what helps."""
+        jobs = 3 * self.problem.num_microbatches * sum(item.num_replicas for item in plan.segments)
+        work = max(4, round(work * min(1.0, LARGE / jobs)))
+        devices = [device.name for device in self.problem.cluster.devices[: self.problem.num_stages]]
+        moves = Moves(
+            self.seed,
+            devices,
+            self._group_of,
+            replication=self.freedoms.replication,
+            moving=self.freedoms.two_cuts,
+            splitting=self.freedoms.virtual_stages,
+            recomputing=self.freedoms.recomputation,
+        )
+        for _ in range(work):
+            if self.stopped:
+                break
+            changed = moves.draw(plan)
+            if changed is not None:
+                found = self.score(changed)
+                if found < score:
+                    plan, score = changed, found
+        return plan
+
+    def judge(self, plans: Sequence[Plan], always: set[object]) -> Plan:
+        """The best by all orders of the schedule auto: of the starts, and of the best that were found."""
+        unique = {plan.segments: plan for plan in plans}
+        ranked = sorted(unique.values(), key=self.score)
+        finals = [plan for place, plan in enumerate(ranked) if place < self.NUM_FINALS or plan.segments in always]
+        best: tuple[Score, int] | None = None
+        for place, plan in enumerate(finals):
+            costs = price(plan, self.problem.profile, self.problem.cluster)
+            found = score_program(best_order(costs), costs)
+            if best is None or found < best[0]:
+                best = found, place
+        assert best is not None, "there is always a start"
+        return finals[best[1]]
+
+    def _group_of(self, names: Sequence[str]) -> Group | None:
+        """The group with shares by speed."""
+        index, clock = self.problem.cluster.index, self.problem.clock
+        seconds = [float(clock.work(index[name])[-1]) for name in names]
+        fastest = min(seconds)
+        speeds = [fastest / value for value in seconds] if fastest > 0 else [1.0 for _ in names]
+        shares = [speed / sum(speeds) for speed in speeds]
+        if min(shares) <= SHARE_TOLERANCE * 10:
+            return None
+        return tuple(Member(name, share) for name, share in zip(names, shares, strict=True))

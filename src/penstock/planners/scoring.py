@@ -1,0 +1,56 @@
+"""How good a plan is, quickly: for searches that look at thousands.
+
+A plan is priced, its work ordered by a few promising schedules, lowered and executed; the proof is left out, since
+lowering is known to give programs that prove, and whatever a search returns is proved in the end.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.cluster.types import Cluster
+from penstock.plan.costs import Costs
+from penstock.plan.pricing import price
+from penstock.plan.types import Plan
+from penstock.profile.types import Profile
+from penstock.program.execution import execute
+from penstock.program.jobs import find_jobs
+from penstock.program.lowering import lower
+from penstock.program.memory import memory_use
+from penstock.program.types import Program
+from penstock.program.wiring import durations, wire
+from penstock.schedules.auto import rooms
+from penstock.schedules.clock import with_split
+from penstock.schedules.greedy import Greedy, Rules
+from penstock.schedules.zb_h1 import zb_h1
+
+
+class Score(NamedTuple):
+    """Bytes over the devices' limits, and seconds: smaller is better, and what fits is better than what does not."""
+
+    over_bytes: float
+    seconds: float
+
+
+def score_program(program: Program, costs: Costs) -> Score:
+    """The score of one order."""
+    lowered = lower(program, costs)
+    jobs = find_jobs(lowered, costs)
+    wiring = wire(lowered, costs, jobs)
+    run = execute(lowered, wiring, costs, durations(lowered, costs, jobs.place))
+    peak = memory_use(lowered, costs, jobs.place).peak(lowered, costs)
+    over = float(np.maximum(peak - costs.memory_limit - 0.5, 0.0).max(initial=0.0))
+    seconds = max((float(times.max()) for times in (run.end, run.arrived) if len(times)), default=0.0)
+    return Score(over, seconds)
+
+
+def score_plan(plan: Plan, profile: Profile, cluster: Cluster) -> Score:
+    """The best score over a few orders: zero-bubble H1, and list scheduling with usual and with twice that memory."""
+    costs = price(plan, profile, cluster)
+    greedy = Greedy(costs)
+    best = score_program(zb_h1(with_split(costs, False)), costs)
+    for room in rooms(costs, greedy.kept)[:2]:
+        found = greedy.run(Rules(True, room))
+        if found is not None:
+            best = min(best, score_program(found, costs))
+    return best
