@@ -68,7 +68,7 @@ def auto(
     problem: Problem,
     *,
     freedoms: Freedoms = Freedoms(),  # noqa: B008 - frozen
-    work: int = 200,
+    work: int = 1000,
     seed: int = 0,
     report: Report | None = None,
 ) -> Plan:
@@ -136,10 +136,10 @@ class _Search:
             if problem.cluster.num_devices <= DAPPLE_DEVICES:
                 yield dapple(problem)
 
-    def score(self, plan: Plan) -> Score:
-        """The quick score, once for each plan."""
+    def score(self, plan: Plan, beat: Score | None = None) -> Score:
+        """The quick score, once for each plan; if it does not beat another, only that is known."""
         if plan.segments not in self.seen:
-            found = score_plan(plan, self.problem.profile, self.problem.cluster)
+            found = score_plan(plan, self.problem.profile, self.problem.cluster, beat)
             self.seen[plan.segments] = found
             self.num_plans += 1
             self.best = found if self.best is None else min(self.best, found)
@@ -166,7 +166,7 @@ class _Search:
                 break
             changed = moves.draw(plan)
             if changed is not None:
-                found = self.score(changed)
+                found = self.score(changed, score)
                 if found < score:
                     plan, score = changed, found
         return plan

@@ -22,7 +22,7 @@ from penstock.program.wiring import durations, wire
 from penstock.schedules.auto import rooms
 from penstock.schedules.clock import with_split
 from penstock.schedules.greedy import Greedy, Rules
-from penstock.schedules.zb_h1 import zb_h1
+from penstock.schedules.one_f_one_b import one_f_one_b
 
 
 class Score(NamedTuple):
@@ -44,13 +44,22 @@ def score_program(program: Program, costs: Costs) -> Score:
     return Score(over, seconds)
 
 
-def score_plan(plan: Plan, profile: Profile, cluster: Cluster) -> Score:
-    """The best score over a few orders: zero-bubble H1, and list scheduling with usual and with twice that memory."""
+def score_plan(plan: Plan, profile: Profile, cluster: Cluster, beat: Score | None = None) -> Score:
+    """The best score over a few orders: list scheduling with usual, with more and with twice that memory.
+
+    A plan that is slower than `beat` by the scheduler's own count, which knows no queues on links and no reductions,
+    is not looked at any closer; its score is then only known to be no better.
+    """
     costs = price(plan, profile, cluster)
     greedy = Greedy(costs)
-    best = score_program(zb_h1(with_split(costs, False)), costs)
-    for room in rooms(costs, greedy.kept)[:2]:
-        found = greedy.run(Rules(True, room))
-        if found is not None:
-            best = min(best, score_program(found, costs))
-    return best
+    found = [greedy.timed(Rules(True, room)) for room in rooms(costs, greedy.kept)[:3]]
+    timed = sorted((item for item in found if item is not None), key=lambda item: item[1])
+    best: Score | None = None
+    for program, seconds in timed:
+        if beat is not None and beat.over_bytes == 0 and seconds >= beat.seconds:
+            return best or Score(0.0, seconds)
+        score = score_program(program, costs)
+        best = score if best is None or score < best else best
+        if best.over_bytes == 0 and timed[0][1] == seconds:
+            break  # the fastest fits: the others use less memory, and are not faster
+    return best or score_program(one_f_one_b(with_split(costs, False)), costs)

@@ -129,6 +129,14 @@ def fit(profile: Profile, kind: str) -> Model:
     if kind not in profile.kinds:
         known = ", ".join(profile.kinds)
         raise InputError(f"profile {profile.name!r} has no times for {kind!r}", hint=f"It was measured on: {known}.")
+    # Kept with the profile, as its cached properties are: planners ask for it again and again.
+    models: dict[str, Model] = profile.__dict__.setdefault("models", {})
+    if kind not in models:
+        models[kind] = _fit(profile, kind)
+    return models[kind]
+
+
+def _fit(profile: Profile, kind: str) -> Model:
     times = [[time for time in unit.times if time.kind == kind] for unit in profile.units]
     sizes = [list(unit.sizes) for unit in profile.units]
     return Model(

@@ -56,11 +56,16 @@ class Greedy:
 
     def run(self, rules: Rules) -> Program | None:
         """The program by these rules; None if they leave too little room to end."""
+        found = self.timed(rules)
+        return found[0] if found else None
+
+    def timed(self, rules: Rules) -> tuple[Program, float] | None:
+        """The program and how long it takes by the scheduler's own count: without queues on links, and reductions."""
         from penstock.schedules.greedy_kernel import run_greedy
 
         costs = self.costs
         rank = costs.place_segment.astype(np.float64) * (1.0 if rules.later_first else -1.0)
-        counts, kind, place, microbatch, _, complete = run_greedy(
+        counts, kind, place, microbatch, seconds, complete = run_greedy(
             costs.num_devices,
             costs.num_microbatches,
             costs.forward_device,
@@ -89,7 +94,8 @@ class Greedy:
         if not complete:
             return None
         names = [device.name for device in costs.cluster.devices]
-        return program_from_arrays(costs.plan, names, counts, kind, costs.place_segment[place], microbatch)
+        program = program_from_arrays(costs.plan, names, counts, kind, costs.place_segment[place], microbatch)
+        return program, float(seconds)
 
 
 class _Lists(NamedTuple):
