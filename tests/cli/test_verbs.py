@@ -147,3 +147,19 @@ def test_recompute_and_ignore_memory(run: Run, tmp_path: Path) -> None:
     assert again["plan"]["segments"][0]["recompute"] is True
     assert again["iteration_s"] > kept["iteration_s"]
     assert max(use["peak_bytes"] for use in again["devices"]) <= 2e9 < max(use["peak_bytes"] for use in kept["devices"])
+
+
+def test_auto_with_budget_work_and_freedoms(run: Run) -> None:
+    base = ("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "4", "--planner", "auto", "--json")
+    free = json.loads(run(*base, "--work", "40")[1])
+    again = json.loads(run(*base, "--work", "40")[1])
+    assert free["plan"] == again["plan"]
+    bound = ("--no-replication", "--one-cut", "--no-virtual-stages", "--no-recomputation")
+    plain = json.loads(run(*base, "--work", "40", *bound)[1])
+    assert free["iteration_s"] <= plain["iteration_s"]
+    assert len(plain["plan"]["segments"]) <= 4
+    assert run(*base, "--budget", "100 ms", "-q")[0] == 0
+    code, _, err = run("plan", "--profile", "gpt2", "--cluster", CLUSTER, "--one-cut")
+    assert code == 2
+    assert "--planner auto" in err
+    assert run(*base, "--budget", "soon")[0] == 2

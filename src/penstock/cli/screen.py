@@ -89,11 +89,21 @@ class Screen:
     @contextmanager
     def working(self, text: str) -> Iterator[None]:
         """Show that something takes its time."""
-        if self.for_people and self.notices.is_terminal:
-            with self.notices.status(text):
-                yield
-        else:
+        with self.progress(text):
             yield
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Show that something takes its time, and how far it is; gives what changes the text."""
+        if self.for_people and self.notices.is_terminal:
+            with self.notices.status(text) as status:
+                yield status.update
+        else:
+            yield _ignore
+
+
+def _ignore(_text: str) -> None:
+    """Nobody watches."""
 
 
 class _Console(Console):

@@ -36,6 +36,9 @@ from penstock.schedules.auto import auto as best_order
 
 LARGE = 20_000
 """Jobs of a program above which the search looks at proportionally fewer plans."""
+NUM_STARTS = 4
+"""From how many of the best starts the search goes on."""
+CHANGES_IN_TURN = 20
 DAPPLE_DEVICES = 64
 """Above this many devices DAPPLE's search takes too long to be a start."""
 
@@ -85,17 +88,18 @@ def auto(
     ranked = sorted(
         ((search.score(plan), number, plan) for number, plan in enumerate(starts)), key=lambda item: item[:2]
     )
-    found = [plan for _, _, plan in ranked]
-    share = max(1, work // max(1, min(len(ranked), search.NUM_STARTS)))
-    for score, _, plan in ranked[: search.NUM_STARTS]:
-        found.append(search.climb(plan, score, share))
-    return search.judge(found, {plan.segments for plan in starts})
+    climbers = [_Climber(search, plan, score) for score, _, plan in ranked[:NUM_STARTS]]
+    # In turn, a few changes each: so that all starts have had their share whenever the search is stopped.
+    left = search.num_changes(ranked[0][2])
+    while left > 0 and not search.stopped:
+        for climber in climbers:
+            for _ in range(min(CHANGES_IN_TURN, left)):
+                climber.climb()
+            left -= CHANGES_IN_TURN
+    return search.judge([*starts, *(climber.plan for climber in climbers)])
 
 
 class _Search:
-    NUM_STARTS = 4
-    NUM_FINALS = 6
-
     def __init__(self, problem: Problem, freedoms: Freedoms, work: int, seed: int, report: Report | None) -> None:
         self.problem = problem
         self.freedoms = freedoms
@@ -143,47 +147,41 @@ class _Search:
             self.seen[plan.segments] = found
             self.num_plans += 1
             self.best = found if self.best is None else min(self.best, found)
-            if self.report is not None and not self.report(Progress(self.num_plans, self.work, self.best)):
-                self.stopped = True
+            self.tell()
         return self.seen[plan.segments]
 
-    def climb(self, plan: Plan, score: Score, work: int) -> Plan:
-        """Change the plan at random, and keep what helps."""
+    def num_changes(self, plan: Plan) -> int:
+        """How many changes to try: as many as the work allows, fewer where each takes long."""
         jobs = 3 * self.problem.num_microbatches * sum(item.num_replicas for item in plan.segments)
-        work = max(4, round(work * min(1.0, LARGE / jobs)))
-        devices = [device.name for device in self.problem.cluster.devices[: self.problem.num_stages]]
-        moves = Moves(
+        return round(self.work * min(1.0, LARGE / jobs))
+
+    def moves(self) -> Moves:
+        """Random changes within the freedoms."""
+        return Moves(
             self.seed,
-            devices,
+            [device.name for device in self.problem.cluster.devices[: self.problem.num_stages]],
             self._group_of,
             replication=self.freedoms.replication,
             moving=self.freedoms.two_cuts,
             splitting=self.freedoms.virtual_stages,
             recomputing=self.freedoms.recomputation,
         )
-        for _ in range(work):
-            if self.stopped:
-                break
-            changed = moves.draw(plan)
-            if changed is not None:
-                found = self.score(changed, score)
-                if found < score:
-                    plan, score = changed, found
-        return plan
 
-    def judge(self, plans: Sequence[Plan], always: set[object]) -> Plan:
-        """The best by all orders of the schedule auto: of the starts, and of the best that were found."""
-        unique = {plan.segments: plan for plan in plans}
-        ranked = sorted(unique.values(), key=self.score)
-        finals = [plan for place, plan in enumerate(ranked) if place < self.NUM_FINALS or plan.segments in always]
-        best: tuple[Score, int] | None = None
-        for place, plan in enumerate(finals):
+    def tell(self) -> None:
+        """Report, and find out whether to go on."""
+        if self.report is not None and self.best is not None:
+            self.stopped |= not self.report(Progress(self.num_plans, self.work, self.best))
+
+    def judge(self, plans: Sequence[Plan]) -> Plan:
+        """The best of these by all orders of the schedule auto."""
+        best: tuple[Score, Plan] | None = None
+        for plan in {plan.segments: plan for plan in plans}.values():
             costs = price(plan, self.problem.profile, self.problem.cluster)
             found = score_program(best_order(costs), costs)
             if best is None or found < best[0]:
-                best = found, place
+                best = found, plan
         assert best is not None, "there is always a start"
-        return finals[best[1]]
+        return best[1]
 
     def _group_of(self, names: Sequence[str]) -> Group | None:
         """The group with shares by speed."""
@@ -195,3 +193,26 @@ class _Search:
         if min(shares) <= SHARE_TOLERANCE * 10:
             return None
         return tuple(Member(name, share) for name, share in zip(names, shares, strict=True))
+
+
+class _Climber:
+    """Changes one plan at random, and keeps what helps."""
+
+    def __init__(self, search: _Search, plan: Plan, score: Score) -> None:
+        self._search = search
+        self._moves = search.moves()
+        self.plan = plan
+        self.score = score
+
+    def climb(self) -> None:
+        """Try one change."""
+        search = self._search
+        if search.stopped:
+            return
+        changed = self._moves.draw(self.plan)
+        if changed is None or changed.segments in search.seen:
+            search.tell()
+            return
+        found = search.score(changed, self.score)
+        if found < self.score:
+            self.plan, self.score = changed, found

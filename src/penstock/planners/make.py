@@ -11,7 +11,7 @@ from penstock.schedules import find_schedule
 DEFAULT_PLANNER = "balanced"
 
 
-def plan(
+def make_problem(
     profile: Profile,
     cluster: Cluster,
     num_microbatches: int,
@@ -26,16 +26,15 @@ def plan(
     shape: Shape | None = None,
     profile_source: str = "",
     cluster_source: str = "",
-) -> Plan:
-    """A plan for a model on a cluster.
+) -> Problem:
+    """The problem that a planner is asked.
 
     The planner decides on the schedule, and the schedule on shape and segments a device, unless they are given.
     """
-    method = find_planner(planner)
-    order = find_schedule(schedule or method.schedule)
+    order = find_schedule(schedule or find_planner(planner).schedule)
     wanted = shape or order.shape
     default_chunks = 1 if wanted is Shape.STRAIGHT else min(2, profile.num_units)
-    problem = Problem(
+    return Problem(
         profile=profile,
         cluster=cluster,
         num_microbatches=num_microbatches,
@@ -49,4 +48,34 @@ def plan(
         profile_source=profile_source,
         cluster_source=cluster_source,
     )
-    return method.plan(problem)
+
+
+def plan(
+    profile: Profile,
+    cluster: Cluster,
+    num_microbatches: int,
+    *,
+    planner: str = DEFAULT_PLANNER,
+    schedule: str | None = None,
+    rows: int | None = None,
+    split_backward: bool = False,
+    recompute: bool = False,
+    num_stages: int | None = None,
+    num_chunks: int | None = None,
+    shape: Shape | None = None,
+) -> Plan:
+    """A plan for a model on a cluster; see `make_problem` for what is decided if it is not given."""
+    problem = make_problem(
+        profile,
+        cluster,
+        num_microbatches,
+        planner=planner,
+        schedule=schedule,
+        rows=rows,
+        split_backward=split_backward,
+        recompute=recompute,
+        num_stages=num_stages,
+        num_chunks=num_chunks,
+        shape=shape,
+    )
+    return find_planner(planner).plan(problem)
