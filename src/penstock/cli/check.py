@@ -2,19 +2,14 @@
 
 import click
 
-from penstock.cli.saved import open_plan
+from penstock.cli.saved import open_plan, saved_options
 from penstock.cli.screen import Screen, printable, screen_options
-from penstock.cli.sources import Precision, ProfileSource, profile_options, refuse_unused
+from penstock.cli.sources import Precision, ProfileSource, refuse_unused
 from penstock.quantities import show_bytes
 
 
 @click.command("check")
-@click.argument("path")
-@click.option("--profile", "source", help="Another profile than the one that the file names.")
-@click.option("--cluster", help="Another cluster than the one that the file names.")
-@click.option("--schedule", help="Another schedule than the plan's.")
-@click.option("--force", is_flag=True, help="Go on with a profile or cluster that the plan was not made for.")
-@profile_options
+@saved_options
 @screen_options
 def command(
     screen: Screen,

@@ -1,12 +1,15 @@
 """Opening a plan or program file again, with the profile and the cluster that it was made for."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
+import click
 import msgspec
 
 from penstock import files
-from penstock.cli.sources import ProfileSource, parse_source
+from penstock.cli.sources import ProfileSource, parse_source, profile_options
 from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
@@ -29,6 +32,23 @@ class Opened:
     cluster: Cluster
     costs: Costs
     program: Program | None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def saved_options(verb: F) -> F:
+    """A plan or program file, and what to use with it instead of what it names."""
+    for option in (
+        profile_options,
+        click.option("--force", is_flag=True, help="Go on with a profile or cluster that the plan was not made for."),
+        click.option("--schedule", help="Another schedule than the plan's."),
+        click.option("--cluster", help="Another cluster than the one that the file names."),
+        click.option("--profile", "source", help="Another profile than the one that the file names."),
+        click.argument("path"),
+    ):
+        verb = option(verb)
+    return verb
 
 
 def open_plan(

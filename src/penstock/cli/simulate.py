@@ -3,19 +3,14 @@
 import click
 
 from penstock.cli.evaluation import contents_of, evaluation_data, show_evaluation
-from penstock.cli.saved import open_plan
+from penstock.cli.saved import open_plan, saved_options
 from penstock.cli.screen import Screen, screen_options
-from penstock.cli.sources import Precision, ProfileSource, check_outputs, profile_options, refuse_unused
+from penstock.cli.sources import Precision, ProfileSource, check_outputs, refuse_unused
 
 
 @click.command("simulate")
-@click.argument("path")
-@click.option("--profile", "source", help="Another profile than the one that the file names.")
-@click.option("--cluster", help="Another cluster than the one that the file names.")
-@click.option("--schedule", help="Another schedule than the plan's.")
-@click.option("--force", is_flag=True, help="Go on with a profile or cluster that the plan was not made for.")
+@saved_options
 @click.option("--ignore-memory", is_flag=True, help="Simulate even if it does not fit into memory.")
-@profile_options
 @click.option("-o", "--output", help="Write the timeline to this file.")
 @click.option("--program", help="Write the program, every action of every device, to this file.")
 @click.option("--trace", help="Write a Chrome trace for Perfetto to this file.")

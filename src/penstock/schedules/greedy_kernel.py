@@ -23,6 +23,16 @@ def _ready(ends: Floats, begin: Ints, source: Ints, delay: Floats, place: int, m
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
+def _wake(device: int, now: float, free_at: Floats, wake: Floats, keys: Floats, items: Ints, heap: int) -> int:
+    """A device that needs what is being made looks again as soon as it is free; it then learns when that arrives."""
+    moment = max(free_at[device], now)
+    if moment < wake[device]:
+        wake[device] = moment
+        heap = push(keys, items, heap, moment, device)
+    return heap
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def run_greedy(
     num_devices: int,
     num_microbatches: int,
@@ -131,11 +141,7 @@ def run_greedy(
             if forward_device[place] != device:
                 held[device] += kept[place]
             for entry in range(backward_wakes_begin[place], backward_wakes_begin[place + 1]):
-                other = backward_wakes[entry]
-                moment = max(free_at[other], began)
-                if moment < wake[other]:
-                    wake[other] = moment
-                    heap = push(keys, items, heap, moment, other)
+                heap = _wake(backward_wakes[entry], began, free_at, wake, keys, items, heap)
             free_at[device] = now
             wake[device] = now
             heap = push(keys, items, heap, now, device)
@@ -167,11 +173,7 @@ def run_greedy(
             if backward_device[place] == device:
                 held[device] += kept[place]
             for entry in range(forward_wakes_begin[place], forward_wakes_begin[place + 1]):
-                other = forward_wakes[entry]
-                moment = max(free_at[other], began)
-                if moment < wake[other]:
-                    wake[other] = moment
-                    heap = push(keys, items, heap, moment, other)
+                heap = _wake(forward_wakes[entry], began, free_at, wake, keys, items, heap)
             free_at[device] = now
             wake[device] = now
             heap = push(keys, items, heap, now, device)
