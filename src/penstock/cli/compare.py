@@ -32,11 +32,13 @@ def command(
     """All planners and schedules on one problem, each in the shape that the schedule is made for."""
     from penstock.cluster.load import load_cluster
     from penstock.planners import PLANNERS
+    from penstock.planners.bounds import lower_bound
     from penstock.schedules import SCHEDULES
 
     cluster = load_cluster(cluster_source)
     wanted = ProfileSource(source, kinds, rows, sequence, precision).for_cluster(cluster)
     profile = wanted.load()
+    bound = lower_bound(profile, cluster, microbatches)
     with screen.working("planning for one device"):
         alone = _one_device_s(profile, cluster, microbatches)
     found = []
@@ -45,13 +47,15 @@ def command(
             with screen.working(f"{planner} + {schedule}"):
                 found.append(_entry(profile, cluster, microbatches, planner, schedule, alone))
     found.sort(key=lambda entry: (not entry["fits"], entry["iteration_s"]))
-    screen.data({"profile": profile.name, "cluster": cluster.name, "one_device_s": alone, "plans": found})
+    figures = {"one_device_s": alone, "bound_s": bound.seconds}
+    screen.data({"profile": profile.name, "cluster": cluster.name, **figures, "plans": found})
     rows_shown = [
         (
             entry["planner"],
             entry["schedule"],
             show_seconds(entry["iteration_s"]),
             f"{entry['speed_up']:.2f} x" if entry["speed_up"] is not None else "",
+            show_percent(entry["iteration_s"] / bound.seconds - 1) if bound.seconds > 0 else "",
             show_percent(entry["bubble_fraction"]),
             show_bytes(entry["peak_bytes"]),
             show_bytes(entry["traffic_bytes"]),
@@ -64,11 +68,26 @@ def command(
     screen.table(
         f"{profile.name} on {cluster.name}, "
         f"{counted(microbatches, 'micro-batch', 'es')} of {counted(profile.rows, 'row')}",
-        ("planner", "schedule", "iteration", "speed-up", "bubble", "peak memory", "traffic", "planned in", "", ""),
+        (
+            "planner",
+            "schedule",
+            "iteration",
+            "speed-up",
+            "over bound",
+            "bubble",
+            "peak memory",
+            "traffic",
+            "planned in",
+            "",
+            "",
+        ),
         rows_shown,
         left=2,
     )
-    screen.show(f"speed-up: over one device without memory limit, {show_seconds(alone)}")
+    screen.show(
+        f"speed-up: over one device without memory limit, {show_seconds(alone)}; "
+        f"gap: over {show_seconds(bound.seconds)}, which no plan can beat ({bound.reason})"
+    )
     screen.assumptions(*profile.assumptions, *cluster.assumptions)
     best = found[0]
     screen.next(

@@ -4,6 +4,7 @@ from typing import Any
 
 from penstock.cli.screen import Screen, counted
 from penstock.plan.types import Group, Plan
+from penstock.planners.bounds import Bound, lower_bound
 from penstock.profile.types import Profile
 from penstock.program.types import encode_program
 from penstock.quantities import show_bytes, show_percent, show_seconds
@@ -28,9 +29,10 @@ def contents_of(
     return contents
 
 
-def evaluation_data(result: Evaluation) -> dict[str, Any]:
+def evaluation_data(result: Evaluation, profile: Profile) -> dict[str, Any]:
     """The figures of an evaluation, for machines."""
     uses = device_uses(result.timeline)
+    bound = bound_of(result, profile)
     limits = dict(zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True))
     return {
         "iteration_s": result.timeline.iteration_s,
@@ -43,8 +45,16 @@ def evaluation_data(result: Evaluation) -> dict[str, Any]:
             {**use._asdict(), "memory_bytes": limits[use.device] if limits[use.device] < float("inf") else None}
             for use in uses
         ],
+        "bound_s": bound.seconds,
+        "bound_by": bound.reason,
         "notes": list(result.costs.notes),
     }
+
+
+def bound_of(result: Evaluation, profile: Profile) -> Bound:
+    """The proven bound for all plans of this problem."""
+    plan = result.costs.plan
+    return lower_bound(profile, result.costs.cluster, plan.num_microbatches, plan.rows)
 
 
 def rows_per_s(result: Evaluation) -> float | None:
@@ -54,7 +64,7 @@ def rows_per_s(result: Evaluation) -> float | None:
 
 
 def show_evaluation(screen: Screen, result: Evaluation, profile: Profile) -> None:
-    """The plan, the proof, the timeline and what they come to."""
+    """The plan, the proof, the timeline, what they come to, and how much could still be gained."""
     from penstock.report.terminal import TimelinePicture, device_table, waits_table
 
     if not screen.for_people:
@@ -88,6 +98,9 @@ def show_evaluation(screen: Screen, result: Evaluation, profile: Profile) -> Non
         + (f" ({rate:,.1f} rows/s)" if rate else "")
         + f", bubble {show_percent(bubble_fraction(result.timeline))}"
     )
+    bound = bound_of(result, profile)
+    gap = show_percent(result.timeline.iteration_s / bound.seconds - 1) if bound.seconds > 0 else "unknown"
+    screen.show(f"no plan can be faster than {show_seconds(bound.seconds)} ({bound.reason}); this one is {gap} above")
     for note in result.costs.notes:
         screen.warn(note)
 

@@ -111,7 +111,8 @@ def command(
         result = evaluate(found, profile, cluster, within_memory=not ignore_memory)
     contents = contents_of(result, program=program, timeline=timeline, trace=trace)
     write_all(({output: encode_json(found)} if output else {}) | contents)
-    screen.data({"planning_s": planning_s, **evaluation_data(result), "plan": found})
+    if screen.as_json:
+        screen.data({"planning_s": planning_s, **evaluation_data(result, profile), "plan": found})
     show_evaluation(screen, result, profile)
     screen.assumptions(*profile.assumptions, *cluster.assumptions)
     for path in (output, program, timeline, trace):

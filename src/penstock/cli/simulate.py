@@ -45,7 +45,8 @@ def command(
     with screen.working("proving and simulating (the very first run compiles the simulator)"):
         result = evaluate_costs(opened.costs, program=opened.program, within_memory=not ignore_memory)
     write_all(contents_of(result, program=program, timeline=output, trace=trace))
-    screen.data(evaluation_data(result))
+    if screen.as_json:
+        screen.data(evaluation_data(result, opened.profile))
     show_evaluation(screen, result, opened.profile)
     for written in (output, program, trace):
         if written:

@@ -8,6 +8,7 @@ from penstock.errors import InputError
 from penstock.plan.types import Plan
 from penstock.planners.auto import auto
 from penstock.planners.balanced import balanced
+from penstock.planners.bipartition import bipartition
 from penstock.planners.dapple import dapple
 from penstock.planners.data_parallel import data_parallel
 from penstock.planners.pipedream import pipedream
@@ -36,6 +37,7 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
             Planner("pipedream", pipedream, "least bottleneck of compute, transfers and weight sync, replicated"),
             Planner("dapple", dapple, "least latency around a pivot stage, stages replicated"),
             Planner("spp", spp, "devices ordered along strong links, stages cut and replicated on them", "pe"),
+            Planner("bipartition", bipartition, "forward and backward cut at different places, shipping priced"),
             Planner("auto", auto, "the best of all these, and a search from there, within memory", "auto"),
         )
     }

@@ -24,6 +24,7 @@ from penstock.plan.pricing import price
 from penstock.plan.shapes import Shape
 from penstock.plan.types import SHARE_TOLERANCE, Group, Member, Plan
 from penstock.planners.balanced import balanced
+from penstock.planners.bipartition import bipartition
 from penstock.planners.dapple import dapple
 from penstock.planners.data_parallel import data_parallel
 from penstock.planners.moves import Moves
@@ -131,6 +132,8 @@ class _Search:
                     continue  # more segments than units
                 yield balanced(laid)
                 yield uniform(laid)
+        if free.two_cuts and problem.shape is Shape.STRAIGHT:
+            yield bipartition(problem)
         yield pipedream(problem, replication=False)
         if free.replication:
             yield pipedream(problem)

@@ -1,0 +1,84 @@
+"""All maps of a small problem.
+
+A map gives every unit a forward and a backward device; a device has at most one run of units in each direction. The
+segments of its plan are the runs between all cuts. Moved segments ship what they saved or, where their input is
+smaller, may recompute instead.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import InputError
+from penstock.planners.problem import Problem
+from penstock.profile.affine import fit
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+MOST_MAPS = 100_000
+"""Not counting what is recomputed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """Arrays [map, unit]."""
+
+    forward: Ints
+    backward: Ints
+    again: Mask
+    """Whether the unit's backward device recomputes it."""
+
+
+def runs(num_units: int, num_devices: int) -> Iterator[list[int]]:
+    """Every way to give units to devices so that every device has at most one run.
+
+    >>> list(runs(2, 2))
+    [[0, 0], [1, 1], [0, 1], [1, 0]]
+    """
+    for count in range(1, min(num_units, num_devices) + 1):
+        for cuts in combinations(range(1, num_units), count - 1):
+            bounds = (0, *cuts, num_units)
+            for devices in permutations(range(num_devices), count):
+                yield [device for k, device in enumerate(devices) for _ in range(bounds[k + 1] - bounds[k])]
+
+
+def all_maps(problem: Problem, *, moved: bool, recompute: bool) -> Maps:
+    """Every map of a problem."""
+    num_units = problem.profile.num_units
+    devices = problem.num_stages or problem.cluster.num_devices
+    count = sum(math.comb(num_units - 1, k - 1) * math.perm(devices, k) for k in range(1, devices + 1))
+    if count ** (2 if moved else 1) > MOST_MAPS:
+        raise InputError(
+            f"{num_units} units on {devices} devices are too many for the exact planner",
+            hint="It is for about 6 units on 3 devices.",
+        )
+    ways = [tuple(way) for way in runs(num_units, devices)]
+    sizes = fit(problem.profile, problem.profile.kinds[0]).at(problem.microbatch_rows)
+    first = problem.profile.input_bytes * problem.microbatch_rows / problem.profile.rows
+    inputs, saved = [first, *sizes.cut_bytes[:-1]], sizes.saved_bytes.tolist()
+    rows = []
+    for ahead, back in product(ways, ways) if moved else zip(ways, ways, strict=True):
+        choices = [
+            (start, stop)
+            for start, stop in segments_of(ahead, back)
+            if recompute and ahead[start] != back[start] and inputs[start] < sum(saved[start:stop])
+        ]
+        for chosen in product((False, True), repeat=len(choices)):
+            again = [False] * num_units
+            for (start, stop), here in zip(choices, chosen, strict=True):
+                again[start:stop] = [here] * (stop - start)
+            rows.append((ahead, back, again))
+    columns = [np.array([row[place] for row in rows]) for place in range(3)]
+    return Maps(*columns)
+
+
+def segments_of(ahead: Sequence[int], back: Sequence[int]) -> list[tuple[int, int]]:
+    """Start and stop of every run of units with one forward and one backward device."""
+    pairs = list(zip(ahead, back, strict=True))
+    starts = [unit for unit in range(len(pairs)) if unit == 0 or pairs[unit] != pairs[unit - 1]]
+    return list(zip(starts, [*starts[1:], len(pairs)], strict=True))
