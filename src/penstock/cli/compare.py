@@ -86,7 +86,7 @@ def command(
     )
     screen.show(
         f"speed-up: over one device without memory limit, {show_seconds(alone)}; "
-        f"gap: over {show_seconds(bound.seconds)}, which no plan can beat ({bound.reason})"
+        f"over bound: {show_seconds(bound.seconds)}, which no plan can beat ({bound.reason})"
     )
     screen.assumptions(*profile.assumptions, *cluster.assumptions)
     best = found[0]
