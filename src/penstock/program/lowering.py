@@ -1,9 +1,10 @@
 """Lowering: one pass that adds sends, receives, reductions, optimizer steps and parameter returns.
 
 - A send stands right behind the action that makes what it sends.
-- Receives stand in the order of the sends on every link. A receive is posted once the consumer of an earlier message
-  on its link has run: so many messages earlier that the link's latency is hidden (`_receives_ahead`), never later than
-  any consumer of it or of a later message on that link. So posting never closes a circle of waiting devices.
+- Receives stand in the order of the sends on every link. A receive wants to be posted once the consumer of an earlier
+  message of its own flow has run: so many earlier that the link's latency is hidden, and for saved tensors as many as
+  are in flight in 1F1B (`_receives_ahead`). It is posted as early as it, or any later one on its link, wants to be; so
+  never later than any consumer of it or of a later message, and posting never closes a circle of waiting devices.
 - A segment's gradients are reduced right after its last weight gradient, but never before a message on a link of the
   ring: a member could still need that message for its own part, and all would wait for each other. Later segments are
   reduced first, on every device alike, as two rings in different orders would wait for each other too. Those of
@@ -108,7 +109,7 @@ def _messages(
     # In the order of the sends on every link.
     turn = np.empty(costs.num_places, dtype=np.int64)
     turn[closing] = np.arange(costs.num_places)
-    link, ends = np.unique(flows.source * len(program.devices) + flows.target, return_inverse=True)
+    _, ends = np.unique(flows.source * len(program.devices) + flows.target, return_inverse=True)
     link_of = ends[flow]
     order = np.lexsort((np.where(regular, flow, turn[source]), sent_at, link_of))
     first_slot = program.offsets[:-1] + np.arange(len(program.devices))
@@ -116,9 +117,10 @@ def _messages(
     last_forward = jobs.forward.max(axis=1)
     # Fresh parameters must not arrive while the old ones are still in use.
     earliest[~regular] = slot_of[last_forward[target[~regular]]] + 1
-    ahead = _receives_ahead(costs, len(link), ends)
     posted = np.empty(len(flow), dtype=np.int64)
-    posted[order] = _post(link_of[order], needed_at[order], earliest[order], ahead)
+    wanted = _wanted(flow[order], needed_at[order], earliest[order], _receives_ahead(costs))
+    _parameters_in_turn(wanted, link_of[order], np.flatnonzero(~regular[order]))
+    posted[order] = _earliest_from_here(wanted, link_of[order])
 
     order_out = order[np.argsort(sent_at[order], kind="stable")]
     order_out = order_out[regular[order_out]]
@@ -151,22 +153,37 @@ def _pick(jobs: JobTable, what: Ints, place: Ints, microbatch: Ints, forward: di
     return np.where(is_forward, jobs.forward[place, microbatch], jobs.backward[place, microbatch])
 
 
-def _post(link: Ints, needed_at: Ints, earliest: Ints, ahead: Ints) -> Ints:
-    """The slot in which each receive is posted; arrays in the order of the sends on each link."""
-    count = len(link)
-    first_of_link = np.searchsorted(link, np.arange(len(ahead)))[link]
-    earlier = np.arange(count) - ahead[link]
-    free = np.where(earlier >= first_of_link, needed_at[np.maximum(earlier, 0)] + 1, earliest)
-    free = np.maximum(free, earliest)
-    # Running maximum and minimum over each link at once: links are kept apart by a shift that grows with the link.
-    shift = link * (int(max(needed_at.max(), free.max())) + 2)
-    not_before = np.maximum.accumulate(free + shift) - shift
-    not_after = np.minimum.accumulate((needed_at + shift)[::-1])[::-1] - shift
-    return np.minimum(not_before, not_after)
+def _wanted(flow: Ints, needed_at: Ints, earliest: Ints, ahead: Ints) -> Ints:
+    """The slot in which each receive wants to be posted; arrays in the order of the sends on each link."""
+    by_flow = np.argsort(flow, kind="stable")
+    grouped = flow[by_flow]
+    first = np.searchsorted(grouped, np.arange(len(ahead)))[grouped]
+    earlier = np.arange(len(flow)) - ahead[grouped]
+    free = np.where(earlier >= first, needed_at[by_flow][np.maximum(earlier, 0)] + 1, 0)
+    wanted = np.empty(len(flow), dtype=np.int64)
+    wanted[by_flow] = free
+    return np.minimum(np.maximum(wanted, earliest), needed_at)
 
 
-def _receives_ahead(costs: Costs, num_links: int, link_of_flow: Ints) -> Ints:
-    """How many messages of a link may be under way: two, and more where its latency exceeds the time between two."""
+def _parameters_in_turn(wanted: Ints, link: Ints, rows: Ints) -> None:
+    """Of the fresh parameters on a link, none is posted before one that must wait until the old ones are unused."""
+    latest: dict[int, int] = {}
+    for row in rows.tolist():
+        latest[int(link[row])] = wanted[row] = max(latest.get(int(link[row]), 0), int(wanted[row]))
+
+
+def _earliest_from_here(wanted: Ints, link: Ints) -> Ints:
+    """For each entry the least of it and of all behind it on its link."""
+    # All links at once: they are kept apart by a shift that grows with the link.
+    shift = link * (int(wanted.max()) + 1)
+    return np.minimum.accumulate((wanted + shift)[::-1])[::-1] - shift
+
+
+def _receives_ahead(costs: Costs) -> Ints:
+    """How many messages of each flow may be under way or unused.
+
+    Two, and more where the latency exceeds the time between two; of saved tensors as many as 1F1B has in flight.
+    """
     flows = costs.flows
     bandwidth = costs.cluster.bandwidth[flows.source, flows.target]
     latency = costs.cluster.latency_s[flows.source, flows.target]
@@ -177,9 +194,9 @@ def _receives_ahead(costs: Costs, num_links: int, link_of_flow: Ints) -> Ints:
     most = float(costs.num_microbatches)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         extra = np.where(latency > 0, np.minimum(np.ceil(latency / period), most), 0.0)
-    ahead = np.full(num_links, 2, dtype=np.int64)
-    np.maximum.at(ahead, link_of_flow, 2 + np.nan_to_num(extra, nan=0.0).astype(np.int64))
-    return ahead
+    ahead = 2 + np.nan_to_num(extra, nan=0.0).astype(np.int64)
+    in_flight = costs.plan.num_segments - costs.place_segment[flows.target_place] + 1
+    return np.where(flows.what == SAVED, np.maximum(ahead, in_flight), ahead)
 
 
 def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, messages: list[_Block]) -> list[_Block]:
