@@ -30,7 +30,7 @@ def _seconds(made: Plan, profile: Profile, cluster: Cluster) -> float:
     return evaluate(made, profile, cluster).timeline.iteration_s
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(profiles(), clusters(), st.integers(1, 4))
 def test_never_worse_than_any_other_planner_with_any_schedule(profile: Profile, cluster: Cluster, num: int) -> None:
     found = _seconds(auto(Problem(profile, cluster, num), work=10), profile, cluster)

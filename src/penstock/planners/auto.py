@@ -2,9 +2,10 @@
 
 1. Starts: every other planner, and the shapes loop and V; each with the schedule `auto`, which is at least as good as
    any other schedule. So auto is never worse than any of them with any schedule.
-2. Search: from the best starts, random small changes (moves.py) that are kept when they help: cuts, device order,
+2. Small problems: all maps of forward and backward runs to devices, in the order of their lower bounds.
+3. Search: from the best of these, random small changes (moves.py) that are kept when they help: cuts, device order,
    number of stages, replication, forward and backward cut apart, recomputation. Quickly scored (scoring.py).
-3. The best few are judged in full, with every order that the schedule `auto` knows; the fastest that fits is returned.
+4. The best few are judged in full, with every order that the schedule `auto` knows; the fastest that fits is returned.
 
 Deterministic for a seed and an amount of work (plans looked at), not of time. Where nothing fits into memory, the plan
 that comes nearest is returned, and the proof says who is short of what.
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.plan.pricing import price
@@ -27,19 +29,29 @@ from penstock.planners.balanced import balanced
 from penstock.planners.bipartition import bipartition
 from penstock.planners.dapple import dapple
 from penstock.planners.data_parallel import data_parallel
+from penstock.planners.exact_bounds import map_bounds
+from penstock.planners.exact_maps import all_maps, num_maps, plan_of_map
 from penstock.planners.moves import Moves
 from penstock.planners.pipedream import pipedream
 from penstock.planners.problem import Problem
 from penstock.planners.scoring import Score, score_plan, score_program
 from penstock.planners.spp import spp
 from penstock.planners.uniform import uniform
+from penstock.planners.unit_times import unit_times
+from penstock.schedules import SCHEDULES
 from penstock.schedules.auto import auto as best_order
 
 LARGE = 20_000
 """Jobs of a program above which the search looks at proportionally fewer plans."""
+NUM_FINALS = 24
+"""How many of the best maps of a small problem are judged in full."""
 NUM_STARTS = 4
 """From how many of the best starts the search goes on."""
 CHANGES_IN_TURN = 20
+QUICK_BIPARTITION = 1_000
+"""Units times devices up to which Bi-Partition is tried for every schedule."""
+MOST_MAPS = 20_000
+"""Up to so many maps of a small problem are all considered."""
 DAPPLE_DEVICES = 64
 """Above this many devices DAPPLE's search takes too long to be a start."""
 
@@ -89,7 +101,9 @@ def auto(
     ranked = sorted(
         ((search.score(plan), number, plan) for number, plan in enumerate(starts)), key=lambda item: item[:2]
     )
+    maps = search.small_maps(ranked[0][0])
     climbers = [_Climber(search, plan, score) for score, _, plan in ranked[:NUM_STARTS]]
+    climbers += [_Climber(search, plan, search.score(plan)) for plan in maps[:NUM_STARTS]]
     # In turn, a few changes each: so that all starts have had their share whenever the search is stopped.
     left = search.num_changes(ranked[0][2])
     while left > 0 and not search.stopped:
@@ -97,7 +111,7 @@ def auto(
             for _ in range(min(CHANGES_IN_TURN, left)):
                 climber.climb()
             left -= CHANGES_IN_TURN
-    return search.judge([*starts, *(climber.plan for climber in climbers)])
+    return search.judge([*starts, *maps, *(climber.plan for climber in climbers)])
 
 
 class _Search:
@@ -132,8 +146,8 @@ class _Search:
                     continue  # more segments than units
                 yield balanced(laid)
                 yield uniform(laid)
-        if free.two_cuts and problem.shape is Shape.STRAIGHT:
-            yield bipartition(problem)
+        if free.two_cuts:
+            yield from self._two_sets()
         yield pipedream(problem, replication=False)
         if free.replication:
             yield pipedream(problem)
@@ -142,6 +156,35 @@ class _Search:
                 yield data_parallel(problem)
             if problem.cluster.num_devices <= DAPPLE_DEVICES:
                 yield dapple(problem)
+
+    def _two_sets(self) -> Iterator[Plan]:
+        """Bi-Partition chooses for a schedule: for all of them where that is quick."""
+        problem = self.problem
+        is_quick = problem.profile.num_units * problem.cluster.num_devices <= QUICK_BIPARTITION
+        for item in SCHEDULES.values() if is_quick else ():
+            chunks = 1 if item.shape is Shape.STRAIGHT else 2
+            if chunks == 1 or (self.freedoms.virtual_stages and problem.profile.num_units > 1):
+                yield bipartition(replace(problem, schedule=item.name, shape=item.shape, num_chunks=chunks))
+        if not is_quick:
+            yield bipartition(replace(problem, schedule="zb_h1"))
+
+    def small_maps(self, best: Score) -> list[Plan]:
+        """Where there are few enough: the best of all maps of forward and backward runs to devices, by their bounds."""
+        problem, moved = self.problem, self.freedoms.two_cuts
+        if best.over_bytes > 0 or num_maps(problem, moved=moved) > MOST_MAPS:
+            return []
+        maps = all_maps(problem, moved=moved, recompute=False)
+        bounds = map_bounds(unit_times(problem), maps)
+        found: list[tuple[Score, int, Plan]] = []
+        for turn in np.argsort(bounds, kind="stable")[: self.work].tolist():
+            if bounds[turn] >= best.seconds or self.stopped:
+                break
+            made = plan_of_map(problem, maps, turn)
+            made = msgspec.structs.replace(made, planner="auto", schedule="auto", split_backward=False)
+            score = self.score(made)
+            best = min(best, score)
+            found.append((score, turn, made))
+        return [plan for _, _, plan in sorted(found, key=lambda item: item[:2])[:NUM_FINALS]]
 
     def score(self, plan: Plan, beat: Score | None = None) -> Score:
         """The quick score, once for each plan; if it does not beat another, only that is known."""

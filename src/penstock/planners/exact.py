@@ -16,15 +16,14 @@ Cost: exponential. About a second for 6 units, 3 devices and 3 micro-batches. It
 import time
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
 from penstock.errors import InputError
 from penstock.plan.costs import Costs
 from penstock.plan.pricing import price
-from penstock.plan.types import Plan, Segment, on
+from penstock.plan.types import Plan
 from penstock.planners.exact_bounds import map_bounds
-from penstock.planners.exact_maps import Maps, all_maps, segments_of
+from penstock.planners.exact_maps import Maps, all_maps, plan_of_map
 from penstock.planners.exact_order import best_order
 from penstock.planners.exact_program import lowered_order, order_program
 from penstock.planners.problem import Problem
@@ -114,21 +113,3 @@ def _scheduled(problem: Problem, maps: Maps, turn: int) -> _Found:
     costs = price(plan_of_map(problem, maps, turn), problem.profile, problem.cluster)
     order = schedule(costs, "zb_h1")
     return _timed(costs, order, order)
-
-
-def plan_of_map(problem: Problem, maps: Maps, turn: int) -> Plan:
-    """The plan of one of many maps."""
-    names = [device.name for device in problem.cluster.devices]
-    ahead, back = maps.forward[turn].tolist(), maps.backward[turn].tolist()
-    segments = tuple(
-        Segment(
-            start=start,
-            stop=stop,
-            forward=on(names[ahead[start]]),
-            backward=on(names[back[start]]),
-            recompute=bool(maps.again[turn, start]),
-        )
-        for start, stop in segments_of(ahead, back)
-    )
-    whole = problem.plan("exact", [0, problem.profile.num_units], [on(names[0])])
-    return msgspec.structs.replace(whole, segments=segments)

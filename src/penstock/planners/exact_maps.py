@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import InputError
+from penstock.plan.types import Plan, Segment, on
 from penstock.planners.problem import Problem
 from penstock.profile.affine import fit
 
@@ -47,12 +49,19 @@ def runs(num_units: int, num_devices: int) -> Iterator[list[int]]:
                 yield [device for k, device in enumerate(devices) for _ in range(bounds[k + 1] - bounds[k])]
 
 
+def num_maps(problem: Problem, *, moved: bool) -> int:
+    """How many maps there are, not counting what is recomputed."""
+    num_units, devices = problem.profile.num_units, problem.num_stages or problem.cluster.num_devices
+    most = min(num_units, devices)
+    count = sum(math.comb(num_units - 1, k - 1) * math.perm(devices, k) for k in range(1, most + 1))
+    return count ** (2 if moved else 1)
+
+
 def all_maps(problem: Problem, *, moved: bool, recompute: bool) -> Maps:
     """Every map of a problem."""
     num_units = problem.profile.num_units
     devices = problem.num_stages or problem.cluster.num_devices
-    count = sum(math.comb(num_units - 1, k - 1) * math.perm(devices, k) for k in range(1, devices + 1))
-    if count ** (2 if moved else 1) > MOST_MAPS:
+    if num_maps(problem, moved=moved) > MOST_MAPS:
         raise InputError(
             f"{num_units} units on {devices} devices are too many for the exact planner",
             hint="It is for about 6 units on 3 devices.",
@@ -82,3 +91,21 @@ def segments_of(ahead: Sequence[int], back: Sequence[int]) -> list[tuple[int, in
     pairs = list(zip(ahead, back, strict=True))
     starts = [unit for unit in range(len(pairs)) if unit == 0 or pairs[unit] != pairs[unit - 1]]
     return list(zip(starts, [*starts[1:], len(pairs)], strict=True))
+
+
+def plan_of_map(problem: Problem, maps: Maps, turn: int) -> Plan:
+    """The plan of one of many maps."""
+    names = [device.name for device in problem.cluster.devices]
+    ahead, back = maps.forward[turn].tolist(), maps.backward[turn].tolist()
+    segments = tuple(
+        Segment(
+            start=start,
+            stop=stop,
+            forward=on(names[ahead[start]]),
+            backward=on(names[back[start]]),
+            recompute=bool(maps.again[turn, start]),
+        )
+        for start, stop in segments_of(ahead, back)
+    )
+    whole = problem.plan("exact", [0, problem.profile.num_units], [on(names[0])])
+    return msgspec.structs.replace(whole, segments=segments)
