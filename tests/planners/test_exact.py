@@ -18,9 +18,9 @@ from penstock.plan.pricing import price
 from penstock.planners.balanced import balanced
 from penstock.planners.bipartition import bipartition
 from penstock.planners.bounds import lower_bound
-from penstock.planners.exact import exact, plan_of_map
+from penstock.planners.exact import exact
 from penstock.planners.exact_bounds import map_bounds
-from penstock.planners.exact_maps import all_maps, runs, segments_of
+from penstock.planners.exact_maps import all_maps, plan_of_map, runs, segments_of
 from penstock.planners.exact_order import Job
 from penstock.planners.exact_program import lowered_order
 from penstock.planners.problem import Problem
