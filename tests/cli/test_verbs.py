@@ -163,3 +163,31 @@ def test_auto_with_budget_work_and_freedoms(run: Run) -> None:
     assert code == 2
     assert "--planner auto" in err
     assert run(*base, "--budget", "soon")[0] == 2
+
+
+def test_narrow_screens_keep_the_numbers(run: Run, plan_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = json.loads(run("simulate", plan_file, "--json")[1])
+    assert wide["bound_s"] <= wide["iteration_s"]
+    monkeypatch.setenv("COLUMNS", "80")
+    out = run("simulate", plan_file)[1]
+    assert "ms" in out.splitlines()[2]
+    assert "no plan can be faster than" in out
+
+
+def test_check_names_the_fullest_device(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(
+        '[[host]]\nname = "h"\ninside = "1 GB/s"\n'
+        '[[device]]\nname = "small and idle"\nhost = "h"\nkind = "T4"\nmemory = "1 GB"\n'
+        '[[device]]\nname = "large"\nhost = "h"\nkind = "T4"\nmemory = "16 GB"\n'
+    )
+    made = tmp_path / "p.json"
+    words = ("plan", "--profile", "gpt2", "--cluster", str(path), "-m", "2", "--ignore-memory", "-o", str(made), "-q")
+    assert run(*words)[0] == 0
+    text = made.read_text().replace("small and idle", "large")
+    value = json.loads(text)
+    whole = value["segments"][0] | {"start": 0, "stop": value["segments"][-1]["stop"]}
+    made.write_text(json.dumps(value | {"segments": [whole]}))
+    code, out, _ = run("check", str(made))
+    assert code == 0
+    assert "fullest is large" in out

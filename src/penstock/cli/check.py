@@ -1,6 +1,7 @@
 """penstock check: prove that a plan or program can run."""
 
 import click
+import numpy as np
 
 from penstock.cli.saved import open_plan, saved_options
 from penstock.cli.screen import Screen, printable, screen_options
@@ -53,7 +54,9 @@ def command(
             "peak_bytes": dict(zip(program.devices, proof.peak_bytes.tolist(), strict=True)),
         }
     )
-    worst = int((proof.peak_bytes - opened.costs.memory_limit).argmax())
+    is_limited = bool(np.isfinite(opened.costs.memory_limit).any())
+    fullness = proof.peak_bytes / np.maximum(opened.costs.memory_limit, 1.0) if is_limited else proof.peak_bytes
+    worst = int(fullness.argmax())
     limit = float(opened.costs.memory_limit[worst])
     room = f"{show_bytes(limit - float(proof.peak_bytes[worst]))} left of {show_bytes(limit)}"
     screen.show(

@@ -55,8 +55,15 @@ class Screen:
             title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False
         )
         for number, column in enumerate(columns):
+            # Numbers keep their width; where the screen is narrow, text gives way.
+            width = max(len(column), *(len(row[number]) for row in rows)) if rows else len(column)
             is_text = number < left
-            found.add_column(column, justify="left" if is_text else "right", no_wrap=True)
+            found.add_column(
+                column,
+                justify="left" if is_text else "right",
+                no_wrap=True,
+                min_width=min(width, 6) if is_text else width,
+            )
         for row in rows:
             found.add_row(*map(printable, row))
         self.console.print(found)
