@@ -111,7 +111,7 @@ def _entry(
     profile: Profile, cluster: Cluster, microbatches: int, planner: str, schedule: str, alone: float
 ) -> dict[str, Any]:
     from penstock.planners.make import plan
-    from penstock.program.proof import prove
+    from penstock.program.proof import check_memory
     from penstock.simulate.evaluate import evaluate
     from penstock.timeline.summary import bubble_fraction, device_uses
 
@@ -121,7 +121,7 @@ def _entry(
     result = evaluate(made, profile, cluster, within_memory=False)
     short = ""
     try:
-        prove(result.program, result.costs)
+        check_memory(result.proof)
     except MemoryLimitError as error:
         short = error.what
     seconds = result.timeline.iteration_s

@@ -77,7 +77,7 @@ def show_evaluation(screen: Screen, result: Evaluation, profile: Profile) -> Non
     screen.show(
         f"proved: {proof.num_compute:,} jobs and {proof.num_messages:,} messages, every job once, every need met, "
         "no deadlock, memory within limits"
-        if (proof.peak_bytes <= result.costs.memory_limit + 0.5).all()
+        if not result.costs.over_bytes(proof.peak_bytes).any()
         else f"proved but for memory: {proof.num_compute:,} jobs and {proof.num_messages:,} messages"
     )
     screen.show("", TimelinePicture(result.timeline), "")

@@ -99,6 +99,17 @@ class Costs:
         limits = [device.memory_bytes for device in self.cluster.devices]
         return np.array([np.inf if limit is None else float(limit) for limit in limits])
 
+    def over_bytes(self, peak_bytes: Floats) -> Floats:
+        """Over devices: how far a peak is over the limit; half a byte is rounding."""
+        over = peak_bytes - self.memory_limit
+        return np.where(over > 0.5, over, 0.0)
+
+    @cached_property
+    def delay_s(self) -> Floats:
+        """Over flows: how long a message takes on a free link."""
+        ends = self.flows.source, self.flows.target
+        return np.asarray(self.cluster.latency_s[ends] + self.flows.num_bytes / self.cluster.bandwidth[ends])
+
     @cached_property
     def flows(self) -> Flows:
         """What moves between devices."""

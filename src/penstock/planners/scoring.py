@@ -6,8 +6,6 @@ lowering is known to give programs that prove, and whatever a search returns is 
 
 from typing import NamedTuple
 
-import numpy as np
-
 from penstock.cluster.types import Cluster
 from penstock.plan.costs import Costs
 from penstock.plan.pricing import price
@@ -39,9 +37,7 @@ def score_program(program: Program, costs: Costs) -> Score:
     wiring = wire(lowered, costs, jobs)
     run = execute(lowered, wiring, costs, durations(lowered, costs, jobs.place))
     peak = memory_use(lowered, costs, jobs.place).peak(lowered, costs)
-    over = float(np.maximum(peak - costs.memory_limit - 0.5, 0.0).max(initial=0.0))
-    seconds = max((float(times.max()) for times in (run.end, run.arrived) if len(times)), default=0.0)
-    return Score(over, seconds)
+    return Score(float(costs.over_bytes(peak).max(initial=0.0)), run.seconds)
 
 
 def score_plan(plan: Plan, profile: Profile, cluster: Cluster, beat: Score | None = None) -> Score:

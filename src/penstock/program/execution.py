@@ -23,6 +23,11 @@ class Run(NamedTuple):
     counter: npt.NDArray[np.int64]
     """The action at which each device stopped; the end of its actions if it did them all."""
 
+    @property
+    def seconds(self) -> float:
+        """When the last action or transfer ended."""
+        return max((float(times.max()) for times in (self.end, self.arrived) if len(times)), default=0.0)
+
 
 def execute(program: Program, wiring: Wiring, costs: Costs, seconds: Floats) -> Run:
     """Run a wired program with these seconds per action, as far as it goes."""

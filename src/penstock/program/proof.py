@@ -66,10 +66,10 @@ def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proo
     wiring = wire(program, costs, jobs)
     _check_no_circle(program, costs, wiring)
     memory = memory_use(program, costs, jobs.place)
-    peak = memory.peak(program, costs)
+    proof = Proof(program, costs, wiring, memory, memory.peak(program, costs))
     if within_memory:
-        _check_memory(program, costs, jobs.place, memory, peak)
-    return Proof(program, costs, wiring, memory, peak)
+        check_memory(proof)
+    return proof
 
 
 def _check_no_circle(program: Program, costs: Costs, wiring: Wiring) -> None:
@@ -112,11 +112,15 @@ def _who_is_late(program: Program, wiring: Wiring, run: Run, transfer: int) -> i
         transfer = int(next(item for item in earlier if np.isnan(run.begun[item])))
 
 
-def _check_memory(program: Program, costs: Costs, place: Ints, memory: MemoryUse, peak: Floats) -> None:
-    over = np.flatnonzero(peak > costs.memory_limit + 0.5)
+def check_memory(proof: Proof) -> None:
+    """Refuse a program that needs more memory than a device has: who, when, by how much, and what takes it."""
+    program, costs, memory, peak = proof.program, proof.costs, proof.memory, proof.peak_bytes
+    place = proof.wiring.jobs.place
+    excess = costs.over_bytes(peak)
+    over = np.flatnonzero(excess)
     if not len(over):
         return
-    device = int(over[np.argmax((peak - costs.memory_limit)[over])])
+    device = int(np.argmax(excess))
     limit, most = float(costs.memory_limit[device]), float(peak[device])
     name = program.devices[device]
     first, last = int(program.offsets[device]), int(program.offsets[device + 1])

@@ -50,8 +50,7 @@ def auto(costs: Costs) -> Program:
 def judge(program: Program, costs: Costs) -> tuple[float, float]:
     """(bytes over the limits, seconds): smaller is better."""
     proof = prove(lower(program, costs), costs, within_memory=False)
-    over = float(np.maximum(proof.peak_bytes - costs.memory_limit - 0.5, 0.0).max(initial=0.0))
-    return over, makespan_s(proof)
+    return float(costs.over_bytes(proof.peak_bytes).max(initial=0.0)), makespan_s(proof)
 
 
 def candidates(costs: Costs) -> Iterator[Program]:

@@ -38,10 +38,7 @@ class Greedy:
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         flows = costs.flows
-        delay = (
-            costs.cluster.latency_s[flows.source, flows.target]
-            + flows.num_bytes / costs.cluster.bandwidth[flows.source, flows.target]
-        )
+        delay = costs.delay_s
         self._forward = _lists(flows.local_forward, flows, flows.what == ACTIVATION, delay, costs.num_places)
         self._backward = _lists(flows.local_backward, flows, flows.what == GRADIENT, delay, costs.num_places)
         self._saved_delay = np.zeros(costs.num_places)

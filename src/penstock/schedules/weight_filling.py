@@ -124,10 +124,7 @@ def _needs(costs: Costs) -> dict[int, list[list[tuple[int, int, float]]]]:
         int(kind): [[] for _ in range(costs.num_places)] for kind in (Kind.F, Kind.R, Kind.B)
     }
     flows = costs.flows
-    delay = (
-        costs.cluster.latency_s[flows.source, flows.target]
-        + flows.num_bytes / costs.cluster.bandwidth[flows.source, flows.target]
-    )
+    delay = costs.delay_s
     saved = {}
     for number in range(len(flows)):
         source, target = int(flows.source_place[number]), int(flows.target_place[number])
