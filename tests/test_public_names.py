@@ -130,7 +130,7 @@ def test_planning_and_simulating_need_no_torch() -> None:
         "import sys, penstock\n"
         "profile = penstock.load_profile('gpt2', kinds=['RTX-3090'], rows=1, sequence=128)\n"
         "cluster = penstock.load_cluster('2 x RTX-3090 @ 12 GB/s')\n"
-        "plan = penstock.plan(profile, cluster, 2)\n"
+        "plan = penstock.plan(profile, cluster, 2, work=5)\n"
         "found = penstock.evaluate(plan, profile, cluster)\n"
         "assert found.timeline.iteration_s > 0\n"
         "print([name for name in ('torch', 'rich', 'networkx') if name in sys.modules])"

@@ -28,7 +28,8 @@ def files(run: Run, tmp_path: Path) -> dict[str, Path]:
     paths = {name: tmp_path / f"{name}.json" for name in ("profile", "plan", "program", "timeline")}
     assert run("profile", "gpt2", "--kind", "RTX-3090", "-o", str(paths["profile"]), "-q")[0] == 0
     words = ("--output", str(paths["plan"]), "--program", str(paths["program"]), "--timeline", str(paths["timeline"]))
-    assert run("plan", "--profile", str(paths["profile"]), "--cluster", CLUSTER, "-m", "3", *words, "-q")[0] == 0
+    base = ("plan", "--planner", "balanced", "--profile", str(paths["profile"]))
+    assert run(*base, "--cluster", CLUSTER, "-m", "3", *words, "-q")[0] == 0
     return paths
 
 
@@ -124,7 +125,7 @@ def test_memory_nobody_can_meet(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('hosts = 1\ndevices_per_host = 2\nkind = "T4"\nmemory = "1 MB"\ninside = "1 GB/s"\n')
     out = tmp_path / "plan.json"
-    words = ("plan", "--profile", "gpt2", "--cluster", str(path), "-o", str(out))
+    words = ("plan", "--planner", "balanced", "--profile", "gpt2", "--cluster", str(path), "-o", str(out))
     _refused(run(*words), "d0 needs", "more than the 1.00 MB it has", "weights", "--recompute")
     assert not out.exists()
 
@@ -147,7 +148,7 @@ def test_whole_process_without_torch_or_traceback(tmp_path: Path) -> None:
     code = (
         "import sys, penstock\n"
         "from penstock.cli.main import main\n"
-        f"sys.argv = ['penstock', 'plan', '--profile', 'vgg16', '--cluster', {CLUSTER!r}, '-q']\n"
+        f"sys.argv = ['penstock', 'plan', '--profile', 'gpt2', '--cluster', {CLUSTER!r}, '--work', '0', '-q']\n"
         "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code, e.code\n"
         "assert 'numba' in sys.modules and 'torch' not in sys.modules\n"
     )
@@ -164,7 +165,7 @@ def test_outputs_do_not_eat_inputs_or_each_other(run: Run, files: dict[str, Path
     cluster = tmp_path / "c.toml"
     text = 'hosts = 1\ndevices_per_host = 2\nkind = "RTX-3090"\ninside = "1 GB/s"\n'
     cluster.write_text(text)
-    base = ("plan", "--profile", str(files["profile"]), "--cluster", str(cluster), "-m", "2")
+    base = ("plan", "--planner", "balanced", "--profile", str(files["profile"]), "--cluster", str(cluster), "-m", "2")
     _refused(run(*base, "-o", str(cluster)), "is read by this command")
     _refused(run(*base, "-o", str(files["profile"])), "is read by this command")
     _refused(run(*base, "-o", str(tmp_path / "a"), "--trace", str(tmp_path / "." / "a")), "is written twice")
@@ -199,7 +200,9 @@ def test_options_without_effect_are_refused(run: Run, files: dict[str, Path]) ->
 
 def test_too_large(run: Run) -> None:
     _refused(run("plan", "--profile", "gpt2", "--cluster", "65536 x H100 @ 1 GB/s", "-m", "1"), "too many to plan for")
-    _refused(run("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "16777216"), "fit into memory")
+    for planner in ("auto", "balanced"):
+        words = ("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "16777216", "--planner", planner)
+        _refused(run(*words), "fit into memory")
 
 
 def test_a_plan_from_another_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +210,8 @@ def test_a_plan_from_another_folder(run: Run, tmp_path: Path, monkeypatch: pytes
     folder.mkdir()
     monkeypatch.chdir(folder)
     Path("c.toml").write_text('hosts = 1\ndevices_per_host = 2\nkind = "T4"\ninside = "1 GB/s"\n')
-    assert run("plan", "--profile", "gpt2", "--cluster", "c.toml", "-m", "2", "-o", "plan.json", "-q")[0] == 0
+    words = ("plan", "--planner", "balanced", "--profile", "gpt2", "--cluster", "c.toml", "-m", "2")
+    assert run(*words, "-o", "plan.json", "-q")[0] == 0
     monkeypatch.chdir(tmp_path)
     assert run("check", "work/plan.json", "-q")[0] == 0
     Path("work/c.toml").unlink()

@@ -11,12 +11,13 @@ import penstock
 Run = Callable[..., "tuple[int, str, str]"]
 
 CLUSTER = "4 x RTX-3090 @ 12 GB/s"
+BALANCED = ("plan", "--profile", "gpt2", "--planner", "balanced")
 
 
 @pytest.fixture
 def plan_file(run: Run, tmp_path: Path) -> str:
     path = str(tmp_path / "plan.json")
-    code, _, err = run("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "8", "-o", path, "-q")
+    code, _, err = run(*BALANCED, "--cluster", CLUSTER, "-m", "8", "-o", path, "-q")
     assert (code, err) == (0, "")
     return path
 
@@ -96,7 +97,7 @@ def test_check(run: Run, plan_file: str, tmp_path: Path) -> None:
 
 
 def test_compare(run: Run) -> None:
-    words = ("compare", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "4")
+    words = ("compare", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "4", "--work", "5")
     code, out, _ = run(*words)
     assert code == 0
     found = json.loads(run(*words, "--json")[1])["plans"]
@@ -130,7 +131,7 @@ def test_names_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
         '[[host]]\nname = "h"\ninside = "1 GB/s"\n'
         + "".join(f'[[device]]\nname = "[red]x\\u001b[31m{number}"\nhost = "h"\nkind = "T4"\n' for number in range(2))
     )
-    for words in (("cluster", str(path)), ("plan", "--profile", "gpt2", "--cluster", str(path), "-m", "2")):
+    for words in (("cluster", str(path)), (*BALANCED, "--cluster", str(path), "-m", "2")):
         code, out, err = run(*words)
         assert (code, err) == (0, "")
         assert "\x1b" not in out
@@ -140,7 +141,7 @@ def test_names_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
 def test_recompute_and_ignore_memory(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('hosts = 1\ndevices_per_host = 2\nkind = "T4"\nmemory = "2 GB"\ninside = "1 GB/s"\n')
-    base = ("plan", "--profile", "gpt2", "--cluster", str(path), "-m", "8", "--json")
+    base = (*BALANCED, "--cluster", str(path), "-m", "8", "--json")
     assert run(*base)[0] == 2
     kept = json.loads(run(*base, "--ignore-memory")[1])
     again = json.loads(run(*base, "--recompute")[1])
@@ -159,7 +160,7 @@ def test_auto_with_budget_work_and_freedoms(run: Run) -> None:
     assert free["iteration_s"] <= plain["iteration_s"]
     assert len(plain["plan"]["segments"]) <= 4
     assert run(*base, "--budget", "100 ms", "-q")[0] == 0
-    code, _, err = run("plan", "--profile", "gpt2", "--cluster", CLUSTER, "--one-cut")
+    code, _, err = run(*BALANCED, "--cluster", CLUSTER, "--one-cut")
     assert code == 2
     assert "--planner auto" in err
     assert run(*base, "--budget", "soon")[0] == 2
@@ -182,7 +183,7 @@ def test_check_names_the_fullest_device(run: Run, tmp_path: Path) -> None:
         '[[device]]\nname = "large"\nhost = "h"\nkind = "T4"\nmemory = "16 GB"\n'
     )
     made = tmp_path / "p.json"
-    words = ("plan", "--profile", "gpt2", "--cluster", str(path), "-m", "2", "--ignore-memory", "-o", str(made), "-q")
+    words = (*BALANCED, "--cluster", str(path), "-m", "2", "--ignore-memory", "-o", str(made), "-q")
     assert run(*words)[0] == 0
     text = made.read_text().replace("small and idle", "large")
     value = json.loads(text)

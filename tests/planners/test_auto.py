@@ -11,11 +11,12 @@ from penstock.errors import InputError, MemoryLimitError
 from penstock.plan.pricing import price
 from penstock.plan.types import Member, Plan
 from penstock.planners import PLANNERS
-from penstock.planners.auto import Freedoms, Progress, auto
+from penstock.planners.auto import Progress, auto
+from penstock.planners.freedoms import Freedoms
 from penstock.planners.make import plan
 from penstock.planners.moves import Moves
 from penstock.planners.problem import Problem
-from penstock.planners.scoring import score_program
+from penstock.schedules.judging import score_program
 from penstock.profile.types import Profile
 from penstock.program.lowering import lower
 from penstock.program.makespan import makespan_s
@@ -87,7 +88,7 @@ def test_fits_where_only_recomputation_does() -> None:
     costs = price(auto(problem), profile, problem.cluster)
     prove(lower(schedule(costs), costs), costs)
     with pytest.raises(MemoryLimitError):
-        _seconds(plan(profile, problem.cluster, 4), profile, problem.cluster)
+        _seconds(plan(profile, problem.cluster, 4, planner="balanced"), profile, problem.cluster)
 
 
 def test_progress_can_stop_it() -> None:

@@ -11,7 +11,8 @@ from penstock.errors import InputError
 from penstock.plan.pricing import price
 from penstock.plan.shapes import Shape
 from penstock.planners import PLANNERS, find_planner
-from penstock.planners.make import plan
+from penstock.planners.freedoms import Freedoms
+from penstock.planners.make import Options, plan
 from penstock.planners.problem import Problem
 from penstock.profile.types import Profile
 from penstock.program.lowering import lower
@@ -62,7 +63,8 @@ def test_lanes() -> None:
 
 def test_the_schedule_decides_on_the_shape() -> None:
     def lanes(**asked: Any) -> list[str]:
-        return [segment.forward[0].device for segment in plan(PROFILE, CLUSTER, 2, **asked).segments]
+        made = plan(PROFILE, CLUSTER, 2, planner="balanced", **asked)
+        return [segment.forward[0].device for segment in made.segments]
 
     assert lanes() == ["d0", "d1", "d2"]
     assert lanes(schedule="zb_v") == ["d0", "d1", "d1", "d0"]
@@ -76,7 +78,21 @@ def test_what_the_plan_was_made_for() -> None:
     assert (found.planner, found.schedule, found.num_microbatches, found.rows) == ("uniform", "zb_h1", 7, 3)
     assert found.split_backward
     assert (found.profile.digest, found.cluster.digest) == (PROFILE.digest, CLUSTER.digest)
-    assert plan(PROFILE, CLUSTER, 1).rows == PROFILE.rows
+    assert plan(PROFILE, CLUSTER, 1, planner="uniform").rows == PROFILE.rows
+
+
+def test_auto_is_the_default_and_can_be_told_what_it_may_use() -> None:
+    found = plan(PROFILE, CLUSTER, 2, work=5)
+    assert found.planner == "auto"
+    assert found == plan(PROFILE, CLUSTER, 2, planner="auto", schedule="auto", work=5, seed=0)
+    bare = plan(PROFILE, CLUSTER, 2, work=5, freedoms=Freedoms(replication=False, two_cuts=False))
+    assert all(item.num_replicas == 1 and not item.is_moved for item in bare.segments)
+    assert plan(PROFILE, CLUSTER, 2, work=5, schedule="1f1b").schedule == "1f1b"
+    assert plan(PROFILE, CLUSTER, 2, work=5, freedoms=Freedoms(schedule="gpipe")).schedule == "gpipe"
+    with pytest.raises(InputError, match="work: only for the planner auto, not for uniform"):
+        plan(PROFILE, CLUSTER, 2, planner="uniform", work=5)
+    with pytest.raises(InputError, match="forwards that fit into memory"):
+        plan(PROFILE, CLUSTER, 5_000_000)
 
 
 @settings(max_examples=60, deadline=None)
@@ -88,7 +104,10 @@ def test_whatever_is_planned_can_run(profile: Profile, cluster: Cluster, data: s
     most = min(cluster.num_devices, profile.num_units // chunks)
     stages = data.draw(st.none() | st.integers(1, most))
     for planner in PLANNERS:
-        found = plan(profile, cluster, num, planner=planner, num_stages=stages, num_chunks=chunks, shape=shape)
+        options: Options = {"planner": planner, "num_stages": stages, "num_chunks": chunks, "shape": shape}
+        if planner == "auto":
+            options["work"] = 10
+        found = plan(profile, cluster, num, **options)
         costs = price(found, profile, cluster)
         for name in NAMED_SCHEDULES:
             prove(lower(schedule(costs, name), costs), costs)

@@ -9,10 +9,12 @@ from penstock.plan.costs import Costs
 from penstock.plan.pricing import price
 from penstock.plan.shapes import Shape
 from penstock.planners.make import plan
+from penstock.program.actions import Kind
 from penstock.program.lowering import lower
 from penstock.program.makespan import makespan_s
 from penstock.program.proof import prove
 from penstock.schedules import SCHEDULES, schedule
+from penstock.schedules.clock import with_split
 from penstock.schedules.greedy import Greedy, Rules
 from penstock.simulate.fast import simulate
 from small import equal_profile, one_host
@@ -47,7 +49,7 @@ def test_fits_wherever_another_fits(case: Case) -> None:
             fitting.append(_seconds(costs, name))
         except MemoryLimitError:
             assert name != "auto"
-    assert _seconds(costs, "auto") == min(fitting)
+    assert _seconds(costs, "auto") <= min(fitting)
 
 
 @settings(max_examples=100, deadline=None)
@@ -99,7 +101,7 @@ def test_memory_is_kept() -> None:
     """Memory for three of eight stages' micro-batches: no other schedule fits, auto does, and says so by proving."""
     costs = _equal(8, 16, (1.0, 1.0, 1.0), memory=3000)
     for name in SCHEDULES:
-        if name != "auto":
+        if not name.startswith("auto"):
             with pytest.raises(MemoryLimitError):
                 _seconds(costs, name)
     assert prove(lower(schedule(costs, "auto"), costs), costs).peak_bytes.max() <= 3000
@@ -110,3 +112,14 @@ def test_too_little_room_for_the_first_micro_batch_still_ends() -> None:
     found = Greedy(costs).run(Rules(split=True, room=np.zeros(3)))
     assert found is not None
     prove(lower(found, costs), costs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases())
+def test_whole_backwards_stay_whole(case: Case) -> None:
+    kinds = schedule(case.costs, "auto_whole").kind
+    assert Kind.I not in kinds
+    assert Kind.W not in kinds
+    others = [name for name in SCHEDULES if not name.startswith(("auto", "zb"))]
+    whole = with_split(case.costs, False)
+    assert _seconds(case.costs, "auto_whole") <= min(_seconds(whole, name) for name in others)

@@ -3,11 +3,14 @@
 from typing import Any
 
 from penstock.cli.screen import Screen, counted
-from penstock.plan.types import Group, Plan
+from penstock.plan.types import Plan
+from penstock.planners.alternatives import Alternative
 from penstock.planners.bounds import Bound, lower_bound
 from penstock.profile.types import Profile
 from penstock.program.types import encode_program
 from penstock.quantities import show_bytes, show_percent, show_seconds
+from penstock.report.holders import shown_group
+from penstock.report.words import explain, gap, prover
 from penstock.simulate.evaluate import Evaluation
 from penstock.timeline.files import encode_timeline
 from penstock.timeline.summary import bubble_fraction, critical_path, device_uses
@@ -29,8 +32,8 @@ def contents_of(
     return contents
 
 
-def evaluation_data(result: Evaluation, profile: Profile) -> dict[str, Any]:
-    """The figures of an evaluation, for machines."""
+def evaluation_data(result: Evaluation, profile: Profile, alternative: Alternative | None = None) -> dict[str, Any]:
+    """The figures of an evaluation, for machines, and the words that people get."""
     uses = device_uses(result.timeline)
     bound = bound_of(result, profile)
     limits = dict(zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True))
@@ -46,7 +49,12 @@ def evaluation_data(result: Evaluation, profile: Profile) -> dict[str, Any]:
             for use in uses
         ],
         "bound_s": bound.seconds,
-        "bound_by": bound.reason,
+        "bound_by": prover(bound).name,
+        "bound_parts": bound.parts,
+        "gap": gap(bound, result.timeline.iteration_s),
+        "next_best": alternative._asdict() if alternative else None,
+        "words": explain(result, profile, alternative=alternative, bound=bound),
+        "papers": result.costs.plan.cite().splitlines(),
         "notes": list(result.costs.notes),
     }
 
@@ -63,8 +71,10 @@ def rows_per_s(result: Evaluation) -> float | None:
     return plan.num_microbatches * plan.rows / seconds if seconds > 0 else None
 
 
-def show_evaluation(screen: Screen, result: Evaluation, profile: Profile) -> None:
-    """The plan, the proof, the timeline, what they come to, and how much could still be gained."""
+def show_evaluation(
+    screen: Screen, result: Evaluation, profile: Profile, alternative: Alternative | None = None
+) -> None:
+    """The plan, the proof, the timeline, what they come to, why, and how much could still be gained."""
     from penstock.report.terminal import TimelinePicture, device_table, waits_table
 
     if not screen.for_people:
@@ -98,9 +108,9 @@ def show_evaluation(screen: Screen, result: Evaluation, profile: Profile) -> Non
         + (f" ({rate:,.1f} rows/s)" if rate else "")
         + f", bubble {show_percent(bubble_fraction(result.timeline))}"
     )
-    bound = bound_of(result, profile)
-    gap = show_percent(result.timeline.iteration_s / bound.seconds - 1) if bound.seconds > 0 else "unknown"
-    screen.show(f"no plan can be faster than {show_seconds(bound.seconds)} ({bound.reason}); this one is {gap} above")
+    screen.show("", *explain(result, profile, alternative=alternative, bound=bound_of(result, profile)))
+    if screen.verbose:
+        screen.show("", "papers behind this plan:", *result.costs.plan.cite().splitlines())
     for note in result.costs.notes:
         screen.warn(note)
 
@@ -116,8 +126,8 @@ def show_segments(screen: Screen, plan: Plan, profile: Profile, result: Evaluati
             (
                 str(number),
                 first if first == last else f"{first} .. {last}",
-                show_group(segment.forward),
-                "same" if not segment.is_moved else show_group(segment.backward),
+                shown_group(segment.forward),
+                "same" if not segment.is_moved else shown_group(segment.backward),
                 show_seconds(float(costs.forward_s[places].max())),
                 show_seconds(float((costs.input_grad_s + costs.weight_grad_s)[places].max())),
                 show_bytes(float(costs.parameter_bytes[number])),
@@ -131,11 +141,3 @@ def show_segments(screen: Screen, plan: Plan, profile: Profile, result: Evaluati
         rows,
         left=4,
     )
-
-
-def show_group(group: Group) -> str:
-    """The devices of a group, with shares where they differ."""
-    if len({member.share for member in group}) == 1:
-        names = [member.device for member in group]
-        return ", ".join(names) if len(names) <= 4 else f"{names[0]} .. {names[-1]} ({len(names)})"
-    return ", ".join(f"{member.device} ({show_percent(member.share)})" for member in group)

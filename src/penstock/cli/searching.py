@@ -6,36 +6,60 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from penstock.cli.freedoms import AutoOptions
 from penstock.cli.screen import Screen
 from penstock.errors import InputError
 from penstock.plan.types import Plan
-from penstock.planners.auto import Freedoms, Progress, auto
+from penstock.planners.auto import Progress, auto
+from penstock.planners.bounds import lower_bound
 from penstock.planners.problem import Problem
-from penstock.quantities import parse_seconds, show_bytes, show_seconds
+from penstock.quantities import parse_seconds, show_bytes, show_percent, show_seconds
 
 WORK_WITH_BUDGET = 10_000_000
 """With a budget of time, that ends the search."""
 
 
-def search(
-    screen: Screen, problem: Problem, *, freedoms: Freedoms, budget: str | None, work: int | None, seed: int
-) -> Plan:
-    """The best plan found until the work is done, the budget is used up, or somebody presses Ctrl-C."""
-    until = time.monotonic() + parse_seconds(budget, where="--budget") if budget else None
-    if work is not None and work < 0:
-        raise InputError(f"--work must not be negative, but is {work}")
-    amount = work if work is not None else WORK_WITH_BUDGET if until is not None else None
-    with _interruptible() as was_interrupted, screen.progress("looking at plans") as show:
+def search(screen: Screen, problem: Problem, asked: AutoOptions, *, what: str = "") -> Plan:
+    """The best plan found until the work is done, the budget is used up, or somebody presses Ctrl-C.
+
+    `what` stands before the progress, where there are several searches.
+    """
+    until = time.monotonic() + parse_seconds(asked.budget, where="--budget") if asked.budget else None
+    if asked.work is not None and asked.work < 0:
+        raise InputError(f"--work must not be negative, but is {asked.work}")
+    amount = asked.work if asked.work is not None else WORK_WITH_BUDGET if until is not None else None
+    ahead = f"{what}: " if what else ""
+    with _interruptible() as was_interrupted, screen.progress(f"{ahead}looking at plans") as show:
+        bound_s = lower_bound(
+            problem.profile,
+            problem.cluster,
+            problem.num_microbatches,
+            problem.rows,
+            replication=asked.freedoms.replication,
+            moved=asked.freedoms.two_cuts,
+        ).seconds
 
         def report(progress: Progress) -> bool:
-            over, seconds = progress.best
-            short = f", {show_bytes(over)} short of memory" if over else ""
-            show(f"{progress.num_plans:,} plans, best {show_seconds(seconds)}{short} (Ctrl-C takes the best so far)")
+            show(f"{ahead}{progress_line(progress, bound_s)} (Ctrl-C takes the best so far)")
             return not was_interrupted() and (until is None or time.monotonic() < until)
 
+        seed = asked.seed or 0
         if amount is None:
-            return auto(problem, freedoms=freedoms, seed=seed, report=report)
-        return auto(problem, freedoms=freedoms, work=amount, seed=seed, report=report)
+            return auto(problem, freedoms=asked.freedoms, seed=seed, report=report)
+        return auto(problem, freedoms=asked.freedoms, work=amount, seed=seed, report=report)
+
+
+def progress_line(progress: Progress, bound_s: float) -> str:
+    """How far a search is: plans looked at, the best of them, and what no plan can beat.
+
+    >>> from penstock.schedules.judging import Score
+    >>> progress_line(Progress(1204, 5000, Score(0.0, 2.41)), 2.31)
+    '1,204 plans, best 2.41 s, bound 2.31 s, gap 4.3 %'
+    """
+    over, seconds = progress.best
+    short = f", {show_bytes(over)} short of memory" if over else ""
+    gap = f", gap {show_percent(seconds / bound_s - 1)}" if bound_s > 0 else ""
+    return f"{progress.num_plans:,} plans, best {show_seconds(seconds)}{short}, bound {show_seconds(bound_s)}{gap}"
 
 
 @contextmanager

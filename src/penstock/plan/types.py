@@ -117,6 +117,12 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         """A short name for the contents."""
         return files.digest(self)
 
+    def cite(self, *, bibtex: bool = False) -> str:
+        """The papers behind the plan, one a line; or as the entries of a BibTeX file."""
+        from penstock.plan.papers import papers_behind
+
+        return "\n".join(paper.bibtex if bibtex else paper.text for paper in papers_behind(self))
+
 
 def on(*devices: str) -> Group:
     """A group of devices with equal shares.

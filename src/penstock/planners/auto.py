@@ -1,11 +1,13 @@
 """Auto: the best that all other planners give, then a search from there, judged by the simulator under memory limits.
 
-1. Starts: every other planner, and the shapes loop and V; each with the schedule `auto`, which is at least as good as
-   any other schedule. So auto is never worse than any of them with any schedule.
+1. Starts (starts.py): every other planner, regular grids, loops and Vs; what does not fit, also
+   with recomputation.
 2. Small problems: all maps of forward and backward runs to devices, in the order of their lower bounds.
 3. Search: from the best of these, random small changes (moves.py) that are kept when they help: cuts, device order,
    number of stages, replication, forward and backward cut apart, recomputation. Quickly scored (scoring.py).
-4. The best few are judged in full, with every order that the schedule `auto` knows; the fastest that fits is returned.
+4. What other planners give and the best found are judged with every order that the schedule knows, from the quickest
+   on; those that no order can make faster than the best so far are left out. So auto is never worse than any other
+   planner with any schedule (up to the numbers of devices in starts.py).
 
 Deterministic for a seed and an amount of work (plans looked at), not of time. Where nothing fits into memory, the plan
 that comes nearest is returned, and the proof says who is short of what.
@@ -13,59 +15,41 @@ that comes nearest is returned, and the proof says who is short of what.
 Cost: that of the other planners, and `work` simulations; fewer for programs of more than `LARGE` jobs.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
-from penstock.errors import PenstockError
-from penstock.plan.pricing import price
-from penstock.plan.shapes import Shape
 from penstock.plan.types import SHARE_TOLERANCE, Group, Member, Plan
-from penstock.planners.balanced import balanced
-from penstock.planners.bipartition import bipartition
-from penstock.planners.dapple import dapple
-from penstock.planners.data_parallel import data_parallel
 from penstock.planners.exact_bounds import map_bounds
 from penstock.planners.exact_maps import all_maps, num_maps, plan_of_map
+from penstock.planners.freedoms import Freedoms
 from penstock.planners.moves import Moves
-from penstock.planners.pipedream import pipedream
 from penstock.planners.problem import Problem
-from penstock.planners.scoring import Score, score_plan, score_program
+from penstock.planners.scoring import Judge
 from penstock.planners.spp import spp
-from penstock.planners.uniform import uniform
+from penstock.planners.starts import Starts, as_auto, recomputed, starting_plans
 from penstock.planners.unit_times import unit_times
-from penstock.schedules import SCHEDULES
-from penstock.schedules.auto import auto as best_order
+from penstock.schedules.judging import Score
 
+WORK = 400
 LARGE = 20_000
 """Jobs of a program above which the search looks at proportionally fewer plans."""
 NUM_FINALS = 24
 """How many of the best maps of a small problem are judged in full."""
 NUM_STARTS = 4
 """From how many of the best starts the search goes on."""
+NUM_MORE = 8
+"""How many of the best further starts are judged in full; what other planners give always is."""
+FAR = 1.3
+"""Starts that take so many times as long as the best are not looked at closely."""
 CHANGES_IN_TURN = 20
-QUICK_BIPARTITION = 1_000
-"""Units times devices up to which Bi-Partition is tried for every schedule."""
 MOST_MAPS = 20_000
 """Up to so many maps of a small problem are all considered."""
-DAPPLE_DEVICES = 64
-"""Above this many devices DAPPLE's search takes too long to be a start."""
-
-
-@dataclass(frozen=True)
-class Freedoms:
-    """What the search may use; all of it unless switched off, as for engines that lack it."""
-
-    replication: bool = True
-    two_cuts: bool = True
-    """Forward and backward cut at different places."""
-    virtual_stages: bool = True
-    """Several segments a device."""
-    recomputation: bool = True
+JUDGED_WHEN_STOPPED = 3
+"""How many of the best are still judged in full when somebody does not want to wait any longer."""
 
 
 class Progress(NamedTuple):
@@ -84,7 +68,7 @@ def auto(
     problem: Problem,
     *,
     freedoms: Freedoms = Freedoms(),  # noqa: B008 - frozen
-    work: int = 1000,
+    work: int = WORK,
     seed: int = 0,
     report: Report | None = None,
 ) -> Plan:
@@ -97,10 +81,8 @@ def auto(
     'auto'
     """
     search = _Search(problem, freedoms, work, seed, report)
-    starts = search.starts()
-    ranked = sorted(
-        ((search.score(plan), number, plan) for number, plan in enumerate(starts)), key=lambda item: item[:2]
-    )
+    others, more = search.starts()
+    ranked = search.ranked([*others, *more])
     maps = search.small_maps(ranked[0][0])
     climbers = [_Climber(search, plan, score) for score, _, plan in ranked[:NUM_STARTS]]
     climbers += [_Climber(search, plan, search.score(plan)) for plan in maps[:NUM_STARTS]]
@@ -111,7 +93,8 @@ def auto(
             for _ in range(min(CHANGES_IN_TURN, left)):
                 climber.climb()
             left -= CHANGES_IN_TURN
-    return search.judge([*starts, *maps, *(climber.plan for climber in climbers)])
+    best_more = [plan for _, _, plan in search.ranked(more)[:NUM_MORE]]
+    return search.judge([*(climber.plan for climber in climbers), *maps, *best_more, *others])
 
 
 class _Search:
@@ -121,52 +104,33 @@ class _Search:
         self.work = work
         self.seed = seed
         self.report = report
+        self.judge_of = Judge(problem, freedoms)
         self.num_plans = 0
         self.best: Score | None = None
         self.seen: dict[object, Score] = {}
         self.stopped = False
 
-    def starts(self) -> list[Plan]:
-        """The plans of all other planners that use only what may be used, each once."""
-        found: dict[object, Plan] = {}
-        for plan in self._planned():
-            plan = msgspec.structs.replace(plan, planner="auto", schedule="auto", split_backward=False)  # noqa: PLW2901
-            found.setdefault(plan.segments, plan)
-        return list(found.values())
+    def starts(self) -> Starts:
+        """Where to begin; if some do not fit, also all of them with everything recomputed."""
+        found = starting_plans(self.problem, self.freedoms)
+        if not self.freedoms.recomputation or self.problem.recompute:
+            return found
+        if all(self.start_score(plan).over_bytes == 0 for plan in chain(*found)):
+            return found
+        others, more = ([*plans, *map(recomputed, plans)] for plans in found)
+        if self.freedoms.replication:
+            others.append(as_auto(spp(replace(self.problem, recompute=True)), self.freedoms))
+        return Starts(others, more)
 
-    def _planned(self) -> Iterator[Plan]:
-        problem, free = self.problem, self.freedoms
-        yield balanced(problem)
-        yield uniform(problem)
-        if free.virtual_stages and problem.shape is Shape.STRAIGHT and problem.profile.num_units > 1:
-            for shape in (Shape.V, Shape.LOOP):
-                try:
-                    laid = replace(problem, shape=shape, num_chunks=2)
-                except PenstockError:
-                    continue  # more segments than units
-                yield balanced(laid)
-                yield uniform(laid)
-        if free.two_cuts:
-            yield from self._two_sets()
-        yield pipedream(problem, replication=False)
-        if free.replication:
-            yield pipedream(problem)
-            yield spp(problem)
-            with suppress(PenstockError):  # a device too slow to take any rows
-                yield data_parallel(problem)
-            if problem.cluster.num_devices <= DAPPLE_DEVICES:
-                yield dapple(problem)
+    def start_score(self, plan: Plan) -> Score:
+        """The quick score; of a plan that is far from the best so far only that."""
+        beat = self.best if self.best is None else Score(self.best.over_bytes, FAR * self.best.seconds)
+        return self.score(plan, beat)
 
-    def _two_sets(self) -> Iterator[Plan]:
-        """Bi-Partition chooses for a schedule: for all of them where that is quick."""
-        problem = self.problem
-        is_quick = problem.profile.num_units * problem.cluster.num_devices <= QUICK_BIPARTITION
-        for item in SCHEDULES.values() if is_quick else ():
-            chunks = 1 if item.shape is Shape.STRAIGHT else 2
-            if chunks == 1 or (self.freedoms.virtual_stages and problem.profile.num_units > 1):
-                yield bipartition(replace(problem, schedule=item.name, shape=item.shape, num_chunks=chunks))
-        if not is_quick:
-            yield bipartition(replace(problem, schedule="zb_h1"))
+    def ranked(self, plans: Iterable[Plan]) -> list[tuple[Score, int, Plan]]:
+        """The plans with their quick scores, the best first."""
+        scored = [(self.start_score(plan), number, plan) for number, plan in enumerate(plans)]
+        return sorted(scored, key=lambda item: item[:2])
 
     def small_maps(self, best: Score) -> list[Plan]:
         """Where there are few enough: the best of all maps of forward and backward runs to devices, by their bounds."""
@@ -175,21 +139,24 @@ class _Search:
             return []
         maps = all_maps(problem, moved=moved, recompute=False)
         bounds = map_bounds(unit_times(problem), maps)
-        found: list[tuple[Score, int, Plan]] = []
+        found: list[Plan] = []
         for turn in np.argsort(bounds, kind="stable")[: self.work].tolist():
             if bounds[turn] >= best.seconds or self.stopped:
                 break
-            made = plan_of_map(problem, maps, turn)
-            made = msgspec.structs.replace(made, planner="auto", schedule="auto", split_backward=False)
-            score = self.score(made)
-            best = min(best, score)
-            found.append((score, turn, made))
-        return [plan for _, _, plan in sorted(found, key=lambda item: item[:2])[:NUM_FINALS]]
+            made = as_auto(plan_of_map(problem, maps, turn), self.freedoms)
+            if self.allows(made):
+                best = min(best, self.score(made))
+                found.append(made)
+        return [plan for _, _, plan in self.ranked(found)[:NUM_FINALS]]
+
+    def allows(self, plan: Plan) -> bool:
+        """Whether a plan keeps to the freedoms."""
+        return self.freedoms.allow(plan, self.problem.cluster, recompute=self.problem.recompute)
 
     def score(self, plan: Plan, beat: Score | None = None) -> Score:
         """The quick score, once for each plan; if it does not beat another, only that is known."""
         if plan.segments not in self.seen:
-            found = score_plan(plan, self.problem.profile, self.problem.cluster, beat)
+            found = self.judge_of.quick(plan, beat)
             self.seen[plan.segments] = found
             self.num_plans += 1
             self.best = found if self.best is None else min(self.best, found)
@@ -219,11 +186,13 @@ class _Search:
             self.stopped |= not self.report(Progress(self.num_plans, self.work, self.best))
 
     def judge(self, plans: Sequence[Plan]) -> Plan:
-        """The best of these by all orders of the schedule auto."""
+        """The best of these by all orders of the schedule; of those that nobody has, the first."""
+        ranked = self.ranked({plan.segments: plan for plan in plans}.values())
         best: tuple[Score, Plan] | None = None
-        for plan in {plan.segments: plan for plan in plans}.values():
-            costs = price(plan, self.problem.profile, self.problem.cluster)
-            found = score_program(best_order(costs), costs)
+        for _, _, plan in ranked[: JUDGED_WHEN_STOPPED if self.stopped else None]:
+            if best is not None and best[0].over_bytes == 0 and self.judge_of.floor_s(plan) >= best[0].seconds:
+                continue
+            found = self.judge_of.full(plan, best[0] if best else None)
             if best is None or found < best[0]:
                 best = found, plan
         assert best is not None, "there is always a start"
@@ -256,7 +225,7 @@ class _Climber:
         if search.stopped:
             return
         changed = self._moves.draw(self.plan)
-        if changed is None or changed.segments in search.seen:
+        if changed is None or changed.segments in search.seen or not search.allows(changed):
             search.tell()
             return
         found = search.score(changed, self.score)

@@ -46,6 +46,11 @@ MOST_CUTS = 250
 
 def bipartition(problem: Problem) -> Plan:
     """The fastest, when simulated, of balanced and of two sets of cuts at several prices of shipping."""
+    return min(two_set_plans(problem), key=lambda plan: _iteration_s(problem, plan))
+
+
+def two_set_plans(problem: Problem) -> list[Plan]:
+    """What bipartition chooses from, each once: balanced, and two sets of cuts at several prices of shipping."""
     plans = [msgspec.structs.replace(balanced(problem), planner="bipartition")]
     lanes = _lanes(problem)
     cuts = _candidates(problem, lanes)
@@ -58,7 +63,7 @@ def bipartition(problem: Problem) -> Plan:
         plan = _plan(problem, lanes, [Joint(int(cuts[p]), int(cuts[q]), again) for p, q, again in joints])
         if all(plan.segments != other.segments for other in plans):
             plans.append(plan)
-    return min(plans, key=lambda plan: _iteration_s(problem, plan))
+    return plans
 
 
 def _iteration_s(problem: Problem, plan: Plan) -> float:
@@ -119,7 +124,7 @@ def _plan(problem: Problem, lanes: Sequence[int], joints: Sequence[Joint]) -> Pl
     for start, stop in pairwise(stops):
         forward = on(names[sum(joint.p <= start for joint in joints) - 1])
         backward = on(names[sum(joint.q <= start for joint in joints) - 1])
-        again = forward != backward and any(first <= start < last for first, last in recomputed)
+        again = problem.recompute or (forward != backward and any(first <= start < last for first, last in recomputed))
         segments.append(Segment(start=start, stop=stop, forward=forward, backward=backward, recompute=again))
     plain = problem.plan("bipartition", [0, problem.profile.num_units], [segments[0].forward])
     return msgspec.structs.replace(plain, segments=tuple(segments))

@@ -129,18 +129,13 @@ def priced_cuts(row: Row, weight: float, *, at_least_s: float = 0.0) -> list[Joi
 
 def _reach(row: Row, loads: list[Floats], limit: float) -> list[npt.NDArray[np.bool_]] | None:
     """Which joints can be reached with no stage and no link over the limit; None if the end cannot."""
-    cuts = np.arange(row.end + 1)
-    nearest = np.minimum.outer(cuts, cuts)
-    below = np.tri(row.end + 1, dtype=bool)
+    from penstock.planners.bipartition_kernel import reach_joints
+
     best = np.zeros(row.end + 1)  # the most that is done where a stage begins, over all joints up to each cut
     reached = []
     for stage, load in enumerate(loads):
-        ok = (row.stages[stage][1] - best[nearest] <= limit) & (load <= limit)
-        reached.append(ok)
-        begun = np.where(ok, row.stages[stage + 1][0], -np.inf).max(axis=0)
-        by_row = np.where(below, begun, -np.inf).max(axis=1)
-        by_column = np.where(below, -np.inf, begun).max(axis=0)
-        best = np.maximum.accumulate(np.maximum(by_row, by_column))
+        found, best = reach_joints(row.stages[stage][1], row.stages[stage + 1][0], load, best, limit)
+        reached.append(found)
     return reached if row.stages[-1][1][0, -1, -1] - best[-1] <= limit else None
 
 

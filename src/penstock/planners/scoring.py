@@ -1,61 +1,73 @@
-"""How good a plan is, quickly: for searches that look at thousands.
+"""How good a plan is within the freedoms: quickly, for searches that look at thousands, and in full.
 
-A plan is priced, its work ordered by a few promising schedules, lowered and executed; the proof is left out, since
-lowering is known to give programs that prove, and whatever a search returns is proved in the end.
+The quick score orders the work by list scheduling alone, with usual, with more and with twice that memory, lowers and
+executes it. The full one is that of the schedule that the plan will have. Neither proves: lowering is known to give
+programs that prove, and whatever a search returns is proved in the end.
 """
 
-from typing import NamedTuple
-
-from penstock.cluster.types import Cluster
 from penstock.plan.costs import Costs
 from penstock.plan.pricing import price
 from penstock.plan.types import Plan
-from penstock.profile.types import Profile
-from penstock.program.execution import execute
-from penstock.program.jobs import find_jobs
-from penstock.program.lowering import lower
-from penstock.program.memory import memory_use
-from penstock.program.types import Program
-from penstock.program.wiring import durations, wire
-from penstock.schedules.auto import rooms
+from penstock.planners.freedoms import Freedoms
+from penstock.planners.problem import Problem
+from penstock.schedules import SCHEDULES
+from penstock.schedules.auto import best_order, rooms
 from penstock.schedules.clock import with_split
+from penstock.schedules.estimate import Estimator
 from penstock.schedules.greedy import Greedy, Rules
+from penstock.schedules.judging import Score, score_program
 from penstock.schedules.one_f_one_b import one_f_one_b
 
-
-class Score(NamedTuple):
-    """Bytes over the devices' limits, and seconds: smaller is better, and what fits is better than what does not."""
-
-    over_bytes: float
-    seconds: float
+QUICK_ROOMS = 3
 
 
-def score_program(program: Program, costs: Costs) -> Score:
-    """The score of one order."""
-    lowered = lower(program, costs)
-    jobs = find_jobs(lowered, costs)
-    wiring = wire(lowered, costs, jobs)
-    run = execute(lowered, wiring, costs, durations(lowered, costs, jobs.place))
-    peak = memory_use(lowered, costs, jobs.place).peak(lowered, costs)
-    return Score(float(costs.over_bytes(peak).max(initial=0.0)), run.seconds)
+class Judge:
+    """Scores the plans of one problem."""
 
+    def __init__(self, problem: Problem, freedoms: Freedoms) -> None:
+        self._problem = problem
+        self._freedoms = freedoms
+        self._is_free = freedoms.schedule in (None, "auto", "auto_whole")
+        self._split = freedoms.plan_schedule == "auto"
 
-def score_plan(plan: Plan, profile: Profile, cluster: Cluster, beat: Score | None = None) -> Score:
-    """The best score over a few orders: list scheduling with usual, with more and with twice that memory.
+    def quick(self, plan: Plan, beat: Score | None = None) -> Score:
+        """The best score over a few orders.
 
-    A plan that is slower than `beat` by the scheduler's own count, which knows no queues on links and no reductions,
-    is not looked at any closer; its score is then only known to be no better.
-    """
-    costs = price(plan, profile, cluster)
-    greedy = Greedy(costs)
-    found = [greedy.timed(Rules(True, room)) for room in rooms(costs, greedy.kept)[:3]]
-    timed = sorted((item for item in found if item is not None), key=lambda item: item[1])
-    best: Score | None = None
-    for program, seconds in timed:
-        if beat is not None and beat.over_bytes == 0 and seconds >= beat.seconds:
-            return best or Score(0.0, seconds)
-        score = score_program(program, costs)
-        best = score if best is None or score < best else best
-        if best.over_bytes == 0 and timed[0][1] == seconds:
-            break  # the fastest fits: the others use less memory, and are not faster
-    return best or score_program(one_f_one_b(with_split(costs, False)), costs)
+        A plan that is slower than `beat` by the scheduler's own count, which knows no queues on links and no
+        reductions, is not looked at any closer; its score is then only known to be no better.
+        """
+        costs = self._price(plan)
+        if not self._is_free:
+            return self._fixed(costs)
+        greedy = Greedy(costs)
+        found = [greedy.timed(Rules(self._split, room)) for room in rooms(costs, greedy.kept)[:QUICK_ROOMS]]
+        timed = sorted((item for item in found if item is not None), key=lambda item: item[1])
+        best: Score | None = None
+        for program, seconds in timed:
+            if beat is not None and beat.over_bytes == 0 and seconds >= beat.seconds:
+                return best or Score(0.0, seconds)
+            score = score_program(program, costs)
+            best = score if best is None or score < best else best
+            if best.over_bytes == 0 and timed[0][1] == seconds:
+                break  # the fastest fits: the others use less memory, and are not faster
+        if best is None or best.over_bytes > 0:
+            usual = score_program(one_f_one_b(with_split(costs, False)), costs)
+            best = usual if best is None else min(best, usual)
+        return best
+
+    def floor_s(self, plan: Plan) -> float:
+        """No order of the plan's jobs takes less."""
+        return Estimator(self._price(plan)).floor_s()
+
+    def full(self, plan: Plan, beat: Score | None = None) -> Score:
+        """The score of the plan's own schedule; one that cannot beat another may come out worse than it is."""
+        costs = self._price(plan)
+        if not self._is_free:
+            return self._fixed(costs)
+        return best_order(costs, split=self._split, beat=beat)[0]
+
+    def _price(self, plan: Plan) -> Costs:
+        return price(plan, self._problem.profile, self._problem.cluster)
+
+    def _fixed(self, costs: Costs) -> Score:
+        return score_program(SCHEDULES[self._freedoms.plan_schedule].order(costs), costs)

@@ -38,7 +38,7 @@ def spp(problem: Problem) -> Plan:
     [['d0'], ['d1']]
     """
     best: tuple[float, Plan] | None = None
-    candidates = [item for order in _directions(problem) for item in _candidates(problem, order)]
+    candidates = [item for order in device_orders(problem) for item in _candidates(problem, order)]
     for item in sorted(candidates, key=lambda item: (item.bottleneck_s, len(item.groups))):
         if best is not None and item.least_s >= best[0]:
             continue
@@ -52,7 +52,7 @@ def spp(problem: Problem) -> Plan:
     return best[1]
 
 
-def _directions(problem: Problem) -> Iterator[list[int]]:
+def device_orders(problem: Problem) -> Iterator[list[int]]:
     """The order, and the same from its other end unless that looks just alike."""
     cluster = problem.cluster
     order = order_devices(cluster, problem.num_stages)

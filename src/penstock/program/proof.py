@@ -131,7 +131,8 @@ def check_memory(proof: Proof) -> None:
         at = first + int(np.argmax(np.maximum(memory.during[first:last], memory.after[first:last])))
         needs, when, later = most, f"at {program.action(at)}", ""
     parts = memory_parts(program, costs, place, device, at)
-    others = f"; {len(over) - 1} other devices are short too" if len(over) > 1 else ""
+    count = len(over) - 1
+    others = f"; {count} other device{'s are' if count > 1 else ' is'} short too" if count else ""
     raise MemoryLimitError(
         f"{name} needs {show_bytes(needs)} {when}, {show_bytes(needs - limit)} more than the {show_bytes(limit)} it has"
         f"{later}: " + ", ".join(f"{text} {show_bytes(size)}" for text, size in parts if size >= 0.5) + others,

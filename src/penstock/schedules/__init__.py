@@ -8,7 +8,7 @@ from penstock.errors import InputError
 from penstock.plan.costs import Costs
 from penstock.plan.shapes import Shape
 from penstock.program.types import Program
-from penstock.schedules.auto import auto
+from penstock.schedules.auto import auto, auto_whole
 from penstock.schedules.gpipe import gpipe
 from penstock.schedules.interleaved import interleaved
 from penstock.schedules.one_f_one_b import one_f_one_b
@@ -40,6 +40,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             Schedule("zb_v", zb_v, Shape.V, "two segments a device in a V, weight gradients filling the waits"),
             Schedule("pe", pe, Shape.STRAIGHT, "the earliest micro-batch that is there, backwards first"),
             Schedule("auto", auto, Shape.STRAIGHT, "the best of all these and of list scheduling, within memory"),
+            Schedule("auto_whole", auto_whole, Shape.STRAIGHT, "the same with every backward left whole"),
         )
     }
 )

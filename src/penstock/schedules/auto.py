@@ -1,34 +1,44 @@
 """Auto: the best order that can be found for the plan at hand, within every device's memory.
 
 For unequal stages on unequal links there is no closed form. Auto tries the other schedules and list scheduling
-(greedy.py) with different amounts of memory in use, with the backward whole and split, and with more or less patience;
-each is lowered and simulated, and the fastest that fits is taken. So it is never worse than any of them; and where list
-scheduling has room for twice the stages, it meets the zero-bubble bound on equal stages.
+(greedy.py) with different amounts of memory in use, with the backward whole and split, and with more or less patience.
+Each is estimated (estimate.py), which never says too much; from the best estimate on they are lowered and simulated,
+until no estimate is below the best that fits. The most promising are polished (polish.py). So auto is never worse than
+any of them; and where list scheduling has room for twice the stages, it meets the zero-bubble bound on equal stages.
+
+Auto_whole is the same without splitting the backward, for engines that cannot.
 
 Where nothing fits, the order that comes nearest is returned: the proof then says who is short of what.
-Cost: that of simulating about thirty programs; for very large ones only a few are tried.
+Cost: about thirty estimates and a few simulations; for very large programs only a few orders are tried.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.plan.costs import Costs
-from penstock.program.lowering import lower
-from penstock.program.makespan import makespan_s
-from penstock.program.proof import prove
+from penstock.program.actions import Kind
 from penstock.program.types import Program
 from penstock.schedules.clock import with_split
+from penstock.schedules.estimate import Estimator
 from penstock.schedules.gpipe import gpipe
 from penstock.schedules.greedy import Greedy, Rules
 from penstock.schedules.interleaved import interleaved
+from penstock.schedules.judging import Score, score_program
 from penstock.schedules.one_f_one_b import one_f_one_b
 from penstock.schedules.pe import pe
+from penstock.schedules.polish import polished
 from penstock.schedules.zb_h1 import zb_h1
 from penstock.schedules.zb_v import zb_v
 
-NAMED: tuple[Callable[[Costs], Program], ...] = (one_f_one_b, zb_h1, zb_v, pe, interleaved, gpipe)
+WHOLE: tuple[Callable[[Costs], Program], ...] = (one_f_one_b, pe, interleaved, gpipe)
+"""Schedules that split the backward only where the plan asks for it."""
+SPLIT: tuple[Callable[[Costs], Program], ...] = (zb_h1, zb_v)
+POLISHING = 1.25
+"""Polishing has never been seen to gain so much."""
+MEDIUM = 30_000
+"""Jobs above which list scheduling is tried with fewer rules."""
 LARGE = 200_000
 """Jobs above which only a few orders are tried."""
 
@@ -37,40 +47,71 @@ Floats = npt.NDArray[np.float64]
 
 def auto(costs: Costs) -> Program:
     """The fastest order found that fits into memory."""
-    best: tuple[float, float] | None = None
-    chosen: Program | None = None
-    for candidate in candidates(costs):
-        value = judge(candidate, costs)
-        if best is None or value < best:
-            best, chosen = value, candidate
-    assert chosen is not None, "1F1B is always among the candidates"
-    return chosen
+    return best_order(costs)[1]
 
 
-def judge(program: Program, costs: Costs) -> tuple[float, float]:
-    """(bytes over the limits, seconds): smaller is better."""
-    proof = prove(lower(program, costs), costs, within_memory=False)
-    return float(costs.over_bytes(proof.peak_bytes).max(initial=0.0)), makespan_s(proof)
+def auto_whole(costs: Costs) -> Program:
+    """The fastest order found that fits into memory and leaves every backward whole."""
+    return best_order(costs, split=False)[1]
 
 
-def candidates(costs: Costs) -> Iterator[Program]:
+def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -> tuple[Score, Program]:
+    """The fastest order found, and its score.
+
+    If no order can beat another score, or the best is far from it, it is not polished any more.
+    """
+    estimator = Estimator(costs)
+    found = [(estimator.seconds(program), program) for program in candidates(costs, split)]
+    found.sort(key=lambda item: item[0])
+    best, chosen = _best_of(found, costs)
+    floor_s = estimator.floor_s()
+    to_beat = beat.seconds if beat is not None and beat.over_bytes == 0 else np.inf
+    # Orders with every backward whole are polished apart too, so that auto is never worse than auto_whole.
+    whole = [item for item in found if not (item[1].kind == Kind.I).any()]
+    for starts in (found, whole) if len(whole) < len(found) else (found,):
+        if best.over_bytes == 0 and (floor_s >= min(best.seconds, to_beat) or best.seconds > POLISHING * to_beat):
+            break
+        score, program = _best_of(polished([program for _, program in starts], costs, estimator), costs)
+        if score < best:
+            best, chosen = score, program
+    return best, chosen
+
+
+def _best_of(found: Sequence[tuple[float, Program]], costs: Costs) -> tuple[Score, Program]:
+    """The best of some orders, which come in the order of their estimates."""
+    best, chosen = Score(np.inf, np.inf), found[0][1]
+    for seconds, program in found:
+        if best.over_bytes == 0 and seconds >= best.seconds:
+            break
+        score = score_program(program, costs)
+        if score < best:
+            best, chosen = score, program
+    return best, chosen
+
+
+def candidates(costs: Costs, split: bool = True) -> Iterator[Program]:
     """Orders worth trying, the likely ones first."""
     whole = with_split(costs, False)
     num_jobs = 3 * costs.num_places * costs.num_microbatches
     is_large = num_jobs > LARGE
-    for order in NAMED[: 2 if is_large else None]:
+    for order in WHOLE[: 1 if is_large else None]:
         yield order(whole)
-    if not is_large:
+    for order in SPLIT[: (1 if is_large else None) if split else 0]:
+        yield order(whole)
+    if split and not is_large:
         parted = with_split(costs, True)
-        for order in (one_f_one_b, pe, interleaved, gpipe):
+        for order in WHOLE:
             yield order(parted)
     greedy = Greedy(costs)
     amounts = rooms(costs, greedy.kept)
     several = bool((np.bincount(costs.forward_device) > 1).any())
+    ways = ((True, 0.5), (True, 0.0), (True, 1.0), (False, 0.0)) if split else ((False, 0.0),)
+    if num_jobs > MEDIUM:
+        amounts, ways = amounts[:2], ways[:1]
     for room in amounts[1:2] if is_large else amounts:
-        for split, patience in ((True, 0.5), (True, 0.0), (True, 1.0), (False, 0.0)):
+        for apart, patience in ways:
             for later_first in (True, False) if several else (True,):
-                found = greedy.run(Rules(split, room, patience, later_first))
+                found = greedy.run(Rules(apart, room, patience, later_first))
                 if found is not None:
                     yield found
             if is_large:
@@ -83,7 +124,11 @@ def rooms(costs: Costs, kept: Floats) -> list[Floats]:
     fullest = float(np.bincount(costs.backward_device, weights=in_flight).max())
     num_held = np.maximum(np.bincount(costs.backward_device, minlength=costs.num_devices), 1)
     mean_kept = np.bincount(costs.backward_device, weights=kept, minlength=costs.num_devices) / num_held
-    free = np.maximum(costs.memory_limit - costs.static_bytes, 0.0)
+    # What recomputation brings back for a moment must find room too.
+    again = ((costs.saved_bytes - costs.kept_bytes) * costs.recompute)[costs.place_segment] * costs.share
+    passing = np.zeros(costs.num_devices)
+    np.maximum.at(passing, costs.backward_device, again)
+    free = np.maximum(costs.memory_limit - costs.static_bytes - passing, 0.0)
     return [
         np.minimum(multiple * fullest * mean_kept, free)
         for multiple in (1.0, 2.0, 1.5, 1.25, 3.0, float(costs.num_microbatches))

@@ -1,0 +1,158 @@
+"""The cases, and what all planners come to on one of them."""
+
+import time
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from instances import all_profiles
+from penstock.cluster.load import load_cluster
+from penstock.cluster.types import Cluster
+from penstock.planners.bounds import lower_bound
+from penstock.planners.problem import Problem
+from penstock.profile.load import load_profile
+from penstock.profile.types import Profile
+from penstock.simulate.evaluate import evaluate
+from planners.clusters import CLUSTERS, ONE_HOST, cluster_for
+from planners.made_of import MadeOf, made_of
+from planners.methods import Tried, fastest_auto, fits, try_all
+
+MICROBATCHES = (4, 16, 64)
+
+
+class Analytic(NamedTuple):
+    """A computed profile that no single device holds, with the cluster that it is for."""
+
+    model: str
+    kind: str
+    rows: int
+    sequence: int
+    cluster: str
+
+
+ANALYTIC = {
+    "gpt2-xl": Analytic("gpt2-xl", "RTX-3090", 4, 1024, "8 x RTX-3090 @ 12 GB/s"),
+    "llama-3-8b": Analytic("llama-3-8b", "A100-40", 4, 2048, "2 x 4 x A100-40 @ 100 GB/s / 1.25 GB/s"),
+    "llama-3-70b": Analytic("llama-3-70b", "A100-80", 4, 2048, "8 x 8 x A100-80 @ 100 GB/s / 100 Gbit/s"),
+}
+
+
+class Case(NamedTuple):
+    """A model on a cluster with so many micro-batches."""
+
+    profile: str
+    cluster: str
+    num_microbatches: int
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.profile} on {self.cluster}, M = {self.num_microbatches}"
+
+
+QUICK = (
+    Case("pipedream/gnmt", "4 fast", 4),
+    Case("pipedream/alexnet", "2 x 4", 4),
+    Case("pipedream/alexnet", "lab", 4),
+    Case("gpt2-xl", ANALYTIC["gpt2-xl"].cluster, 4),
+)
+
+
+class AutoRun(msgspec.Struct, frozen=True):
+    """What auto found, and what no plan can be under."""
+
+    seconds: float
+    fits: bool
+    planning_s: float
+    bound_s: float
+    bound_by: str
+    bound_parts: dict[str, float]
+    parts: MadeOf
+
+
+class CaseRun(msgspec.Struct, frozen=True):
+    """All that is known of one case. Auto's time is that of the whole call."""
+
+    profile: str
+    cluster: str
+    num_microbatches: int
+    one_host: bool
+    num_devices: int
+    num_units: int
+    others: tuple[Tried, ...]
+    replicated: AutoRun
+    straight: AutoRun
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return Case(self.profile, self.cluster, self.num_microbatches).title
+
+
+def all_cases(folder: Path) -> list[Case]:
+    """The computed profiles on their clusters, which take longest, and every published one on every cluster."""
+    published = [Case(name, place, num) for name in profiles(folder) for place in CLUSTERS for num in MICROBATCHES]
+    computed = [Case(name, item.cluster, num) for name, item in ANALYTIC.items() for num in MICROBATCHES]
+    return computed[::-1] + published
+
+
+@cache
+def profiles(folder: Path) -> dict[str, Profile]:
+    """The published profiles."""
+    return all_profiles(folder)
+
+
+def problem_of(case: Case, folder: Path) -> Problem:
+    """What the planners are asked."""
+    profile, cluster = _model_and_cluster(case, folder)
+    return Problem(profile, cluster, case.num_microbatches)
+
+
+def digests(case: Case, folder: Path) -> tuple[str, str]:
+    """Of its profile and its cluster."""
+    profile, cluster = _model_and_cluster(case, folder)
+    return profile.digest, cluster.digest
+
+
+def _model_and_cluster(case: Case, folder: Path) -> tuple[Profile, Cluster]:
+    if case.profile in ANALYTIC:
+        item = ANALYTIC[case.profile]
+        profile = load_profile(item.model, kinds=[item.kind], rows=item.rows, sequence=item.sequence)
+        return profile, load_cluster(item.cluster)
+    profile = profiles(folder)[case.profile]
+    return profile, cluster_for(case.cluster, profile, folder)
+
+
+def run_case(case: Case, folder: Path) -> CaseRun:
+    """All planners on one case, with and without replication."""
+    problem = problem_of(case, folder)
+    return CaseRun(
+        profile=case.profile,
+        cluster=case.cluster,
+        num_microbatches=case.num_microbatches,
+        one_host=case.cluster in ONE_HOST,
+        num_devices=problem.cluster.num_devices,
+        num_units=problem.profile.num_units,
+        others=tuple(try_all(problem)),
+        replicated=_run_auto(problem, replication=True),
+        straight=_run_auto(problem, replication=False),
+    )
+
+
+def _run_auto(problem: Problem, *, replication: bool) -> AutoRun:
+    began = time.perf_counter()
+    plan = fastest_auto(problem, replication=replication)
+    planning_s = time.perf_counter() - began
+    found = evaluate(plan, problem.profile, problem.cluster, within_memory=False)
+    bound = lower_bound(problem.profile, problem.cluster, problem.num_microbatches, replication=replication)
+    return AutoRun(
+        seconds=found.timeline.iteration_s,
+        fits=fits(found),
+        planning_s=planning_s,
+        bound_s=bound.seconds,
+        bound_by=bound.reason,
+        bound_parts={part.name: part.seconds for part in bound.parts},
+        parts=made_of(found),
+    )

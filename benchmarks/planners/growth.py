@@ -1,0 +1,118 @@
+"""How planning time grows with units, devices and micro-batches."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from penstock.cluster.load import load_cluster
+from penstock.planners.dapple import dapple
+from penstock.planners.pipedream import pipedream
+from penstock.planners.problem import Problem
+from penstock.planners.spp import spp
+from penstock.profile.types import Profile, Sizes, Times, Unit
+from planners.methods import fastest_auto
+
+PLANNERS = ("auto", "spp", "dapple", "pipedream")
+UNITS, DEVICES, MICROBATCHES = 100, 16, 16
+DAPPLE_DEVICES = 64
+"""DAPPLE's search takes too long beyond."""
+MOST_CALLS, ENOUGH_S = 9, 0.2
+"""Short calls are repeated."""
+
+
+class Point(NamedTuple):
+    """A planner on a random chain of so many units, on hosts of four devices."""
+
+    planner: str
+    axis: str
+    num_units: int
+    num_devices: int
+    num_microbatches: int
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.planner}: {self.num_units} units, {self.num_devices} devices, M = {self.num_microbatches}"
+
+
+def points(
+    units: Sequence[int], devices: Sequence[int], microbatches: Sequence[int], planners: Sequence[str] = PLANNERS
+) -> tuple[Point, ...]:
+    """One of the three grows, the others stay."""
+    found = []
+    for planner in planners:
+        found += [Point(planner, "units", count, DEVICES, MICROBATCHES) for count in units]
+        found += [
+            Point(planner, "devices", UNITS, count, MICROBATCHES)
+            for count in devices
+            if planner != "dapple" or count <= DAPPLE_DEVICES
+        ]
+        found += [Point(planner, "M", UNITS, DEVICES, count) for count in microbatches]
+    return tuple(found)
+
+
+ALL = points((25, 50, 100, 200, 400), (4, 8, 16, 32, 64, 128, 256), (4, 16, 64, 256))
+QUICK = points((25, 100), (4, 16), (4, 64), planners=("spp", "pipedream"))
+
+
+class PointRun(msgspec.Struct, frozen=True):
+    """The median of a few calls, everything compiled."""
+
+    planner: str
+    axis: str
+    num_units: int
+    num_devices: int
+    num_microbatches: int
+    seconds: float
+
+    @property
+    def size(self) -> int:
+        """What grows."""
+        return {"units": self.num_units, "devices": self.num_devices, "M": self.num_microbatches}[self.axis]
+
+
+def chain(num_units: int, seed: int = 0) -> Profile:
+    """Units that differ by a factor of up to ten, in time as in bytes."""
+    random = np.random.default_rng(seed)
+    units = []
+    for number in range(num_units):
+        forward, input_grad, weight_grad = random.uniform(1e-3, 1e-2, 3).tolist()
+        cut, saved, parameters = random.integers(10**6, 10**7, 3).tolist()
+        times = Times(kind="X", rows=1, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad)
+        sizes = Sizes(rows=1, cut_bytes=cut, saved_bytes=saved)
+        units.append(Unit(name=f"u{number}", parameter_bytes=parameters, sizes=(sizes,), times=(times,)))
+    return Profile(name="chain", rows=1, units=tuple(units))
+
+
+def run_point(point: Point) -> PointRun:
+    """Call it on something small first, so that everything is compiled."""
+    methods: dict[str, Callable[[Problem], object]] = {
+        "auto": lambda problem: fastest_auto(problem, replication=True),
+        "spp": spp,
+        "dapple": dapple,
+        "pipedream": pipedream,
+    }
+    method = methods[point.planner]
+    method(_problem(8, 8, 4))
+    seconds: list[float] = []
+    while len(seconds) < MOST_CALLS and sum(seconds) < ENOUGH_S:
+        problem = _problem(point.num_units, point.num_devices, point.num_microbatches)
+        began = time.perf_counter()
+        method(problem)
+        seconds.append(time.perf_counter() - began)
+    return PointRun(*point, seconds=statistics.median(seconds))
+
+
+def _problem(num_units: int, num_devices: int, num_microbatches: int) -> Problem:
+    cluster = load_cluster(f"{num_devices // 4} x 4 x X @ 100 GB/s / 1.25 GB/s")
+    return Problem(chain(num_units), cluster, num_microbatches)
+
+
+def exponent(runs: Sequence[PointRun]) -> float:
+    """Seconds = c * size ** exponent, through all of them as well as can be."""
+    sizes, seconds = np.log([run.size for run in runs]), np.log([run.seconds for run in runs])
+    return float(np.polyfit(sizes, seconds, 1)[0])

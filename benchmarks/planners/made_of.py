@@ -1,0 +1,97 @@
+"""What the seconds of an iteration are made of: along its critical path, and in the time of its devices."""
+
+from itertools import pairwise
+
+import msgspec
+
+from penstock.program.actions import Kind
+from penstock.simulate.evaluate import Evaluation
+from penstock.timeline.summary import critical_path, device_uses
+
+_GROUPS = {
+    "forward": (Kind.F,),
+    "recomputation": (Kind.R,),
+    "backward": (Kind.I, Kind.W, Kind.B),
+    "steps": (Kind.STEP,),
+    "activations and gradients in transit": (Kind.SEND_F, Kind.SEND_B, Kind.RECV_F, Kind.RECV_B),
+    "saved tensors in transit": (Kind.SEND_S, Kind.RECV_S),
+    "parameters going back": (Kind.SEND_P, Kind.RECV_P),
+    "all-reduces": (Kind.REDUCE_GRAD, Kind.REDUCE_TIE),
+}
+
+
+class MadeOf(msgspec.Struct, frozen=True):
+    """Parts of an iteration, each as a part of its seconds."""
+
+    path: dict[str, float]
+    """Along the critical path, they add up to 1."""
+    busy: float
+    """Of a device's time, on average over all devices of the cluster: it works;"""
+    before: float
+    """it waits for its first job;"""
+    between: float
+    """it waits between two jobs;"""
+    after: float
+    """it is done, but the iteration is not;"""
+    unused: float
+    """it has no job at all."""
+    num_segments: int
+    num_replicated: int
+    num_moved: int
+    num_recomputed: int
+
+
+def made_of(found: Evaluation) -> MadeOf:
+    """The parts of a simulated plan."""
+    timeline, plan = found.timeline, found.costs.plan
+    whole = timeline.iteration_s
+    path = critical_path(timeline)
+    ends = [*(float(timeline.start_s[after]) for _, after in pairwise(path)), whole]
+    spent = dict.fromkeys(_GROUPS, 0.0)
+    for action, end in zip(path, ends, strict=True):
+        kind = Kind(int(timeline.program.kind[action]))
+        name = next(name for name, kinds in _GROUPS.items() if kind in kinds)
+        spent[name] += (end - float(timeline.start_s[action])) / whole
+    uses = device_uses(timeline)
+    every = found.costs.cluster.num_devices * whole
+    return MadeOf(
+        path={name: part for name, part in spent.items() if part > 0},
+        busy=sum(use.busy_s for use in uses) / every,
+        before=sum(use.first_s for use in uses) / every,
+        between=sum(use.inner_bubble_s for use in uses) / every,
+        after=sum(whole - use.last_s for use in uses) / every,
+        unused=1 - len(uses) * whole / every,
+        num_segments=plan.num_segments,
+        num_replicated=sum(segment.num_replicas > 1 for segment in plan.segments),
+        num_moved=sum(segment.is_moved for segment in plan.segments),
+        num_recomputed=sum(segment.recompute for segment in plan.segments),
+    )
+
+
+def in_words(parts: MadeOf) -> str:
+    """One sentence on the plan, its critical path and its devices."""
+    traits = [
+        f"{count} {what}"
+        for count, what in (
+            (parts.num_replicated, "replicated"),
+            (parts.num_moved, "with the backward elsewhere"),
+            (parts.num_recomputed, "recomputed"),
+        )
+        if count
+    ]
+    shape = f"{parts.num_segments} segment{'s' if parts.num_segments > 1 else ''}"
+    shape += f" ({', '.join(traits)})" if traits else ""
+    path = [
+        f"{part:.0%} {name}" for name, part in sorted(parts.path.items(), key=lambda item: -item[1]) if part >= 0.01
+    ]
+    waits = [
+        f"{part:.0%} {what}"
+        for part, what in (
+            (parts.before, "before their first job"),
+            (parts.between, "between jobs"),
+            (parts.after, "after their last"),
+            (parts.unused, "without any"),
+        )
+        if part >= 0.01
+    ]
+    return f"{shape}; critical path {', '.join(path)}; devices wait {', '.join(waits) or 'not at all'}"

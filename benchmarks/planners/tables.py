@@ -1,0 +1,212 @@
+"""The tables of the README, as markdown, from what is on record."""
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from penstock.quantities import show_seconds
+from penstock.schedules import SCHEDULES
+from planners.cases import ANALYTIC, CaseRun
+from planners.clusters import CLUSTERS
+from planners.compared import PLANNER_NAMES, View, advantage, exceptions, geometric_mean, views
+from planners.growth import PointRun, exponent
+from planners.headlines import headlines
+from planners.made_of import in_words
+from planners.methods import Tried
+from planners.small import SmallRun
+from planners.speed import TimedRun
+
+NUM_WIDEST = 10
+BARS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, float("inf"))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, num_texts: int = 0) -> str:
+    """A markdown table; the first column and the last `num_texts` to the left, the others to the right."""
+    num_numbers = len(head) - 1 - num_texts
+    lines = [head, ["---", *["---:"] * num_numbers, *["---"] * num_texts], *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def case_tables(runs: Sequence[CaseRun]) -> Iterator[str]:
+    """Auto against the others, the headlines, the gaps."""
+    found = views(runs)
+    told = exceptions(found)
+    yield f"### Auto against every other planner x schedule\n\n{len(found)} cases, {len(told)} exceptions."
+    if told:
+        yield "\n".join(f"- {line}" for line in told)
+    for replication, title in ((True, "With replication allowed"), (False, "Straight pipelines")):
+        yield _advantages([view for view in found if view.replication == replication], title)
+    yield "The best other planner x schedule over auto, median over the numbers of micro-batches, with replication:"
+    yield _by_profile([view for view in found if view.replication])
+    yield "The same for straight pipelines:"
+    yield _by_profile([view for view in found if not view.replication])
+    yield "The computed profiles, where only plans that fit into memory count:"
+    yield _computed([view for view in found if view.run.profile in ANALYTIC])
+    yield f"### The papers' headlines\n\n{_headlines(runs)}"
+    yield f"### The gap between auto and its bound\n\n{_gaps(found)}"
+    yield f"```text\n{histogram([view.gap for view in found])}\n```"
+    yield f"The {NUM_WIDEST} widest gaps, and what they are made of:"
+    yield _widest(found)
+
+
+def _advantages(found: Sequence[View], title: str) -> str:
+    def cell(ratios: list[float]) -> str:
+        return f"{geometric_mean(ratios):.2f}" if ratios else "-"
+
+    rows = []
+    for planner in PLANNER_NAMES:
+        best = advantage(found, planner)
+        if best:
+            by_schedule = [cell(advantage(found, planner, name)) for name in SCHEDULES]
+            spread = [f"{geometric_mean(best):.2f}", f"{statistics.median(best):.2f}", f"{max(best):.2f}"]
+            rows.append([planner, *by_schedule, *spread])
+    head = [f"{title}: x auto", *SCHEDULES, "best of these", "its median", "its most"]
+    return table(head, rows)
+
+
+def _computed(found: Sequence[View]) -> str:
+    rows = []
+    for view in found:
+        other, auto = view.next_best, view.auto
+        fitting = f"{len(view.others)} of {sum(view.replication or not tried.replicates for tried in view.run.others)}"
+        ratio, name = (f"{other.seconds / auto.seconds:.3f}", _name(other)) if other else ("-", "none fits")
+        seconds = show_seconds(auto.seconds) if auto.fits else "does not fit"
+        rows.append([view.title, seconds, f"{view.gap:.0%}", fitting, ratio, name])
+    return table(["case", "auto", "over its bound", "others that fit", "best of them", "which is"], rows, num_texts=1)
+
+
+def _name(tried: Tried) -> str:
+    return f"{tried.planner} + {tried.schedule}" + (", recomputing" if tried.recompute else "")
+
+
+def _by_profile(found: Sequence[View]) -> str:
+    places = [place for place in CLUSTERS if any(view.run.cluster == place for view in found)]
+    rows = []
+    for profile in dict.fromkeys(view.run.profile for view in found if view.run.profile not in ANALYTIC):
+        cells = []
+        for place in places:
+            ratios = [
+                view.next_best.seconds / view.auto.seconds
+                for view in found
+                if (view.run.profile, view.run.cluster) == (profile, place) and view.next_best is not None
+            ]
+            cells.append(f"{statistics.median(ratios):.3f}" if ratios else "")
+        rows.append([profile, *cells])
+    return table(["profile", *places], rows)
+
+
+def _headlines(runs: Sequence[CaseRun]) -> str:
+    rows = []
+    for item in headlines(runs):
+        low, median, high = item.quartiles
+        published = f"{item.published:.2f}" if item.published else "-"
+        numbers = [f"{item.largest.value:.2f}", f"{low:.2f}", f"{median:.2f}", f"{high:.2f}"]
+        rows.append([f"{item.slower} over {item.faster}", published, *numbers, item.largest.title])
+    return table(
+        ["ratio", "published", "largest", "quarter", "median", "three quarters", "largest in"], rows, num_texts=1
+    )
+
+
+def _gaps(found: Sequence[View]) -> str:
+    published = [view for view in found if view.run.profile not in ANALYTIC]
+    groups = {
+        "published profiles": published,
+        "of these on one host": [view for view in published if view.run.one_host],
+    }
+    groups |= {"computed profiles": [view for view in found if view.run.profile in ANALYTIC]}
+    groups |= {"replicated": [view for view in found if view.replication]}
+    groups |= {"straight": [view for view in found if not view.replication]}
+    for num in sorted({view.run.num_microbatches for view in found}):
+        groups[f"M = {num}"] = [view for view in found if view.run.num_microbatches == num]
+    for place in CLUSTERS:
+        groups[place] = [view for view in found if view.run.cluster == place]
+    rows = []
+    for name, chosen in groups.items():
+        if chosen:
+            values = np.quantile([view.gap for view in chosen], (0.1, 0.25, 0.5, 0.75, 0.9, 1.0))
+            rows.append([name, str(len(chosen)), *(f"{value:.1%}" for value in values)])
+    return table(["cases", "number", "10 %", "25 %", "median", "75 %", "90 %", "most"], rows)
+
+
+def histogram(gaps: Sequence[float]) -> str:
+    """How many gaps lie between which limits."""
+    lines = []
+    for low, high in pairwise(BARS):
+        # What rounding puts below the bound belongs to the first bar.
+        count = sum((low <= gap or low == 0) and gap < high for gap in gaps)
+        upper = "more" if high == float("inf") else f"{high:.0%}"
+        lines.append(f"{low:5.0%} to {upper:>5}  {count:4}  {'#' * round(60 * count / len(gaps))}".rstrip())
+    return "\n".join(lines)
+
+
+def _widest(found: Sequence[View]) -> str:
+    rows = []
+    for view in sorted(found, key=lambda view: -view.gap)[:NUM_WIDEST]:
+        auto = view.auto
+        rows.append([view.title, f"{view.gap:.0%}", auto.bound_by, in_words(auto.parts)])
+    return table(["case", "gap", "the bound counts", "the plan"], rows, num_texts=2)
+
+
+def small_table(runs: Sequence[SmallRun]) -> str:
+    """Small cases, size by size."""
+    rows = []
+    for size in dict.fromkeys(run.size for run in runs):
+        chosen = [run for run in runs if run.size == size]
+        ratios = [run.auto_s / run.exact_s for run in chosen if run.proved]
+        if not ratios:
+            continue
+        bounds = [run.straight_bound_s / run.exact_s for run in chosen if run.proved]
+        rows.append(
+            [
+                size,
+                f"{len(ratios)} of {len(chosen)}",
+                f"{sum(ratio <= 1.01 for ratio in ratios) / len(ratios):.0%}",
+                f"{sum(ratio <= 1.05 for ratio in ratios) / len(ratios):.0%}",
+                f"{max(ratios) - 1:+.1%}",
+                f"{sum(ratio < 1 - 1e-6 for ratio in ratios)} (by up to {1 - min(ratios):.1%})",
+                f"{statistics.median(bounds):.0%} (most {max(bounds):.1%})",
+                f"{statistics.median(run.exact_took_s for run in chosen):.1f} s",
+                f"{statistics.median(run.auto_took_s for run in chosen):.1f} s",
+            ]
+        )
+    head = [
+        "size",
+        "proved",
+        "within 1 %",
+        "within 5 %",
+        "worst",
+        "auto faster",
+        "bound / exact",
+        "exact takes",
+        "auto",
+    ]
+    return table(head, rows)
+
+
+def speed_table(runs: Sequence[TimedRun]) -> str:
+    """Planning times beside their limits."""
+    rows = [
+        [
+            f"{run.planner}: {run.profile}, {run.num_devices} devices, M = {run.num_microbatches}",
+            show_seconds(run.median_s),
+            f"{show_seconds(min(run.seconds))} to {show_seconds(max(run.seconds))}",
+            f"{run.limit_s:g} s",
+        ]
+        for run in runs
+    ]
+    return table(["planner and problem", "median", "range", "target"], rows)
+
+
+def growth_tables(runs: Sequence[PointRun]) -> Iterator[str]:
+    """Planning times as one thing grows, with the exponent of the power law through them."""
+    for axis in dict.fromkeys(run.axis for run in runs):
+        sizes = sorted({run.size for run in runs if run.axis == axis})
+        rows = []
+        for planner in dict.fromkeys(run.planner for run in runs):
+            known = {run.size: run for run in runs if (run.planner, run.axis) == (planner, axis)}
+            cells = [show_seconds(known[size].seconds) if size in known else "" for size in sizes]
+            power = f"{exponent(list(known.values())):.2f}" if len(known) > 1 else ""
+            rows.append([planner, *cells, power])
+        yield table([axis, *map(str, sizes), "exponent"], rows)

@@ -1,0 +1,33 @@
+"""Which planners answer quickly: for what is tried beside the plan that was asked for, while somebody waits.
+
+Measured on one core: at these limits planning and evaluating takes at most half a second, mostly far less.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from penstock.planners.problem import Problem
+
+MOST_JOBS = 20_000
+"""Forwards, input and weight gradients of a program, if every device took part in every micro-batch."""
+MOST_CUTS = 1_000
+"""Units times devices, for planners that search."""
+MOST_DEVICES = 32
+"""For planners that search."""
+PLAIN = ("uniform", "balanced", "data_parallel")
+"""Planners that do not search, and are quick on any problem."""
+TIMES_AS_LONG: Mapping[str, int] = MappingProxyType(
+    {"zb_h1": 4, "zb_v": 4, "auto": 8, "auto_whole": 8, "bipartition": 4}
+)
+"""Schedules that take longer for a job than others, and the planner that tries several plans with its schedule."""
+
+
+def is_quick(planner: str, problem: Problem) -> bool:
+    """Whether planning and evaluating takes well under a second."""
+    devices = problem.num_stages or problem.cluster.num_devices
+    jobs = 3 * problem.num_microbatches * problem.num_chunks * devices
+    if jobs * TIMES_AS_LONG.get(problem.schedule, 1) * TIMES_AS_LONG.get(planner, 1) > MOST_JOBS:
+        return False
+    if planner in PLAIN:
+        return True
+    return planner != "auto" and devices <= MOST_DEVICES and problem.profile.num_units * devices <= MOST_CUTS
