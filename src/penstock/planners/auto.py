@@ -43,7 +43,7 @@ NUM_STARTS = 4
 """From how many of the best starts the search goes on."""
 NUM_MORE = 8
 """How many of the best further starts are judged in full; what other planners give always is."""
-FAR = 1.3
+FAR = 1.1
 """Starts that take so many times as long as the best are not looked at closely."""
 CHANGES_IN_TURN = 20
 MOST_MAPS = 20_000

@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 
 MOST_HALVINGS = 200
 MOST_ROUNDS = 100
+ROUNDING = 1e-12
+"""More than differences of sums of this kind are off by."""
 
 
 def balanced(problem: Problem) -> Plan:
@@ -41,8 +43,10 @@ def balanced_cuts(work: Sequence[Floats]) -> list[int]:
     best = _fill(work, high)
     assert best is not None, "a segment that takes everything meets its own limit"
     high = _slowest(work, best)
-    low = 0.0
-    longest = max(float(np.diff(sums).max()) for sums in work)
+    seconds = np.diff(np.array(work), axis=1)
+    longest = float(seconds.max())
+    # No limit below what the largest unit takes where it is fastest can be met.
+    low = float(seconds.min(axis=0).max()) * (1 - ROUNDING)
     for _ in range(MOST_HALVINGS):
         middle = (low + high) / 2
         if not low < middle < high:

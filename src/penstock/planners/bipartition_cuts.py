@@ -50,7 +50,7 @@ def two_sets_of_cuts(forward: Sequence[Floats], backward: Sequence[Floats]) -> T
     low = 0.0
     for _ in range(MOST_HALVINGS):
         middle = (low + high) / 2
-        if not low < middle < high:
+        if not low < middle < high * (1 - ROUNDING):
             break
         reached = _reach(forward, backward, middle)
         if reached is None:

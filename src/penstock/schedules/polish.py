@@ -20,7 +20,7 @@ from penstock.schedules.estimate import Estimator
 
 MOST_JOBS = 6_000
 """Programs with more jobs are left as they are."""
-EFFORT = 2_000_000
+EFFORT = 1_200_000
 """Jobs timed in all, over all changes that are tried."""
 TRIES = 3_000
 """Changes that are tried from one order, if there are so many in all."""
