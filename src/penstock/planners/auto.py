@@ -46,7 +46,7 @@ NUM_MORE = 8
 FAR = 1.1
 """Starts that take so many times as long as the best are not looked at closely."""
 CHANGES_IN_TURN = 20
-MOST_MAPS = 20_000
+MOST_MAPS = 60_000
 """Up to so many maps of a small problem are all considered."""
 JUDGED_WHEN_STOPPED = 3
 """How many of the best are still judged in full when somebody does not want to wait any longer."""
