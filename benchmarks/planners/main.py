@@ -18,6 +18,7 @@ from instances import DEFAULT_FOLDER
 from penstock import __version__
 from planners import cases, growth, small, speed
 from planners.compared import against_bounds, against_each_other
+from planners.grids import against_grids
 from planners.headlines import against_papers
 from planners.records import Records, Task
 from planners.results import Result
@@ -40,7 +41,7 @@ def tasks_of(part: str, folder: Path, *, quick: bool) -> list[Task]:
     return [Task(part, point) for point in (growth.QUICK if quick else growth.ALL)]
 
 
-def results_of(part: str, tasks: list[Task], records: Records) -> Iterator[Result]:
+def results_of(part: str, tasks: list[Task], records: Records, *, quick: bool) -> Iterator[Result]:
     """The targets of a part, from what is on record."""
     if part == "cases":
         runs = records.of(tasks, cases.CaseRun)
@@ -51,7 +52,7 @@ def results_of(part: str, tasks: list[Task], records: Records) -> Iterator[Resul
         yield from small.against_exact(records.of(tasks, small.SmallRun))
     elif part == "speed":
         yield from speed.against_the_clock(records.of(tasks, speed.TimedRun))
-        # Here, in the full run only: yield from grids.against_grids()
+        yield from against_grids(quick=quick)
     else:
         for text in growth_tables(records.of(tasks, growth.PointRun)):
             print(text)
@@ -107,7 +108,7 @@ def main() -> int:
         # What is timed has the machine to itself.
         num_jobs = options.jobs if part in ("cases", "small") else 1
         run_missing(tasks, records, options.instances, num_jobs)
-        for result in results_of(part, tasks, records):
+        for result in results_of(part, tasks, records, quick=options.quick):
             results.append(result)
             print(result.line(quick=options.quick), flush=True)
     decided = [result for result in results if not (options.quick and result.is_over_all)]

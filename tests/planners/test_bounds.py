@@ -119,10 +119,18 @@ def test_fill_by_hand() -> None:
 
 def test_packing_by_hand() -> None:
     # Three units of 3 seconds for two devices: two on one of them, if forward and backward stay together; else six jobs
-    # of 1 and 2 seconds, of which the three large ones put two on one device: 4.
+    # of 1 and 2 seconds, together 9, and one device waits for a forward: 2 T >= 10.
     profile, cluster = equal_profile(3), one_host(2)
     assert parts(lower_bound(profile, cluster, 1, replication=False, moved=False))["packing"] == pytest.approx(6.0)
-    assert parts(lower_bound(profile, cluster, 1, replication=False))["packing"] == pytest.approx(4.0)
+    assert parts(lower_bound(profile, cluster, 1, replication=False))["packing"] == pytest.approx(5.0)
+    # Five units on three devices, 8 micro-batches: forwards of 8 seconds and backwards of 16, together 120 on three
+    # devices; 40 is 5 times 8, but with forward and backward in one place a device has 24, 48, ... seconds of them.
+    five = equal_profile(5)
+    assert parts(lower_bound(five, one_host(3), 8, replication=False, moved=False))["packing"] == pytest.approx(48.0)
+    # Six units on four devices, moved: 144 seconds, 36 each, but in pieces of 8: one device has 40.
+    six = lower_bound(equal_profile(6), one_host(4), 8, replication=False)
+    assert parts(six)["packing"] == pytest.approx(40.0, rel=2e-3)
+    assert parts(six)["fill"] < 38
 
 
 def test_kinds_that_are_good_at_different_units() -> None:

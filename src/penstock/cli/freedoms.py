@@ -43,6 +43,7 @@ _SWITCHES = (
     ("split_backward", "--no-backward-split", "both gradients of a segment in one job."),
     ("recomputation", "--no-recomputation", "keep what the forward saves."),
     ("device_order", "--fixed-order", "take the devices in the cluster's own order."),
+    ("part_rows", "--whole-rows", "give every device of a group whole rows of a micro-batch."),
 )
 
 
@@ -59,6 +60,7 @@ def auto_options(verb: F) -> F:
             split_backward=has["split_backward"],
             recomputation=has["recomputation"],
             device_order=has["device_order"],
+            part_rows=has["part_rows"],
         )
         return verb(searching=AutoOptions(freedoms, budget, work, seed), **options)
 

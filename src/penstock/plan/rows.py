@@ -36,3 +36,19 @@ def overlaps(left: Sequence[float], right: Sequence[float]) -> list[Overlap]:
         step_left, step_right = left_ends[i] <= end, right_ends[j] <= end
         i, j = i + step_left, j + step_right
     return found
+
+
+def whole_rows(shares: Sequence[float], num_rows: int) -> list[int] | None:
+    """Whole rows for every member, as near to the shares as can be; None if somebody would get none.
+
+    Everybody gets what is whole of their part; what is left goes to those with the largest rest, the first of equals.
+
+    >>> whole_rows([0.5, 0.3, 0.2], 8), whole_rows([0.9, 0.1], 4)
+    ([4, 2, 2], None)
+    """
+    wanted = [share * num_rows for share in shares]
+    rows = [int(part + NEGLIGIBLE_SHARE) for part in wanted]
+    by_rest = sorted(range(len(rows)), key=lambda member: rows[member] - wanted[member])
+    for member in by_rest[: num_rows - sum(rows)]:
+        rows[member] += 1
+    return rows if min(rows) > 0 else None

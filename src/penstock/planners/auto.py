@@ -2,6 +2,7 @@
 
 1. Starts (starts.py): every other planner, regular grids, loops and Vs; what does not fit, also
    with recomputation.
+   Devices are taken in an order that does not depend on their numbers (canonical.py).
 2. Small problems: all maps of forward and backward runs to devices, in the order of their lower bounds.
 3. Search: from the best of these, random small changes (moves.py) that are kept when they help: cuts, device order,
    number of stages, replication, forward and backward cut apart, recomputation. Quickly scored (scoring.py).
@@ -20,13 +21,17 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
+from penstock.plan.rows import whole_rows
 from penstock.plan.types import SHARE_TOLERANCE, Group, Member, Plan
+from penstock.planners.balanced import balanced
+from penstock.planners.canonical import in_canonical_order
 from penstock.planners.exact_bounds import map_bounds
 from penstock.planners.exact_maps import all_maps, num_maps, plan_of_map
-from penstock.planners.freedoms import Freedoms
-from penstock.planners.moves import Moves
+from penstock.planners.freedoms import Freedoms, has_virtual_stages
+from penstock.planners.moves import Moves, shifted_cuts
 from penstock.planners.problem import Problem
 from penstock.planners.scoring import Judge
 from penstock.planners.spp import spp
@@ -46,6 +51,10 @@ NUM_MORE = 8
 FAR = 1.1
 """Starts that take so many times as long as the best are not looked at closely."""
 CHANGES_IN_TURN = 20
+NUM_SETTLED = 4
+"""How many of the best found have their cuts moved as long as that helps."""
+TOLERANCE = 0.05
+"""By how much a change may at first make a plan slower and still be kept for now."""
 MOST_MAPS = 60_000
 """Up to so many maps of a small problem are all considered."""
 JUDGED_WHEN_STOPPED = 3
@@ -60,6 +69,7 @@ class Progress(NamedTuple):
     best: Score
 
 
+Judging = Callable[[Plan, Score | None], Score]
 Report = Callable[[Progress], bool]
 """Called after every plan; what it returns says whether to go on."""
 
@@ -80,21 +90,32 @@ def auto(
     >>> auto(problem, work=10).schedule
     'auto'
     """
-    search = _Search(problem, freedoms, work, seed, report)
+    turned = in_canonical_order(problem) if freedoms.device_order else problem
+    search = _Search(turned, freedoms, work, seed, report)
     others, more = search.starts()
     ranked = search.ranked([*others, *more])
     maps = search.small_maps(ranked[0][0])
     climbers = [_Climber(search, plan, score) for score, _, plan in ranked[:NUM_STARTS]]
     climbers += [_Climber(search, plan, search.score(plan)) for plan in maps[:NUM_STARTS]]
     # In turn, a few changes each: so that all starts have had their share whenever the search is stopped.
-    left = search.num_changes(ranked[0][2])
+    changes = left = search.num_changes(ranked[0][2])
     while left > 0 and not search.stopped:
         for climber in climbers:
             for _ in range(min(CHANGES_IN_TURN, left)):
-                climber.climb()
+                climber.climb(1 - left / changes)
             left -= CHANGES_IN_TURN
+    for climber in sorted(climbers, key=lambda climber: climber.score)[:NUM_SETTLED]:
+        climber.settle(changes // NUM_SETTLED)
     best_more = [plan for _, _, plan in search.ranked(more)[:NUM_MORE]]
-    return search.judge([*(climber.plan for climber in climbers), *maps, *best_more, *others])
+    found = [*(climber.plan for climber in climbers), *maps, *best_more, *others]
+    if turned is problem:
+        return search.judge(found)
+    # What the others give for the devices as they are numbered is judged too, so that auto is never worse.
+    final = _Search(problem, freedoms, work, seed, report)
+    final.stopped = search.stopped
+    origin = balanced(problem).cluster
+    others = [] if final.stopped else final.starts().others
+    return final.judge([*(msgspec.structs.replace(plan, cluster=origin) for plan in found), *others])
 
 
 class _Search:
@@ -119,13 +140,14 @@ class _Search:
             return found
         others, more = ([*plans, *map(recomputed, plans)] for plans in found)
         if self.freedoms.replication:
-            others.append(as_auto(spp(replace(self.problem, recompute=True)), self.freedoms))
+            again = as_auto(spp(replace(self.problem, recompute=True)), self.freedoms)
+            others += [again] if self.allows(again) else []
         return Starts(others, more)
 
     def start_score(self, plan: Plan) -> Score:
-        """The quick score; of a plan that is far from the best so far only that."""
+        """The quick score, for loops and Vs the careful one; of a plan that is far from the best so far only that."""
         beat = self.best if self.best is None else Score(self.best.over_bytes, FAR * self.best.seconds)
-        return self.score(plan, beat)
+        return self.score(plan, beat, self.judge_of.careful if has_virtual_stages(plan) else self.judge_of.quick)
 
     def ranked(self, plans: Iterable[Plan]) -> list[tuple[Score, int, Plan]]:
         """The plans with their quick scores, the best first."""
@@ -153,10 +175,10 @@ class _Search:
         """Whether a plan keeps to the freedoms."""
         return self.freedoms.allow(plan, self.problem.cluster, recompute=self.problem.recompute)
 
-    def score(self, plan: Plan, beat: Score | None = None) -> Score:
+    def score(self, plan: Plan, beat: Score | None = None, judge: Judging | None = None) -> Score:
         """The quick score, once for each plan; if it does not beat another, only that is known."""
         if plan.segments not in self.seen:
-            found = self.judge_of.quick(plan, beat)
+            found = (judge or self.judge_of.quick)(plan, beat)
             self.seen[plan.segments] = found
             self.num_plans += 1
             self.best = found if self.best is None else min(self.best, found)
@@ -190,7 +212,7 @@ class _Search:
         ranked = self.ranked({plan.segments: plan for plan in plans}.values())
         best: tuple[Score, Plan] | None = None
         for _, _, plan in ranked[: JUDGED_WHEN_STOPPED if self.stopped else None]:
-            if best is not None and best[0].over_bytes == 0 and self.judge_of.floor_s(plan) >= best[0].seconds:
+            if best is not None and not self.judge_of.can_beat(plan, best[0]):
                 continue
             found = self.judge_of.full(plan, best[0] if best else None)
             if best is None or found < best[0]:
@@ -205,29 +227,57 @@ class _Search:
         fastest = min(seconds)
         speeds = [fastest / value for value in seconds] if fastest > 0 else [1.0 for _ in names]
         shares = [speed / sum(speeds) for speed in speeds]
+        if not self.freedoms.part_rows:
+            rows = whole_rows(shares, self.problem.microbatch_rows)
+            if rows is None:
+                return None
+            shares = [count / self.problem.microbatch_rows for count in rows]
         if min(shares) <= SHARE_TOLERANCE * 10:
             return None
         return tuple(Member(name, share) for name, share in zip(names, shares, strict=True))
 
 
 class _Climber:
-    """Changes one plan at random, and keeps what helps."""
+    """Changes one plan at random, and keeps what helps; at first also what is a little worse, so as not to be stuck."""
 
     def __init__(self, search: _Search, plan: Plan, score: Score) -> None:
         self._search = search
         self._moves = search.moves()
-        self.plan = plan
-        self.score = score
+        self._now, self._now_score = plan, score
+        self.plan, self.score = plan, score
 
-    def climb(self) -> None:
-        """Try one change."""
+    def climb(self, progress: float) -> None:
+        """Try one change; `progress` is the part of the search that is done."""
         search = self._search
         if search.stopped:
             return
-        changed = self._moves.draw(self.plan)
-        if changed is None or changed.segments in search.seen or not search.allows(changed):
+        changed = self._moves.draw(self._now)
+        if changed is None or not search.allows(changed):
             search.tell()
             return
-        found = search.score(changed, self.score)
+        limit = Score(self._now_score.over_bytes, self._now_score.seconds * (1 + TOLERANCE * (1 - progress)))
+        found = search.score(changed, limit)
+        if found < limit:
+            self._now, self._now_score = changed, found
         if found < self.score:
             self.plan, self.score = changed, found
+        elif self._now_score.seconds > self.score.seconds * (1 + 2 * TOLERANCE):
+            self._now, self._now_score = self.plan, self.score
+
+    def settle(self, most: int) -> None:
+        """Move cuts, each in its turn, as long as that helps, and at most so many times."""
+        tries = 0
+        improved = True
+        while improved and not self._search.stopped:
+            improved = False
+            for changed in shifted_cuts(self.plan):
+                if tries >= most:
+                    return
+                if changed.segments in self._search.seen or not self._search.allows(changed):
+                    continue
+                tries += 1
+                found = self._search.score(changed, self.score)
+                if found < self.score:
+                    self.plan, self.score = changed, found
+                    improved = True
+                    break

@@ -65,6 +65,11 @@ class Ways:
     """[device]: W and step of unit 0."""
 
 
+def turn_bytes(times: UnitTimes) -> float:
+    """What goes from the last forward to the first backward: the last segment's saved tensors, or else its input."""
+    return float(min(times.saved_bytes[-1], times.input_bytes.min()))
+
+
 def ways(times: UnitTimes) -> Ways:
     """Shortest ways through the chain, device by device."""
     num_units, num_devices = times.num_units, times.cluster.num_devices
@@ -75,8 +80,7 @@ def ways(times: UnitTimes) -> Ways:
         return times.hop(num_bytes) if num_devices <= MOST_DEVICES else np.zeros((num_devices, num_devices))
 
     crossing = [hop(float(size)) for size in times.cut_bytes[:-1]]
-    # The last segment sends what it saved or its input, which is at least this.
-    turn = hop(float(min(times.saved_bytes[-1], times.input_bytes.min())))
+    turn = hop(turn_bytes(times))
     forward_before, forward_after, backward_before, backward_after = np.zeros((4, num_units, num_devices))
     for unit in range(1, num_units):
         done = forward_before[unit - 1] + ahead[unit - 1]

@@ -12,19 +12,17 @@ step by step.
 *Waits*, without replication. Count F, I and W (recomputation is left aside). If the first such job on a device is F of
 unit u, then u's F is on this device alone, that of u-1 is not, and F of all units before u and a transfer to here come
 first. No two devices have the same u. If its first is a backward job, all F come first, and a device without jobs waits
-for everything. So the waits, sorted, are at least the sorted list of `_starts`; and whichever device has which wait,
-sum y_d wait_d is at least the largest price times the least wait, and so on. Likewise at the end: when a device is done
+for everything. So the waits, sorted, are at least the sorted `least_waits`; and whichever device has which wait, sum
+y_d wait_d is at least the largest price times the least wait, and so on. Likewise at the end: when a device is done
 with its last I of its first unit b, only W and steps are left for it, and I of all units before b and W and step of
 unit 0 follow. So an iteration takes at least a device's wait, its F and I, and this end (its W not counted), and at
 least its wait and all its work (the end not counted), and any mixture of the two.
-
-*Few large jobs*, without replication: of any k D + 1 jobs, k + 1 are on one of D devices.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.planners.bounds_chain import Ways
+from penstock.planners.bounds_chain import MOST_DEVICES, Ways
 from penstock.planners.unit_times import UnitTimes
 
 Floats = npt.NDArray[np.float64]
@@ -94,25 +92,17 @@ class Prices:
 
 def work_bound(times: UnitTimes, *, moved: bool) -> float:
     """All work over all speed."""
-    return Prices(times).best(_jobs(times, 0.0, moved), np.zeros(times.cluster.num_devices))
+    return Prices(times).best(jobs_of(times, 0.0, moved), np.zeros(times.cluster.num_devices))
 
 
 def fill_bound(times: UnitTimes, way: Ways, *, moved: bool) -> float:
     """Work, and what devices wait before and after it, if nothing is replicated."""
     prices = Prices(times)
-    starts, ends = _starts(times, way), _ends(times, way)
-    return max(prices.best(_jobs(times, part, moved), starts + part * ends) for part in MIXTURES)
+    starts, ends = least_waits(times, way), _ends(times, way)
+    return max(prices.best(jobs_of(times, part, moved), starts + part * ends) for part in MIXTURES)
 
 
-def packing_bound(times: UnitTimes, *, moved: bool) -> float:
-    """Jobs that cannot be divided, if nothing is replicated."""
-    least = np.sort(_jobs(times, 0.0, moved).min(axis=0))[::-1]
-    devices = times.cluster.num_devices
-    together = [least[: k * devices + 1][-(k + 1) :].sum() for k in range((len(least) - 1) // devices + 1)]
-    return float(max(together))
-
-
-def _jobs(times: UnitTimes, part: float, moved: bool) -> Floats:
+def jobs_of(times: UnitTimes, part: float, moved: bool) -> Floats:
     """Seconds [device, job] of an iteration; W and the steps count as far as `part` leaves them."""
     num = times.num_microbatches
     ahead = num * times.forward.whole
@@ -120,13 +110,13 @@ def _jobs(times: UnitTimes, part: float, moved: bool) -> Floats:
     return np.concatenate([ahead, back], axis=1) if moved else ahead + back
 
 
-def _starts(times: UnitTimes, way: Ways) -> Floats:
+def least_waits(times: UnitTimes, way: Ways) -> Floats:
     """The least waits before the first job, sorted: nothing for one device, then one unit more for each."""
     done = way.forward_before + times.forward.whole.T
     everything = float(done[-1].min())
     by_unit = [0.0]
     for unit in range(1, times.num_units):
-        by_unit.append(_cheapest(done[unit - 1][:, None] + times.hop(float(times.cut_bytes[unit - 1]))))
+        by_unit.append(_cheapest(done[unit - 1][:, None], times, unit - 1))
     return _filled(by_unit, everything, times.cluster.num_devices)
 
 
@@ -136,14 +126,18 @@ def _ends(times: UnitTimes, way: Ways) -> Floats:
     everything = float(follows[-1].min())
     by_unit = [float(way.end.min())]
     for unit in range(1, times.num_units):
-        by_unit.append(_cheapest(times.hop(float(times.cut_bytes[unit - 1])) + follows[unit - 1][None, :]))
+        by_unit.append(_cheapest(follows[unit - 1][None, :], times, unit - 1))
     return _filled(by_unit, everything, times.cluster.num_devices)
 
 
-def _cheapest(table: Floats) -> float:
-    """The least entry between two different devices; 0 if there is only one."""
-    away = ~np.eye(len(table), dtype=bool)
-    return float(table[away].min()) if len(table) > 1 else 0.0
+def _cheapest(seconds: Floats, times: UnitTimes, cut: int) -> float:
+    """The least of some seconds by device and a transfer between two different ones; 0 if there is only one."""
+    if times.cluster.num_devices == 1:
+        return 0.0
+    if times.cluster.num_devices > MOST_DEVICES:
+        return float(seconds.min())
+    table = seconds + times.hop(float(times.cut_bytes[cut]))
+    return float(table[~np.eye(len(table), dtype=bool)].min())
 
 
 def _filled(by_unit: list[float], everything: float, count: int) -> Floats:

@@ -11,6 +11,10 @@ SPLITTING = frozenset({"zb_h1", "zb_v", "auto"})
 """Schedules that may part the backward into input and weight gradients by themselves."""
 
 
+WHOLE = 1e-6
+"""Rows that are so near to a whole number are one."""
+
+
 @dataclass(frozen=True)
 class Freedoms:
     """What the search may use; all of it unless switched off, as for engines that lack it."""
@@ -25,6 +29,8 @@ class Freedoms:
     """Input and weight gradients as jobs of their own."""
     device_order: bool = True
     """Devices in any order; else each is first used after those before it in the cluster."""
+    part_rows: bool = True
+    """Groups whose members do not all get whole rows: their times are as if rows could be split."""
     schedule: str | None = None
     """Only this schedule; any order of the jobs if None."""
 
@@ -55,8 +61,16 @@ class Freedoms:
             return False
         if not self.virtual_stages and has_virtual_stages(plan):
             return False
+        if not self.part_rows and not has_whole_rows(plan):
+            return False
         places = [cluster.index[name] for name in plan.devices]
         return self.device_order or places == sorted(places)
+
+
+def has_whole_rows(plan: Plan) -> bool:
+    """Whether every member of every group gets whole rows."""
+    parts = [member.share * plan.rows for segment in plan.segments for member in segment.forward]
+    return all(abs(part - round(part)) <= WHOLE for part in parts)
 
 
 def has_virtual_stages(plan: Plan) -> bool:

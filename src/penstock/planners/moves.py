@@ -6,12 +6,13 @@ recomputation on or off.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from penstock.plan.types import Group, Member, Plan, Segment
 
+STEPS = (-1, 1, -2, 2, -4, 4)
 Shares = Callable[[Sequence[str]], Group | None]
 """The group of some devices with shares by speed; None if one is too slow to take part."""
 
@@ -189,6 +190,21 @@ class Moves:
         place = self._random.randrange(len(segments))
         segments[place] = msgspec.structs.replace(segments[place], recompute=not segments[place].recompute)
         return segments
+
+
+def shifted_cuts(plan: Plan) -> Iterator[Plan]:
+    """The plan with every cut moved, one at a time, by the steps of a search, the small ones first."""
+    segments = plan.segments
+    for step in STEPS:
+        for place in range(1, len(segments)):
+            left, right = segments[place - 1], segments[place]
+            if left.start < left.stop + step < right.stop:
+                pair = (
+                    msgspec.structs.replace(left, stop=left.stop + step),
+                    msgspec.structs.replace(right, start=left.stop + step),
+                )
+                moved = [*segments[: place - 1], *pair, *segments[place + 1 :]]
+                yield msgspec.structs.replace(plan, segments=tuple(_joined(moved)))
 
 
 def _with_group(segment: Segment, group: Group) -> Segment:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.plan.rows import whole_rows
 from penstock.plan.shapes import Shape
-from penstock.plan.types import Plan
+from penstock.plan.types import Member, Plan
 from penstock.planners.balanced import balanced
 from penstock.planners.bipartition import two_set_plans
 from penstock.planners.dapple import dapple
@@ -49,7 +50,8 @@ def starting_plans(problem: Problem, freedoms: Freedoms) -> Starts:
     found: dict[object, Plan] = {}
     counts = []
     for plans in (_others(problem, freedoms), _more(problem, freedoms)):
-        for plan in plans:
+        for made in plans:
+            plan = made if freedoms.part_rows else with_whole_rows(made)
             if freedoms.allow(plan, problem.cluster, recompute=problem.recompute):
                 found.setdefault(plan.segments, as_auto(plan, freedoms))
         counts.append(len(found))
@@ -60,6 +62,21 @@ def starting_plans(problem: Problem, freedoms: Freedoms) -> Starts:
 def as_auto(plan: Plan, freedoms: Freedoms) -> Plan:
     """The same segments, as auto returns them."""
     return msgspec.structs.replace(plan, planner="auto", schedule=freedoms.plan_schedule, split_backward=False)
+
+
+def with_whole_rows(plan: Plan) -> Plan:
+    """The same plan, with shares that are whole rows wherever there are enough of them."""
+    segments = []
+    for segment in plan.segments:
+        rows = whole_rows([member.share for member in segment.forward], plan.rows)
+        if rows is not None:
+            forward, backward = (
+                tuple(Member(member.device, count / plan.rows) for member, count in zip(group, rows, strict=True))
+                for group in (segment.forward, segment.backward)
+            )
+            segment = msgspec.structs.replace(segment, forward=forward, backward=backward)  # noqa: PLW2901
+        segments.append(segment)
+    return msgspec.structs.replace(plan, segments=tuple(segments))
 
 
 def recomputed(plan: Plan) -> Plan:

@@ -63,7 +63,7 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
     estimator = Estimator(costs)
     found = [(estimator.seconds(program), program) for program in candidates(costs, split)]
     found.sort(key=lambda item: item[0])
-    best, chosen = _best_of(found, costs)
+    best, chosen = best_of(found, costs)
     floor_s = estimator.floor_s()
     to_beat = beat.seconds if beat is not None and beat.over_bytes == 0 else np.inf
     # Orders with every backward whole are polished apart too, so that auto is never worse than auto_whole.
@@ -71,13 +71,13 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
     for starts in (found, whole) if len(whole) < len(found) else (found,):
         if best.over_bytes == 0 and (floor_s >= min(best.seconds, to_beat) or best.seconds > POLISHING * to_beat):
             break
-        score, program = _best_of(polished([program for _, program in starts], costs, estimator), costs)
+        score, program = best_of(polished([program for _, program in starts], costs, estimator), costs)
         if score < best:
             best, chosen = score, program
     return best, chosen
 
 
-def _best_of(found: Sequence[tuple[float, Program]], costs: Costs) -> tuple[Score, Program]:
+def best_of(found: Sequence[tuple[float, Program]], costs: Costs) -> tuple[Score, Program]:
     """The best of some orders, which come in the order of their estimates."""
     best, chosen = Score(np.inf, np.inf), found[0][1]
     for seconds, program in found:

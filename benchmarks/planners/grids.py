@@ -1,0 +1,81 @@
+"""A thousand devices: auto against every regular grid, in the time that somebody would wait.
+
+128 hosts of 8 A100-80, 300 GB/s inside and 100 Gbit/s between; llama-3-70b; 1,024 rows an iteration, in 16
+micro-batches of 64 rows. A grid is so many stages times so many equal replicas, straight or with 2 or 4 segments a
+device in a loop or a V, replicas side by side or stages side by side, with or without recomputation, under every
+schedule. Only whole rows, for grids and for auto. `--quick` takes gpt2-xl on 2 hosts of 8 RTX-3090.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+
+from penstock.cluster.load import load_cluster
+from penstock.plan.pricing import price
+from penstock.plan.types import Plan
+from penstock.planners.auto import auto
+from penstock.planners.freedoms import Freedoms
+from penstock.planners.grids import regular_grids
+from penstock.planners.problem import Problem
+from penstock.profile.load import load_profile
+from penstock.schedules import SCHEDULES
+from penstock.simulate.evaluate import evaluate
+from planners.methods import fits
+from planners.results import Result
+
+WHOLE_ROWS = Freedoms(part_rows=False)
+LIMIT_S = 120.0
+FULL = ("llama-3-70b", "A100-80", 128, 64)
+QUICK = ("gpt2-xl", "RTX-3090", 2, 16)
+
+
+def against_grids(*, quick: bool = False) -> Iterator[Result]:
+    """The two targets: how long auto takes, and that no grid is faster than what it finds."""
+    problem = _problem(*(QUICK if quick else FULL))
+    began = time.perf_counter()
+    found = auto(problem, freedoms=WHOLE_ROWS)
+    took_s = time.perf_counter() - began
+    seconds, fit = _outcome(problem, found)
+    best, name, count = _best_grid(problem)
+    num = problem.cluster.num_devices
+    where = f"auto on {num:,} devices, {problem.profile.name}"
+    yield Result(where, f"< {LIMIT_S:.0f} s", f"{took_s:.0f} s", took_s < LIMIT_S)
+    yield Result(
+        f"{where}: against the best of {count:,} grids x schedules ({name})",
+        "no slower",
+        f"{seconds:.2f} s against {best:.2f} s: {best / seconds:.3f} x",
+        fit and seconds <= best,
+    )
+
+
+def _problem(model: str, kind: str, num_hosts: int, rows: int) -> Problem:
+    """The model on so many hosts, in 16 micro-batches of so many rows."""
+    cluster = load_cluster(f"{num_hosts} x 8 x {kind} @ 300 GB/s / 100 Gbit/s")
+    return Problem(load_profile(model, kinds=[kind], rows=rows), cluster, 16)
+
+
+def _best_grid(problem: Problem) -> tuple[float, str, int]:
+    """Seconds and name of the fastest grid that fits, over all schedules, and how many were tried."""
+    best, name, count = float("inf"), "none fits", 0
+    for base in (problem, replace(problem, recompute=True)):
+        for grid in regular_grids(base):
+            if not WHOLE_ROWS.allow(grid, problem.cluster):
+                continue
+            costs = price(grid, problem.profile, problem.cluster)
+            for schedule in SCHEDULES:
+                count += 1
+                if costs.over_bytes(costs.static_bytes).any():
+                    continue  # its parameters alone do not fit
+                seconds, fit = _outcome(problem, msgspec.structs.replace(grid, schedule=schedule))
+                if fit and seconds < best:
+                    replicas = grid.segments[0].num_replicas
+                    again = ", recomputing" if base.recompute else ""
+                    best, name = seconds, f"{grid.num_segments} segments x {replicas}, {schedule}{again}"
+    return best, name, count
+
+
+def _outcome(problem: Problem, plan: Plan) -> tuple[float, bool]:
+    found = evaluate(plan, problem.profile, problem.cluster, within_memory=False)
+    return found.timeline.iteration_s, fits(found)

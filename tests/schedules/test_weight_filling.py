@@ -1,0 +1,18 @@
+"""The compiled filling does exactly what the plain one does."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.schedules import schedule
+from penstock.schedules.clock import with_split
+from penstock.schedules.weight_filling import fill_weights
+from plain_filling import fill_weights_plainly
+from strategies import Case, cases
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(), st.integers(1, 12), st.sampled_from(["1f1b", "gpipe", "interleaved"]))
+def test_equal_to_the_plain_one(case: Case, most_kept: int, name: str) -> None:
+    costs = case.costs
+    track = schedule(with_split(costs, False), name)
+    assert fill_weights(track, costs, most_kept).same_actions(fill_weights_plainly(track, costs, most_kept))
