@@ -16,12 +16,12 @@ from penstock.planners.freedoms import Freedoms
 from penstock.planners.make import plan
 from penstock.planners.moves import Moves
 from penstock.planners.problem import Problem
-from penstock.schedules.judging import score_program
 from penstock.profile.types import Profile
 from penstock.program.lowering import lower
 from penstock.program.makespan import makespan_s
 from penstock.program.proof import prove
 from penstock.schedules import schedule
+from penstock.schedules.judging import score_program
 from penstock.simulate.evaluate import evaluate
 from small import equal_profile, one_host
 from strategies import NAMED_SCHEDULES, Case, cases, clusters, profiles
