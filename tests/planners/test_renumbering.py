@@ -1,11 +1,14 @@
 """The numbers of the devices do not matter: another order in the cluster's file changes little or nothing."""
 
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 import pytest
 
 from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
+from penstock.plan.types import Plan
 from penstock.planners.auto import auto
 from penstock.planners.problem import Problem
 from penstock.planners.spp import spp
@@ -54,7 +57,7 @@ def profile(request: pytest.FixtureRequest) -> Profile:
 
 @pytest.mark.parametrize("planner", [spp, auto], ids=["spp", "auto"])
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_renumbering_the_devices(planner: type[object], name: str, profile: Profile) -> None:
+def test_renumbering_the_devices(planner: Callable[[Problem], Plan], name: str, profile: Profile) -> None:
     clusters = [CLUSTERS[name], *(_renumbered(CLUSTERS[name], seed) for seed in range(3))]
     seconds = [
         evaluate(planner(Problem(profile, cluster, 8)), profile, cluster).timeline.iteration_s for cluster in clusters
