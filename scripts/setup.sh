@@ -28,6 +28,6 @@ if ! [ -x "$venv/bin/pip" ]; then
 fi
 
 echo "setting up $venv (a minute or two the first time)"
-PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install -qq --constraint constraints.txt --editable '.[dev]'
+PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install -qq --constraint constraints.txt --editable '.[dev,run]'
 "$venv/bin/python" -m penstock.warm
 touch "$venv/ready"

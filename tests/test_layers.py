@@ -7,6 +7,7 @@ ROOT = Path(__file__).parents[1] / "src" / "penstock"
 LAYERS = [
     ("errors",),
     ("files", "quantities"),
+    ("model",),
     ("profile",),
     ("cluster",),
     ("plan",),
@@ -16,10 +17,13 @@ LAYERS = [
     ("simulate",),
     ("planners",),
     ("report",),
+    ("runtime",),
     ("cli",),
 ]
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 HEAVY = {"torch", "numba", "rich", "click"}
+TORCH = ("model/", "runtime/")
+"""What only torch users load."""
 
 
 def _imports(path: Path) -> set[str]:
@@ -81,6 +85,8 @@ def test_heavy_libraries_are_loaded_late() -> None:
             heavy -= {"click", "rich"}
         if name.startswith("report/"):
             heavy -= {"rich"}
+        if name.startswith(TORCH):
+            heavy -= {"torch"}
         if heavy:
             wrong.append(f"{name}: {sorted(heavy)}")
     assert wrong == []

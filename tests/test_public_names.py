@@ -18,6 +18,7 @@ NAMES = [
     "Device",
     "Evaluation",
     "FileError",
+    "Freedoms",
     "Host",
     "InputError",
     "Kind",
@@ -25,12 +26,16 @@ NAMES = [
     "Member",
     "MemoryLimitError",
     "MismatchError",
+    "PeerLost",
     "PenstockError",
+    "Pipeline",
     "Plan",
     "Profile",
     "Program",
     "Proof",
     "ProofError",
+    "RunError",
+    "RuntimeTimeout",
     "Segment",
     "Shape",
     "Sizes",
@@ -52,6 +57,7 @@ NAMES = [
     "lower",
     "plan",
     "price",
+    "profile",
     "prove",
     "save_plan",
     "save_profile",
@@ -104,6 +110,7 @@ def test_every_name_is_the_one_at_its_home() -> None:
         "from penstock.plan.types import Segment",
         "from penstock.simulate import evaluate",
         "import penstock.plan, penstock.simulate",
+        "import penstock.profile.types, penstock.profile.affine",
         "from penstock.schedules import schedule",
         "from penstock import *",
         "pass",
@@ -113,10 +120,11 @@ def test_functions_keep_their_names_from_packages(first: str) -> None:
     shown = run(
         f"{first}\nimport penstock\n"
         "print(callable(penstock.plan), callable(penstock.simulate), penstock.plan.__name__)\n"
-        "import penstock.plan.costs, penstock.simulate.reference\n"
-        "print(callable(penstock.plan), callable(penstock.simulate), penstock.simulate.__name__)"
+        "import penstock.plan.costs, penstock.simulate.reference, penstock.profile.load\n"
+        "print(callable(penstock.plan), callable(penstock.simulate), penstock.simulate.__name__)\n"
+        "print(callable(penstock.profile), penstock.profile.__name__)"
     )
-    assert shown.split() == ["True", "True", "plan", "True", "True", "simulate"]
+    assert shown.split() == ["True", "True", "plan", "True", "True", "simulate", "True", "profile"]
 
 
 def test_importing_costs_little() -> None:
@@ -139,7 +147,7 @@ def test_planning_and_simulating_need_no_torch() -> None:
 
 
 def test_errors_form_one_tree() -> None:
-    for name in ("InputError", "FileError", "MismatchError", "ProofError", "DeadlockError", "MemoryLimitError"):
+    for name in (name for name in penstock.__all__ if name.endswith("Error") or name in ("RuntimeTimeout", "PeerLost")):
         assert issubclass(getattr(penstock, name), penstock.PenstockError)
     assert issubclass(penstock.InputError, ValueError)
     error = penstock.InputError("what", where="where", hint="hint")

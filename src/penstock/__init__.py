@@ -25,21 +25,27 @@ if TYPE_CHECKING:
         InputError,
         MemoryLimitError,
         MismatchError,
+        PeerLost,
         PenstockError,
         ProofError,
+        RunError,
+        RuntimeTimeout,
     )
     from penstock.plan.costs import Costs
     from penstock.plan.pricing import price
     from penstock.plan.shapes import Shape
     from penstock.plan.types import Member, Plan, Segment, load_plan, save_plan
     from penstock.planners import PLANNERS
+    from penstock.planners.freedoms import Freedoms
     from penstock.planners.make import plan
     from penstock.profile.load import load_profile, save_profile
+    from penstock.profile.measure import profile
     from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
     from penstock.program.actions import Action, Kind
     from penstock.program.lowering import lower
     from penstock.program.proof import Proof, prove
     from penstock.program.types import Program, load_program, save_program
+    from penstock.runtime.pipeline import Pipeline
     from penstock.schedules import SCHEDULES, schedule
     from penstock.simulate.evaluate import Evaluation, evaluate
     from penstock.simulate.fast import simulate
@@ -56,21 +62,27 @@ _HOMES = {
         "InputError",
         "MemoryLimitError",
         "MismatchError",
+        "PeerLost",
         "PenstockError",
         "ProofError",
+        "RunError",
+        "RuntimeTimeout",
     ),
     "plan.costs": ("Costs",),
     "plan.pricing": ("price",),
     "plan.shapes": ("Shape",),
     "plan.types": ("Member", "Plan", "Segment", "load_plan", "save_plan"),
     "planners": ("PLANNERS",),
+    "planners.freedoms": ("Freedoms",),
     "planners.make": ("plan",),
     "profile.load": ("load_profile", "save_profile"),
+    "profile.measure": ("profile",),
     "profile.types": ("Profile", "Sizes", "Tie", "Times", "Unit"),
     "program.actions": ("Action", "Kind"),
     "program.lowering": ("lower",),
     "program.proof": ("Proof", "prove"),
     "program.types": ("Program", "load_program", "save_program"),
+    "runtime.pipeline": ("Pipeline",),
     "schedules": ("SCHEDULES", "schedule"),
     "simulate.evaluate": ("Evaluation", "evaluate"),
     "simulate.fast": ("simulate",),
@@ -91,6 +103,7 @@ __all__ = [
     "Device",
     "Evaluation",
     "FileError",
+    "Freedoms",
     "Host",
     "InputError",
     "Kind",
@@ -98,12 +111,16 @@ __all__ = [
     "Member",
     "MemoryLimitError",
     "MismatchError",
+    "PeerLost",
     "PenstockError",
+    "Pipeline",
     "Plan",
     "Profile",
     "Program",
     "Proof",
     "ProofError",
+    "RunError",
+    "RuntimeTimeout",
     "Segment",
     "Shape",
     "Sizes",
@@ -125,6 +142,7 @@ __all__ = [
     "lower",
     "plan",
     "price",
+    "profile",
     "prove",
     "save_plan",
     "save_profile",
@@ -136,7 +154,7 @@ __all__ = [
 ]
 
 # The packages of these names are loaded once, and taken off again: so their functions can have the names.
-for _package in ("plan", "simulate"):
+for _package in ("plan", "profile", "simulate"):
     import_module(f"penstock.{_package}")
     del globals()[_package]
 

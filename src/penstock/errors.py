@@ -4,9 +4,12 @@
     ├── InputError                a file, an option or an argument says something it must not (also a ValueError)
     │   ├── FileError             a file is missing, cannot be read, or cannot be written
     │   └── MismatchError         two inputs that do not belong together, such as a plan and another profile
-    └── ProofError                a program that cannot run; it names the action that breaks
-        ├── DeadlockError         devices that would wait for each other for ever
-        └── MemoryLimitError      a device that would need more memory than it has
+    ├── ProofError                a program that cannot run; it names the action that breaks
+    │   ├── DeadlockError         devices that would wait for each other for ever
+    │   └── MemoryLimitError      a device that would need more memory than it has
+    └── RunError                  a run that cannot go on; it names rank, action, micro-batch, step and peer
+        ├── RuntimeTimeout        something that another rank should have sent or taken did not come in time
+        └── PeerLost              another rank has ended, or cannot be reached
 
 Every error says what is wrong, where, and what to do about it.
 """
@@ -48,3 +51,15 @@ class DeadlockError(ProofError):
 
 class MemoryLimitError(ProofError):
     """A device that would need more memory than it has."""
+
+
+class RunError(PenstockError):
+    """A run that cannot go on."""
+
+
+class RuntimeTimeout(RunError):  # noqa: N818
+    """Something that another rank should have sent or taken did not come in time."""
+
+
+class PeerLost(RunError):  # noqa: N818
+    """Another rank has ended, or cannot be reached."""

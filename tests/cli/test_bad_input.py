@@ -100,7 +100,7 @@ def test_asking_for_too_much(run: Run) -> None:
     base = ("plan", "--profile", "gpt2", "--cluster", CLUSTER)
     _refused(run(*base, "--stages", "5"), "5 stages", "4 devices")
     _refused(run("plan", "--profile", "gpt2", "--cluster", "64 x T4 @ 1 GB/s", "--stages", "30"), "only 26 units")
-    _refused(run(*base, "--chunks", "0", "--shape", "loop"), "at least 1 segment")
+    _refused(run(*base, "--planner", "balanced", "--chunks", "0", "--shape", "loop"), "at least 1 segment")
     _refused(run(*base, "-m", "0"), "0")
     _refused(run(*base, "--rows", "0"), "rows")
     _refused(run(*base, "--planner", "best"), "no planner 'best'", "balanced")

@@ -159,15 +159,15 @@ def test_one_device_and_no_time() -> None:
     assert words[:3] == [
         "d0 runs the whole model. Every backward runs where its forward does.",
         "Nothing here takes any time.",
-        "The best other plan tried, x + y, would take 1.00 s.",
+        "Of the other planners, each with the schedule that it plans for, x + y is best: 1.00 s.",
     ]
     assert words[3].endswith("so the gap is not known.")
 
 
 def test_the_alternative_may_be_better() -> None:
-    assert alternative_in_words(Alternative("spp + pe", 3.0), 2.0).endswith("3.00 s: 50.0 % longer than this one.")
-    assert alternative_in_words(Alternative("spp + pe", 1.0), 2.0).endswith("1.00 s: 50.0 % less than this one.")
-    assert alternative_in_words(Alternative("spp + pe", 2.0), 2.0).endswith("2.00 s: just as long.")
+    assert alternative_in_words(Alternative("spp + pe", 3.0), 2.0).endswith("3.00 s, 50.0 % longer than this one.")
+    assert alternative_in_words(Alternative("spp + pe", 1.0), 2.0).endswith("1.00 s, 50.0 % less than this one.")
+    assert alternative_in_words(Alternative("spp + pe", 2.0), 2.0).endswith("2.00 s, just as long.")
 
 
 def test_the_bound_names_what_proves_it() -> None:

@@ -8,13 +8,20 @@ from penstock.cli.sources import ProfileSource
 from penstock.errors import MemoryLimitError
 from penstock.plan.types import Plan
 from penstock.planners.alternatives import Alternative
+from penstock.planners.freedoms import Freedoms
 from penstock.planners.problem import Problem
 from penstock.profile.types import Profile
 from penstock.simulate.evaluate import Evaluation
 
 
 def evaluate_or_advise(
-    screen: Screen, problem: Problem, plan: Plan, source: ProfileSource, *, within_memory: bool = True
+    screen: Screen,
+    problem: Problem,
+    plan: Plan,
+    source: ProfileSource,
+    *,
+    within_memory: bool = True,
+    freedoms: Freedoms | None = None,
 ) -> Evaluation:
     """The plan proved and simulated; where it does not fit, the error says what was tried and what would help."""
     from penstock.planners.advice import what_would_help
@@ -30,7 +37,7 @@ def evaluate_or_advise(
     except MemoryLimitError as error:
         with screen.working("it does not fit into memory: looking for what would help"):
             profile_at = _profiles_by_rows(source, problem.profile)
-            lines = what_would_help(problem, result.proof, profile_at=profile_at)
+            lines = what_would_help(problem, result.proof, profile_at=profile_at, freedoms=freedoms)
         hint = "\n  ".join(lines) or error.hint
         raise MemoryLimitError(error.what, where=error.where, hint=hint) from None
     return result

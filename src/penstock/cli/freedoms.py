@@ -39,7 +39,7 @@ class AutoOptions:
 _SWITCHES = (
     ("replication", "--no-replication", "one device a segment."),
     ("two_cuts", "--one-cut", "forward and backward cut at the same places."),
-    ("virtual_stages", "--no-virtual-stages", "one segment a device."),
+    ("virtual_stages", "--no-virtual-stages", "one run of units a device, forward and backward."),
     ("split_backward", "--no-backward-split", "both gradients of a segment in one job."),
     ("recomputation", "--no-recomputation", "keep what the forward saves."),
     ("device_order", "--fixed-order", "take the devices in the cluster's own order."),
@@ -52,6 +52,8 @@ def auto_options(verb: F) -> F:
 
     @wraps(verb)
     def wrapped(budget: str | None, work: int | None, seed: int | None, **options: Any) -> Any:
+        if budget is not None and work is not None:
+            raise InputError("--budget and --work both say when to stop", hint="Give one of them.")
         has = {name: not options.pop(f"without_{name}") for name, _, _ in _SWITCHES}
         freedoms = Freedoms(
             replication=has["replication"],

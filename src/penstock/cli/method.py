@@ -11,9 +11,11 @@ from penstock.cli.freedoms import AutoOptions, auto_options
 from penstock.cli.screen import Screen
 from penstock.cli.searching import search
 from penstock.cluster.types import Cluster
+from penstock.errors import InputError
 from penstock.plan.shapes import Shape
 from penstock.plan.types import Plan
 from penstock.planners import find_planner
+from penstock.planners.freedoms import Freedoms
 from penstock.planners.make import DEFAULT_PLANNER, fixed_schedule, make_problem
 from penstock.planners.problem import Problem
 from penstock.profile.types import Profile
@@ -61,11 +63,28 @@ class Method:
             cluster_source=cluster_source,
         )
 
+    @property
+    def freedoms(self) -> Freedoms:
+        """What auto may use."""
+        return replace(self.searching.freedoms, schedule=fixed_schedule(self.schedule))
+
+    def check(self) -> None:
+        """Auto chooses what the others must be told, within its freedoms."""
+        told = {
+            "--shape": self.shape is not None,
+            "--chunks": self.chunks is not None,
+            "--split-backward": self.split_backward,
+            "--recompute": self.recompute,
+        }
+        if self.planner == "auto" and any(told.values()):
+            names = " and ".join(name for name, is_given in told.items() if is_given)
+            hint = "Leave it out, or name another planner, such as --planner balanced."
+            raise InputError(f"the planner auto chooses this itself: {names}", hint=hint)
+
     def plan(self, screen: Screen, problem: Problem, *, what: str = "") -> Plan:
         """The plan, with progress for those who watch; `what` says which of several it is."""
         if self.planner == "auto":
-            freedoms = replace(self.searching.freedoms, schedule=fixed_schedule(self.schedule))
-            return search(screen, problem, replace(self.searching, freedoms=freedoms), what=what)
+            return search(screen, problem, replace(self.searching, freedoms=self.freedoms), what=what)
         self.searching.refuse(self.planner)
         with screen.working(what or "planning"):
             return find_planner(self.planner).plan(problem)
@@ -88,6 +107,7 @@ def method_options(verb: F) -> F:
     ) -> Any:
         laid = Shape(shape) if shape else None
         method = Method(planner, schedule, stages, chunks, laid, split_backward, recompute, searching)
+        method.check()
         return verb(method=method, **options)
 
     for option in (

@@ -64,7 +64,14 @@ def command(
     found = answer(screen, wanted, cluster, cluster_source, amounts, method)
     planning_s = time.perf_counter() - began
     profile = found.problem.profile
-    result = evaluate_or_advise(screen, found.problem, found.plan, wanted, within_memory=not ignore_memory)
+    result = evaluate_or_advise(
+        screen,
+        found.problem,
+        found.plan,
+        wanted,
+        within_memory=not ignore_memory,
+        freedoms=method.freedoms,
+    )
     # Files are for the whole cluster, which is what they name; what is shown is for the part that is used.
     kept, kept_result = found.plan, result
     if found.problem.cluster is not cluster:

@@ -1,44 +1,84 @@
 """penstock profile: what a model costs, unit by unit."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 import numpy as np
 
+from penstock.cli.measuring import MeasureOptions, measure
+from penstock.cli.model_script import is_script, script_path
 from penstock.cli.screen import Screen, counted, screen_options
-from penstock.cli.sources import Precision, ProfileSource, check_outputs, profile_options, refuse_unused
+from penstock.cli.sources import Precision, ProfileSource, check_outputs, computed_options, refuse_unused
+from penstock.errors import InputError
 from penstock.profile.types import Profile
 from penstock.quantities import show_bytes, show_seconds
 
 MOST_ROWS = 30
 
 
+class _Rows(click.ParamType[tuple[int, ...]]):
+    """Numbers of rows, with commas between them."""
+
+    name = "rows"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The numbers."""
+        if isinstance(value, tuple):
+            return value
+        return tuple(click.INT.convert(word, param, ctx) for word in value.split(","))
+
+
 @click.command("profile")
 @click.argument("source", required=False)
-@profile_options
+@click.option("--rows", type=_Rows(), help="Rows of a micro-batch. Measuring a model: several, such as 2,4.")
+@computed_options
+@click.option("--blocks", help="Measuring a model: the names of its blocks, such as embed,layers.0,layers.1,head.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), help="Measuring a model: for at most so long; 30 if not given."
+)
+@click.option("--threads", type=click.IntRange(min=1), help="Measuring a model: the threads that torch uses on a CPU.")
 @click.option("-o", "--output", help="Write the profile to this file.")
 @screen_options
 def command(
     screen: Screen,
     source: str | None,
     kinds: tuple[str, ...],
-    rows: int | None,
+    rows: tuple[int, ...] | None,
     sequence: int | None,
     precision: Precision | None,
+    blocks: str | None,
+    seconds: float | None,
+    threads: int | None,
     output: str | None,
 ) -> None:
     """What a model costs, unit by unit: seconds and bytes of one micro-batch.
 
-    SOURCE is a profile of Penstock, a PipeDream graph, a Piper file, a Hugging Face config.json, or a built-in model
-    such as gpt2-xl. Without it, the built-in models and device kinds are listed.
+    SOURCE is a profile of Penstock, a PipeDream graph, a Piper file, a Hugging Face config.json, a built-in model such
+    as gpt2-xl, or script.py:make_model: a function of yours that returns (model, inputs, loss), which is measured here.
+    Without SOURCE, the built-in models and device kinds are listed.
     """
     from penstock.profile.load import save_profile
 
-    refuse_unused(source, kind=kinds, rows=rows, sequence=sequence, precision=precision, output=output)
-    check_outputs((source,), (output,))
+    computing = {"kind": kinds, "sequence": sequence, "precision": precision}
+    measuring = {"blocks": blocks, "seconds": seconds, "threads": threads}
+    refuse_unused(source, **computing, **measuring, rows=rows, output=output)
     if source is None:
         _list(screen)
         return
-    wanted = ProfileSource(source, kinds, rows, sequence, precision)
-    profile = wanted.load()
+    measured = is_script(source)
+    check_outputs((script_path(source) if measured else source,), (output,))
+    if measured:
+        _refuse("are for computed profiles; a model is measured where it is", computing)
+        profile = measure(screen, source, MeasureOptions(rows or (), blocks, seconds, threads))
+        again = output or ""
+    else:
+        _refuse("are for measuring a model, such as script.py:make_model", measuring)
+        if rows is not None and len(rows) > 1:
+            raise InputError("--rows: one number here; several are for measuring a model")
+        wanted = ProfileSource(source, kinds, rows[0] if rows else None, sequence, precision)
+        profile = wanted.load()
+        again = output or wanted.text
     if output:
         save_profile(profile, output)
     screen.data(profile)
@@ -47,7 +87,16 @@ def command(
     screen.assumptions(*profile.assumptions)
     if output:
         screen.wrote(output)
-    screen.next(f'penstock plan --profile {output or wanted.text} --cluster "8 x {profile.kinds[0]} @ 100 GB/s"')
+    if again:
+        screen.next(f'penstock plan --profile {again} --cluster "8 x {profile.kinds[0]} @ 100 GB/s"')
+    else:
+        screen.next(f"penstock profile {source} -o profile.json")
+
+
+def _refuse(why: str, options: Mapping[str, object]) -> None:
+    given = [f"--{name}" for name, value in options.items() if value not in (None, ())]
+    if given:
+        raise InputError(f"{', '.join(given)}: such options {why}", hint="Leave them out.")
 
 
 def _list(screen: Screen) -> None:

@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 
 from penstock.cli.freedoms import AutoOptions
@@ -22,14 +22,19 @@ WORK_WITH_BUDGET = 10_000_000
 def search(screen: Screen, problem: Problem, asked: AutoOptions, *, what: str = "") -> Plan:
     """The best plan found until the work is done, the budget is used up, or somebody presses Ctrl-C.
 
-    `what` stands before the progress, where there are several searches.
+    `what` stands before the progress, where there are several searches: then Ctrl-C stops them all, since what one of
+    them has found so far cannot be compared with what the others have.
     """
     until = time.monotonic() + parse_seconds(asked.budget, where="--budget") if asked.budget else None
     if asked.work is not None and asked.work < 0:
         raise InputError(f"--work must not be negative, but is {asked.work}")
     amount = asked.work if asked.work is not None else WORK_WITH_BUDGET if until is not None else None
     ahead = f"{what}: " if what else ""
-    with _interruptible() as was_interrupted, screen.progress(f"{ahead}looking at plans") as show:
+    ctrl_c = "" if what else " (Ctrl-C takes the best so far)"
+    with (
+        nullcontext(_never) if what else _interruptible() as was_interrupted,
+        screen.progress(f"{ahead}looking at plans") as show,
+    ):
         bound_s = lower_bound(
             problem.profile,
             problem.cluster,
@@ -40,7 +45,7 @@ def search(screen: Screen, problem: Problem, asked: AutoOptions, *, what: str = 
         ).seconds
 
         def report(progress: Progress) -> bool:
-            show(f"{ahead}{progress_line(progress, bound_s)} (Ctrl-C takes the best so far)")
+            show(f"{ahead}{progress_line(progress, bound_s)}{ctrl_c}")
             return not was_interrupted() and (until is None or time.monotonic() < until)
 
         seed = asked.seed or 0
@@ -60,6 +65,10 @@ def progress_line(progress: Progress, bound_s: float) -> str:
     short = f", {show_bytes(over)} short of memory" if over else ""
     gap = f", gap {show_percent(seconds / bound_s - 1)}" if bound_s > 0 else ""
     return f"{progress.num_plans:,} plans, best {show_seconds(seconds)}{short}, bound {show_seconds(bound_s)}{gap}"
+
+
+def _never() -> bool:
+    return False
 
 
 @contextmanager

@@ -68,12 +68,18 @@ def known_kinds(cluster: Cluster) -> tuple[str, ...]:
 
 def profile_options(verb: F) -> F:
     """--kind, --rows, --sequence, --precision."""
+    return computed_options(
+        click.option("--rows", type=int, help="Rows of a micro-batch (PipeDream: those measured).")(verb)
+    )
+
+
+def computed_options(verb: F) -> F:
+    """--kind, --sequence, --precision."""
     for option in (
         click.option(
             "--precision", type=click.Choice(get_args(Precision)), help="For computed profiles; bf16 if not given."
         ),
         click.option("--sequence", type=int, help="Tokens in a row, for computed profiles of transformers."),
-        click.option("--rows", type=int, help="Rows of a micro-batch (PipeDream: those measured)."),
         click.option("--kind", "kinds", multiple=True, help="Device kind of a computed profile; can be repeated."),
     ):
         verb = option(verb)

@@ -1,9 +1,10 @@
 """What would help where a plan does not fit into memory: each thing tried, and told as what came of it.
 
 Tried are the schedule auto, recomputation, micro-batches of fewer rows (as many more of them), both together where
-neither is enough, and more devices like the last one. Each is planned again with the same planner; with `balanced`
-where that planner takes long (effort.py), as auto does. Where memory_floor.py shows that no plan fits, that is said,
-and only more devices are tried. Cost: at most some twenty quick plans.
+neither is enough, and more devices like the last one. Each is planned again with the same planner (auto without its
+search, since it tries recomputation and all orders anyway); with `balanced` where that planner takes long (effort.py).
+Where memory_floor.py shows that no plan fits, that is said, and only more devices are tried. Cost: at most some twenty
+quick plans, or a few of auto's.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,9 +13,12 @@ from dataclasses import dataclass, replace
 
 from penstock.errors import PenstockError
 from penstock.plan.shapes import Shape
+from penstock.plan.types import Plan
 from penstock.planners import find_planner
-from penstock.planners.effort import is_quick
-from penstock.planners.memory_floor import memory_floor, more_devices
+from penstock.planners.auto import auto
+from penstock.planners.effort import is_quick, is_quick_for_auto
+from penstock.planners.freedoms import Freedoms
+from penstock.planners.memory_floor import MemoryFloor, memory_floor, more_devices
 from penstock.planners.problem import Problem
 from penstock.profile.types import Profile
 from penstock.program.proof import Proof
@@ -46,25 +50,37 @@ class Trial:
         return f"with {self.change} {self.outcome}"
 
 
-def what_would_help(problem: Problem, proof: Proof, *, profile_at: ProfileAt | None = None) -> list[str]:
+def what_would_help(
+    problem: Problem, proof: Proof, *, profile_at: ProfileAt | None = None, freedoms: Freedoms | None = None
+) -> list[str]:
     """Lines that say what was tried and what came of it; none where trying would take long.
 
     `profile_at` is for profiles that can be had for other numbers of rows, as by the option --rows; without it, times
-    and sizes are scaled as the profile says.
+    and sizes are scaled as the profile says. `freedoms` are what auto had.
     """
     floor = memory_floor(problem)
     lines = list(floor.lines) if floor else []
     planner = proof.costs.plan.planner
+    if planner == "auto":
+        return lines + _told(_AutoTrials(problem, profile_at, freedoms or Freedoms()), floor)
     stands_in = not is_quick(planner, problem)
     if (floor and floor.least_devices is None) or (stands_in and not is_quick("balanced", problem)):
         return lines
     trials = _Trials(problem, "balanced" if stands_in else planner, stands_in, profile_at)
+    lines += _told(trials, floor)
+    if not floor:
+        lines.append("not tried: --planner auto, which looks for plans that fit")
+    return lines
+
+
+def _told(trials: "_Trials", floor: MemoryFloor | None) -> list[str]:
+    """What came of all that is worth trying."""
+    if floor and floor.least_devices is None:
+        return []
     found = list(trials.with_more_devices(floor.least_devices) if floor and floor.least_devices else trials.run())
-    lines += [trial.in_words for trial in found]
+    lines = [trial.in_words for trial in found]
     if found and not any(trial.short_bytes == 0 for trial in found):
         lines.append("nothing that was tried is enough")
-    if not floor and planner != "auto":
-        lines.append("not tried: --planner auto, which looks for plans that fit")
     return lines
 
 
@@ -78,6 +94,12 @@ class _Trials:
         self._in_shape = (
             [f"--shape {problem.shape} --chunks {problem.num_chunks}"] if problem.shape is not Shape.STRAIGHT else []
         )
+
+    def _is_quick(self, problem: Problem) -> bool:
+        return is_quick(self._planner, problem)
+
+    def _plan(self, problem: Problem) -> Plan:
+        return find_planner(self._planner).plan(problem)
 
     def run(self) -> Iterator[Trial]:
         """Every change on its own, then recomputation and fewer rows together if neither was enough."""
@@ -152,10 +174,10 @@ class _Trials:
 
     def _tried(self, change: str, problem: Problem) -> Iterator[Trial]:
         """The trial, or nothing where it would take long or cannot be planned."""
-        if not is_quick(self._planner, problem):
+        if not self._is_quick(problem):
             return
         with suppress(PenstockError):
-            made = find_planner(self._planner).plan(problem)
+            made = self._plan(problem)
             result = evaluate(made, problem.profile, problem.cluster, within_memory=False)
             costs, peak = result.costs, result.proof.peak_bytes
             short = float(costs.over_bytes(peak).max(initial=0.0))
@@ -168,3 +190,25 @@ class _Trials:
             seconds = show_seconds(result.timeline.iteration_s)
             split = "" if costs.has_whole_rows else ", if rows could be split"
             yield Trial(change, 0.0, f"it fits (fullest device at {room}, iteration {seconds}{split})")
+
+
+class _AutoTrials(_Trials):
+    """The same with auto, which recomputes by itself."""
+
+    def __init__(self, problem: Problem, profile_at: ProfileAt | None, freedoms: Freedoms) -> None:
+        super().__init__(problem, "auto", False, profile_at)
+        self._freedoms = freedoms
+
+    def _is_quick(self, problem: Problem) -> bool:
+        return is_quick_for_auto(problem)
+
+    def _plan(self, problem: Problem) -> Plan:
+        return auto(problem, freedoms=self._freedoms, work=0)
+
+    def run(self) -> Iterator[Trial]:
+        """Any schedule, fewer rows, more devices."""
+        if self._freedoms.schedule not in (None, "auto"):
+            any_order = _AutoTrials(self._problem, self._profile_at, replace(self._freedoms, schedule=None))
+            yield from any_order._tried("--schedule auto", self._problem)
+        yield from self._first_that_fits(self._with_fewer_rows(self._problem))
+        yield from self.with_more_devices()

@@ -12,6 +12,8 @@ MOST_JOBS = 20_000
 """Forwards, input and weight gradients of a program, if every device took part in every micro-batch."""
 MOST_CUTS = 1_000
 """Units times devices, for planners that search."""
+AUTO_CUTS = 3_000
+"""The same, for auto."""
 MOST_DEVICES = 32
 """For planners that search."""
 PLAIN = ("uniform", "balanced", "data_parallel")
@@ -31,3 +33,10 @@ def is_quick(planner: str, problem: Problem) -> bool:
     if planner in PLAIN:
         return True
     return planner != "auto" and devices <= MOST_DEVICES and problem.profile.num_units * devices <= MOST_CUTS
+
+
+def is_quick_for_auto(problem: Problem) -> bool:
+    """Whether auto without its search takes a few seconds at most."""
+    devices = problem.num_stages or problem.cluster.num_devices
+    jobs = 3 * problem.num_microbatches * devices
+    return jobs <= MOST_JOBS and devices <= MOST_DEVICES and problem.profile.num_units * devices <= AUTO_CUTS

@@ -75,13 +75,16 @@ def bound_in_words(bound: Bound, iteration_s: float) -> str:
 
 def alternative_in_words(alternative: Alternative, iteration_s: float) -> str:
     """What the next best plan would have cost, honest also where it would have cost less."""
-    text = f"The best other plan tried, {alternative.name}, would take {show_seconds(alternative.seconds)}"
+    text = (
+        f"Of the other planners, each with the schedule that it plans for, {alternative.name} is best: "
+        f"{show_seconds(alternative.seconds)}"
+    )
     if iteration_s <= 0:
         return f"{text}."
     change = alternative.seconds / iteration_s - 1
     if abs(change) < SAME:
-        return f"{text}: just as long."
-    return f"{text}: {show_percent(abs(change))} {'longer' if change > 0 else 'less'} than this one."
+        return f"{text}, just as long."
+    return f"{text}, {show_percent(abs(change))} {'longer' if change > 0 else 'less'} than this one."
 
 
 def _time_sentences(use: TimeUse) -> list[str]:

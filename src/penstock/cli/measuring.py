@@ -1,0 +1,67 @@
+"""Measuring a model for somebody who watches."""
+
+import sys
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+
+from penstock.cli.model_script import load_model, run_in_script, script_path
+from penstock.cli.screen import Screen, counted
+from penstock.errors import InputError
+from penstock.profile.measure import DEFAULT_SECONDS, profile
+from penstock.profile.steadiness import Steadiness
+from penstock.profile.types import Profile
+from penstock.quantities import show_percent, show_seconds
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """How a model is to be measured."""
+
+    rows: tuple[int, ...] = ()
+    blocks: str | None = None
+    seconds: float | None = None
+    threads: int | None = None
+
+
+def measure(screen: Screen, source: str, asked: MeasureOptions) -> Profile:
+    """The measured profile of the model that a script's function makes."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise InputError("measuring a model needs torch", hint="pip install 'penstock[run]'") from None
+    if asked.threads is not None:
+        torch.set_num_threads(asked.threads)
+    limit_s = DEFAULT_SECONDS if asked.seconds is None else asked.seconds
+    names = None if asked.blocks is None else [name.strip() for name in asked.blocks.split(",")]
+    # What the script prints is not our result, and must not get into our JSON.
+    with screen.progress("making the model") as show, redirect_stdout(sys.stderr):
+        given = load_model(source)
+        reports: list[Steadiness] = []
+
+        def report(steadiness: Steadiness) -> None:
+            reports.append(steadiness)
+            show(
+                f"measuring: {counted(steadiness.num_rounds, 'round')}, {show_seconds(steadiness.seconds)} of at most "
+                f"{show_seconds(limit_s)}, steady to {show_percent(steadiness.overall)}"
+            )
+
+        show("finding the blocks")
+        found: Profile = run_in_script(
+            script_path(source),
+            lambda: profile(
+                given.model,
+                given.inputs,
+                given.loss,
+                targets=given.targets,
+                blocks=names,
+                rows=asked.rows,
+                seconds=limit_s,
+                report=report,
+            ),
+        )
+    if not reports[-1].is_steady:
+        screen.warn(
+            f"the times are steady to {show_percent(reports[-1].overall)} only; let nothing else run beside, "
+            "or allow more --seconds"
+        )
+    return found

@@ -1,0 +1,113 @@
+"""A model from a user's own script: `script.py:make_model`."""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.errors import FileError, InputError
+
+_WANTED = "It returns (model, inputs, loss), or with targets behind, or an object that has these."
+_MODULE = "penstock_model_script"
+
+
+class Given(NamedTuple):
+    """What a script's function returned."""
+
+    model: Any
+    inputs: Any
+    loss: Callable[..., Any]
+    targets: Any = None
+
+
+def is_script(source: str | None) -> bool:
+    """Whether a source names a function of a Python script.
+
+    >>> is_script("train.py:make_model"), is_script("train.py"), is_script("gpt2")
+    (True, True, False)
+    """
+    return source is not None and (source.endswith(".py") or ".py:" in source)
+
+
+def script_path(source: str) -> str:
+    """The file of the script."""
+    return source if source.endswith(".py") else source.rpartition(":")[0]
+
+
+def load_model(source: str) -> Given:
+    """Run the script and call its function. What goes wrong there is told with the line of the script."""
+    path, function = script_path(source), "" if source.endswith(".py") else source.rpartition(":")[2]
+    if not function:
+        raise InputError("which function makes the model?", where=source, hint=f"Write {path}:make_model. {_WANTED}")
+    if not Path(path).is_file():
+        raise FileError("no such file", where=path)
+    module = run_in_script(path, lambda: _run(path))
+    make = getattr(module, function, None)
+    if not callable(make):
+        raise InputError(f"there is no function {function!r}", where=path, hint=f"Define it. {_WANTED}")
+    return _given(run_in_script(path, make), f"{path}:{function}")
+
+
+def run_in_script(path: str, call: Callable[[], Any]) -> Any:
+    """Call something that the script wrote; its failures become errors that name the script's line."""
+    try:
+        return call()
+    except (InputError, KeyboardInterrupt, MemoryError):
+        raise
+    except SystemExit as error:
+        raise InputError(
+            f"the script ended itself (exit code {error.code})",
+            where=path,
+            hint="Put what is only for running it as a program under: if __name__ == '__main__'.",
+        ) from None
+    except BaseException as error:
+        raise InputError(
+            f"{type(error).__name__}: {error}", where=_place(path, error), hint="Mend the script."
+        ) from error
+
+
+def _run(path: str) -> Any:
+    # As when Python runs it: what lies beside it can be imported.
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    assert spec is not None  # a .py file always has one, and a loader
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module  # dataclasses and pickle look there
+    spec.loader.exec_module(module)
+    return module
+
+
+def _place(path: str, error: BaseException) -> str:
+    """The last line of the script on the way to where it failed."""
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f"{path}, line {error.lineno}"
+    here = Path(path).resolve()
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == here
+    ]
+    return f"{path}, line {lines[-1]}" if lines else path
+
+
+def _given(result: Any, where: str) -> Given:
+    if isinstance(result, tuple | list) and len(result) in (3, 4):
+        given = Given(*result)
+    elif isinstance(result, dict) and {"model", "inputs", "loss"} <= result.keys():
+        given = Given(result["model"], result["inputs"], result["loss"], result.get("targets"))
+    elif all(hasattr(result, name) for name in ("model", "inputs", "loss")):
+        given = Given(result.model, result.inputs, result.loss, getattr(result, "targets", None))
+    else:
+        kind = type(result).__name__
+        result_type = f"{len(result)} things" if isinstance(result, tuple | list) else f"something of type {kind}"
+        raise InputError(f"the function returned {result_type}", where=where, hint=_WANTED)
+    from torch import nn
+
+    if not isinstance(given.model, nn.Module):
+        raise InputError(f"the model is a {type(given.model).__name__}, not an nn.Module", where=where, hint=_WANTED)
+    if not callable(given.loss):
+        raise InputError(f"the loss is a {type(given.loss).__name__} and cannot be called", where=where, hint=_WANTED)
+    return given

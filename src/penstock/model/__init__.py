@@ -1,0 +1,1 @@
+"""A user's nn.Module as a chain of blocks. Everything here needs torch."""

@@ -1,0 +1,97 @@
+"""A model as a chain of blocks that can run one at a time, in different processes.
+
+Block 0 gets the model's inputs, block k what block k - 1 returned (its *carry*: any nesting of tensors, tuples, lists,
+dicts, None and numbers), and what the last one returns is the model's output.
+
+An `nn.Sequential` is its children. Of any other module the blocks are submodules, named in the order in which forward
+calls them, or found (`model/detect.py`); they run by the model's own forward, entered in the middle
+(`model/recording.py` and `model/entering.py` say how). That needs sample inputs, whose values do not matter.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from torch import Tensor, nn
+
+from penstock.errors import InputError
+
+Carry: TypeAlias = Any
+
+
+class Block(NamedTuple):
+    """One link of the chain: what a profile calls a unit."""
+
+    name: str
+    module: nn.Module
+    call: Callable[[Carry], Carry]
+    parameters: Mapping[str, nn.Parameter]
+    """All that the block computes with, under the model's own names: those of its module, and those that the model's
+    forward uses itself before the next block."""
+    buffers: Mapping[str, Tensor]
+
+
+def find_blocks(model: nn.Module, names: Sequence[str] | None = None, inputs: Carry = None) -> tuple[Block, ...]:
+    """The blocks of `model`: those of these `names`, or its children if it is an nn.Sequential, or found ones.
+
+    The model is called with `inputs`: a tuple is its positional arguments, a dict its keyword arguments, all else its
+    only argument (an nn.Sequential always has one). They are needed unless the blocks are an nn.Sequential's children.
+    Where the model is on the meta device, they may be there too. The model is left as it was.
+    """
+    if names is None and is_plain_sequential(model):
+        return _children(model)
+    if inputs is None:
+        raise InputError(
+            f"{type(model).__name__} is not an nn.Sequential, so its blocks are found by running it once",
+            hint="Give sample inputs, or an nn.Sequential.",
+        )
+    from penstock.model.finding import blocks_of
+
+    return blocks_of(model, names, inputs)
+
+
+def parameters_of(blocks: Sequence[Block]) -> tuple[dict[str, nn.Parameter], ...]:
+    """The parameters of each block under the model's names; one that blocks share has the same name in each of them."""
+    return tuple(dict(block.parameters) for block in blocks)
+
+
+def shared_parameters(blocks: Sequence[Block]) -> dict[str, tuple[int, ...]]:
+    """The tied ones: names of parameters that several blocks compute with, and the numbers of these blocks."""
+    holders: dict[str, list[int]] = {}
+    for number, block in enumerate(blocks):
+        for name in block.parameters:
+            holders.setdefault(name, []).append(number)
+    return {name: tuple(numbers) for name, numbers in holders.items() if len(numbers) > 1}
+
+
+def is_plain_sequential(model: nn.Module) -> bool:
+    """Whether the model does nothing but call its children in order, each with what the one before returned."""
+    return isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward
+
+
+def call_model(model: nn.Module, inputs: Carry) -> Carry:
+    """What the model returns for `inputs`, passed as `find_blocks` says."""
+    if is_plain_sequential(model):
+        return model(inputs)
+    if isinstance(inputs, tuple):
+        return model(*inputs)
+    return model(**inputs) if isinstance(inputs, dict) else model(inputs)
+
+
+def _children(model: nn.Module) -> tuple[Block, ...]:
+    children = {
+        name: child for name, child in model._modules.items() if child is not None
+    }  # named_children skips twins
+    if not children:
+        raise InputError("the nn.Sequential is empty", hint="Give a model with at least one block.")
+    parameter_names = {parameter: name for name, parameter in model.named_parameters()}
+    buffer_names = {buffer: name for name, buffer in model.named_buffers()}
+    return tuple(
+        Block(
+            name=name,
+            module=child,
+            call=child,
+            parameters={parameter_names[parameter]: parameter for parameter in child.parameters()},
+            buffers={buffer_names[buffer]: buffer for buffer in child.buffers()},
+        )
+        for name, child in children.items()
+    )

@@ -1,0 +1,13 @@
+"""What a device is called in profiles and clusters."""
+
+import torch
+
+
+def kind_of(device: torch.device) -> str:
+    """The kind of a device: of a GPU its name, of the CPU the threads that torch uses, as in cpu-1-thread."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device).replace(" ", "-")
+    if device.type != "cpu":
+        return device.type
+    threads = torch.get_num_threads()
+    return f"cpu-{threads}-thread{'' if threads == 1 else 's'}"

@@ -1,0 +1,36 @@
+"""Leaving a model as it was: its gradients, buffers and modes, and the random numbers of torch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def undone(model: nn.Module) -> Iterator[None]:
+    """Undo at the end what running the model changes: buffers, gradients, training flags, torch's random state."""
+    devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.is_cuda})
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    kept_gradients = [None if grad is None else grad.clone() for _, grad in gradients]
+    buffers = [
+        (module, name, buffer, None if buffer is None else buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+    ]
+    modes = [(module, module.training) for module in model.modules()]
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for (parameter, grad), kept in zip(gradients, kept_gradients, strict=True):
+                    parameter.grad = grad
+                    if grad is not None and kept is not None:
+                        grad.copy_(kept)
+                for module, name, buffer, kept in buffers:
+                    module._buffers[name] = buffer
+                    if buffer is not None and kept is not None:
+                        buffer.copy_(kept)
+            for module, training in modes:
+                module.training = training

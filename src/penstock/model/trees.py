@@ -1,0 +1,75 @@
+"""Nested tuples, lists and dicts of tensors: their tensors, their bytes, their rows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from penstock.errors import InputError
+
+
+def tensors_of(tree: Any) -> list[Tensor]:
+    """The tensors in a tree, from left to right; one that is there twice comes twice."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def map_tensors(change: Any, tree: Any) -> Any:
+    """The tree with `change(tensor)` in place of each tensor."""
+    return pytree.tree_map(lambda leaf: change(leaf) if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def bytes_of(tree: Any) -> int:
+    """Bytes that the tensors of a tree have to send: one that is there twice is counted once."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in _once(tensors_of(tree)))
+
+
+def rows_of(inputs: Any) -> int:
+    """The rows of a micro-batch: the first dimension of the first tensor that has one."""
+    for tensor in tensors_of(inputs):
+        if tensor.dim():
+            return tensor.shape[0]
+    raise InputError("the inputs have no tensor with rows", hint="Rows are the first dimension of the inputs' tensors.")
+
+
+def with_rows(inputs: Any, rows: int) -> Any:
+    """The first `rows` rows of the inputs, repeated from the start where there are not so many.
+
+    A tensor whose first dimension is another one has no rows and stays as it is.
+    """
+    there = rows_of(inputs)
+
+    def change(tensor: Tensor) -> Tensor:
+        if not tensor.dim() or tensor.shape[0] != there:
+            return tensor
+        if rows <= there:
+            return tensor[:rows]
+        return torch.cat([tensor] * -(-rows // there))[:rows]
+
+    return map_tensors(change, inputs)
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    """Whether two trees have the same structure, and the same numbers to the bit (NaN equals NaN)."""
+    leaves, spec = pytree.tree_flatten(one)
+    others, other_spec = pytree.tree_flatten(other)
+    return spec == other_spec and all(map(_same_leaf, leaves, others))
+
+
+def _same_leaf(one: Any, other: Any) -> bool:
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return not isinstance(one, Tensor) and not isinstance(other, Tensor) and bool(one == other)
+    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return False
+    return bool(((one == other) | ((one != one) & (other != other))).all())  # noqa: PLR0124
+
+
+def _once(tensors: list[Tensor]) -> Iterator[Tensor]:
+    seen = set()
+    for tensor in tensors:
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield tensor

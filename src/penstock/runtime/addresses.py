@@ -1,0 +1,55 @@
+"""Who is at the other end of an action, under which number messages go there, and how to say so."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from penstock.program.actions import NONE, ONCE_KINDS, Action, Kind
+from penstock.runtime.iteration import Iteration
+from penstock.runtime.layout import Layout
+from penstock.runtime.rows import Rows
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """The layout as one rank sees it."""
+
+    layout: Layout
+    rank: int
+
+    @cached_property
+    def rank_of(self) -> dict[str, int]:
+        """Ranks by the names of their devices."""
+        return {name: number for number, name in enumerate(self.layout.devices)}
+
+    def tell(self, action: Action, step: int) -> str:
+        """Who does what, for people."""
+        who = f"rank {self.rank} ({self.layout.devices[self.rank]}), step {step}, {action}"
+        if action.kind in ONCE_KINDS and not action.peer:
+            return who
+        peer = self.rank_of[action.peer]
+        which = "" if action.microbatch == NONE else f"micro-batch {action.microbatch}, "
+        return f"{who} ({which}with rank {peer})"
+
+    def tag(self, what: Kind, segment: int, microbatch: int = NONE) -> int:
+        """A number for messages of this kind; `segment` is the one that makes what is sent."""
+        return ((segment * (len(Kind) + 1)) + what) * (self.layout.num_microbatches + 1) + microbatch + 1
+
+    def mine(self, iteration: Iteration, segment: int, microbatch: int, *, backward: bool) -> Rows:
+        """The rows of this rank."""
+        member = self.layout.segments[segment].member(self.rank, backward=backward)
+        return iteration.rows[segment][microbatch][member]
+
+    def other_end(self, iteration: Iteration, action: Action, peer: int) -> Rows | None:
+        """The rows of the peer's member at the other end of a message; None where nothing needs to be sent."""
+        kind, segment = action.kind, action.segment
+        if kind in (Kind.SEND_S, Kind.RECV_S):
+            # Every rank has the batch, so the first segment's input need not travel.
+            other, backward = (segment, kind == Kind.SEND_S) if segment > 0 else (NONE, False)
+        elif kind in (Kind.SEND_F, Kind.RECV_F):
+            other, backward = segment + (1 if kind == Kind.SEND_F else -1), False
+        else:
+            other, backward = segment + (-1 if kind == Kind.SEND_B else 1), True
+        if other == NONE:
+            return None
+        member = self.layout.segments[other].member(peer, backward=backward)
+        return iteration.rows[other][action.microbatch][member]

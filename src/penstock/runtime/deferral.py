@@ -1,0 +1,182 @@
+"""Layers whose weight gradient is put off, so that the input gradient (I) and the weight gradient (W) are two jobs.
+
+Each function below does what the torch function of the same name does, to the bit, forward and backward: it calls the
+same kernels in the same form. In its backward it gives the gradient of its input at once, and hands over a job that
+computes the gradients of its parameters. Where a call is of a kind that is not reproduced here, the function returns
+None, and the caller leaves it to autograd: then its weight gradient is part of I.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+WeightJob: TypeAlias = Callable[[], Tensor]
+Defer: TypeAlias = Callable[[Tensor, WeightJob], None]
+"""Called in the backward with a parameter and the job that computes its gradient."""
+
+
+def is_trained(weight: Tensor | None) -> bool:
+    """Whether it is a parameter itself (not computed from one) that gets a gradient."""
+    return weight is not None and weight.requires_grad and weight.is_leaf
+
+
+def can_defer(*weights: Tensor | None) -> bool:
+    """Whether the gradients of these parameters can be put off: all that need one are parameters themselves."""
+    needed = [weight for weight in weights if weight is not None and weight.requires_grad]
+    return bool(needed) and torch.is_grad_enabled() and all(weight.is_leaf for weight in needed)
+
+
+def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
+    """The type to which autocast brings the arguments of matrix products here; None where it is off."""
+    kind = tensor.device.type
+    if not torch.is_autocast_enabled(kind) or tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        return None
+    return torch.get_autocast_dtype(kind)
+
+
+def linear(defer: Defer, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    """torch.nn.functional.linear."""
+    if not can_defer(weight, bias) or x.dim() < 2 or weight.dim() != 2 or x.numel() == 0:
+        return None
+    dtype = autocast_dtype(x)
+    if dtype is not None:
+        x = x.to(dtype)
+    elif x.dtype != weight.dtype:
+        return None
+    return _Linear.apply(defer, x, weight, bias, dtype)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _cast(weight: Tensor | None, dtype: torch.dtype | None) -> Tensor | None:
+    return weight if weight is None or dtype is None else weight.detach().to(dtype)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, defer: Defer, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype | None
+    ) -> Tensor:
+        ctx.defer, ctx.dtype, ctx.weight, ctx.bias = defer, dtype, weight, bias
+        used = _cast(weight, dtype)
+        ctx.save_for_backward(x, used)
+        return torch.nn.functional.linear(x, used, _cast(bias, dtype))  # type: ignore[arg-type]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        flat = grad.reshape(-1, grad.shape[-1])
+        if is_trained(ctx.weight):
+            ctx.defer(ctx.weight, lambda: _linear_weight(flat, x, weight))
+        if is_trained(ctx.bias):
+            folded = x.dim() == 2 or x.is_contiguous()
+            ctx.defer(ctx.bias, lambda: flat.sum(0) if folded else grad.sum(tuple(range(grad.dim() - 1))))
+        x_grad = _linear_input(flat, x, weight) if ctx.needs_input_grad[1] else None
+        return None, x_grad, None, None, None
+
+
+def _is_column_major(matrix: Tensor) -> bool:
+    return matrix.stride(0) == 1 and matrix.stride(1) == matrix.shape[0]
+
+
+def _linear_input(flat: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    rows = x.reshape(-1, x.shape[-1])
+    # torch gives the gradient the layout of what it is the gradient of.
+    found = weight.t().mm(flat.t()).t() if _is_column_major(rows) else flat.mm(weight)
+    return found.view(x.shape)
+
+
+def _linear_weight(flat: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    rows = x.reshape(-1, x.shape[-1])
+    if _is_column_major(weight.t()):
+        return flat.t().mm(rows)
+    return rows.t().mm(flat).t()
+
+
+def convolution(
+    defer: Defer, call: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any
+) -> Tensor | None:
+    """torch.conv1d, conv2d and conv3d; `call` is the one, `options` are stride, padding, dilation and groups."""
+    stride, padding, dilation, groups = options
+    if not can_defer(weight, bias) or x.dim() != weight.dim() or isinstance(padding, str) or x.numel() == 0:
+        return None
+    dtype = autocast_dtype(x)
+    if dtype is not None:
+        x = x.to(dtype)
+    elif x.dtype != weight.dtype:
+        return None
+    sizes = [_spread(value, x.dim() - 2) for value in (stride, padding, dilation)]
+    return _Convolution.apply(defer, call, x, weight, bias, dtype, sizes, groups)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _spread(value: Any, count: int) -> list[int]:
+    values = [value] if isinstance(value, int) else list(value)
+    return values * count if len(values) == 1 else values
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        defer: Defer,
+        call: Callable[..., Tensor],
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        dtype: torch.dtype | None,
+        sizes: list[list[int]],
+        groups: int,
+    ) -> Tensor:
+        ctx.defer, ctx.weight, ctx.bias, ctx.sizes, ctx.groups = defer, weight, bias, sizes, groups
+        used = _cast(weight, dtype)
+        ctx.save_for_backward(x, used)
+        return call(x, used, _cast(bias, dtype), *sizes, groups)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        stride, padding, dilation = ctx.sizes
+
+        def gradients(mask: list[bool]) -> Any:
+            biases = [weight.shape[0]] if ctx.bias is not None else None
+            form = (stride, padding, dilation, False, [0] * len(stride), ctx.groups)
+            return torch.ops.aten.convolution_backward(grad, x, weight, biases, *form, mask)
+
+        if is_trained(ctx.weight):
+            ctx.defer(ctx.weight, lambda: gradients([False, True, False])[1])
+        if is_trained(ctx.bias):
+            ctx.defer(ctx.bias, lambda: gradients([False, False, True])[2])
+        x_grad = gradients([True, False, False])[0] if ctx.needs_input_grad[2] else None
+        return None, None, x_grad, None, None, None, None, None
+
+
+def embedding(
+    defer: Defer,
+    indices: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,  # noqa: ARG001
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor | None:
+    """torch.nn.functional.embedding."""
+    if not can_defer(weight) or sparse or max_norm is not None:
+        return None
+    padding = -1 if padding_idx is None else padding_idx % weight.shape[0]
+    return _Embedding.apply(defer, indices, weight, padding, scale_grad_by_freq)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Embedding(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, defer: Defer, indices: Tensor, weight: Tensor, padding: int, by_frequency: bool) -> Tensor:
+        ctx.defer, ctx.weight, ctx.form = defer, weight, (weight.shape[0], padding, by_frequency)
+        ctx.save_for_backward(indices)
+        return torch.embedding(weight, indices, padding, by_frequency, False)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (indices,) = ctx.saved_tensors
+        form = ctx.form
+        ctx.defer(ctx.weight, lambda: torch.ops.aten.embedding_dense_backward(grad, indices, *form))
+        return None, None, None, None, None

@@ -1,0 +1,275 @@
+"""A rank's part of a program, done in order.
+
+Receives are posted where they stand and waited for where they are needed; sends are set going and forgotten (the mail
+watches them); reductions are waited for at the end. Optimizer steps and the return of parameters come afterwards, when
+the user's optimizer steps (`returning.py`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from torch import Tensor, nn
+
+from penstock.errors import RunError
+from penstock.program.actions import Action, Kind
+from penstock.runtime.addresses import Addresses
+from penstock.runtime.carry import Packed, join_gradients, join_rows, pack
+from penstock.runtime.feeding import some_rows
+from penstock.runtime.iteration import Iteration
+from penstock.runtime.mail import Mail, Pending
+from penstock.runtime.reducing import Reduction
+from penstock.runtime.reference import Loss, add_up, scaled
+from penstock.runtime.rows import Rows
+from penstock.runtime.stages import Finish, Stage
+
+SENT = {Kind.SEND_F: Kind.F, Kind.SEND_B: Kind.B, Kind.SEND_S: Kind.R}
+RECEIVED = {Kind.RECV_F: Kind.F, Kind.RECV_B: Kind.B, Kind.RECV_S: Kind.R}
+"""What a message carries, by the job that makes or needs it; saved tensors are for running the forward again."""
+
+
+class Executor:
+    """Does the actions of one rank."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        actions: Sequence[Action],
+        stages: Mapping[int, Stage],
+        loss: Loss,
+        mail: Mail,
+        groups: Mapping[tuple[bool, int], tuple[Any, Sequence[nn.Parameter]]],
+        before_forward: Callable[[int], None],
+    ) -> None:
+        self._layout = layout = addresses.layout
+        self._rank = addresses.rank
+        self._stages = stages
+        self._loss = loss
+        self._mail = mail
+        self._groups = groups
+        self._before_forward = before_forward
+        self._addresses = addresses
+        self._split = {(a.segment, a.microbatch) for a in actions if a.kind == Kind.I}
+        self._alters: dict[int, bool] = {}
+        self._last = len(layout.segments) - 1
+        do = {
+            Kind.F: self._forward,
+            Kind.R: self._again,
+            Kind.I: self._backward,
+            Kind.B: self._backward,
+            Kind.W: self._weights,
+            **dict.fromkeys(SENT, self._send),
+            **dict.fromkeys(RECEIVED, self._receive),
+            Kind.REDUCE_GRAD: self._reduce,
+            Kind.REDUCE_TIE: self._reduce,
+        }
+        self._jobs = [(do.get(action.kind), action) for action in actions]
+        self._reductions: dict[Action, Reduction] = {}
+        self._arrivals: dict[Action, Pending] = {}
+        self._spans_s: list[tuple[float, float]] = []
+        self._began_s = 0.0
+        """When the action at hand began; set anew when it has waited for what it needs."""
+
+    def run(self, iteration: Iteration, loss_made: Callable[[Tensor], None]) -> None:
+        """All of an iteration up to the optimizer's step. `loss_made` is called with this rank's part of the loss."""
+        before = self._set_aside()
+        self._spans_s = []
+        self._arrivals.clear()
+        self._reductions.clear()
+        expected = self._num_losses(iteration)
+        for do, action in self._jobs:
+            if do is None:
+                self._spans_s.append((0.0, 0.0))
+                continue
+            self._began_s = perf_counter()
+            do(iteration, action)
+            self._spans_s.append((self._began_s, perf_counter()))
+            if expected and len(iteration.losses) == expected:
+                expected = 0
+                loss_made(add_up([iteration.losses[number] for number in sorted(iteration.losses)]))
+        for reduction in self._reductions.values():
+            reduction.finish(self._mail.timeout_s, before)
+        self._mail.check()
+
+    def spans_s(self) -> list[tuple[float, float]]:
+        """When each action of the last iteration began and ended; zeros for those that come with the optimizer.
+
+        A receive begins when it is posted and ends when it is found to be there; a reduction likewise.
+        """
+        found = []
+        for (start, end), (_, action) in zip(self._spans_s, self._jobs, strict=True):
+            last = end
+            if action in self._arrivals:
+                last = self._arrivals[action].arrived_s
+            elif action in self._reductions:
+                last = self._reductions[action].ended_s
+            found.append((start, last))
+        return found
+
+    def _set_aside(self) -> dict[nn.Parameter, Tensor]:
+        """What earlier iterations left is summed over ranks already: it must not be summed again."""
+        found = {}
+        for _, parameters in self._groups.values():
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    found[parameter] = parameter.grad
+                    parameter.grad = None
+        return found
+
+    def _num_losses(self, iteration: Iteration) -> int:
+        member = self._layout.segments[self._last].member(self._rank, backward=False)
+        return 0 if member < 0 else sum(rows[member].num > 0 for rows in iteration.rows[self._last])
+
+    def _finish(self, iteration: Iteration, segment: int, rows: Rows) -> Finish | None:
+        if segment != self._last:
+            return None
+        return scaled(self._loss, some_rows(iteration.targets, rows), rows.num / iteration.num_rows)
+
+    def _forward(self, iteration: Iteration, action: Action) -> None:
+        segment, microbatch = action.segment, action.microbatch
+        rows = self._addresses.mine(iteration, segment, microbatch, backward=False)
+        if not rows.num:
+            return
+        self._before_forward(segment)
+        view, stage = self._layout.segments[segment], self._stages[segment]
+        given = self._gather_forward(iteration, segment, microbatch, rows)
+        self._began_s = perf_counter()
+        finish = self._finish(iteration, segment, rows)
+        at_home = view.member(self._rank, backward=True) == view.member(self._rank, backward=False)
+        if at_home and not view.recompute:
+            defer = (segment, microbatch) in self._split
+            out, graph = stage.run(given, iteration.step, rows, finish, keep=True, defer=defer)
+            iteration.graphs[segment, microbatch] = graph
+        else:
+            out = self._run_and_keep_input(iteration, action, given, rows, finish)
+        if segment == self._last:
+            iteration.losses[microbatch] = out.tensors[0]
+        else:
+            iteration.put((Kind.F, segment, microbatch), out, rows, iteration.rows[segment + 1][microbatch])
+
+    def _run_and_keep_input(
+        self, iteration: Iteration, action: Action, given: Packed, rows: Rows, finish: Finish | None
+    ) -> Packed:
+        """For a forward that runs again, here or elsewhere: what came in must stay as it is."""
+        segment = action.segment
+        used = given
+        if self._alters.get(segment, True):
+            used = given.with_tensors([tensor.clone() for tensor in given.tensors])
+        versions = [tensor._version for tensor in used.tensors]
+        out, _ = self._stages[segment].run(used, iteration.step, rows, finish, keep=False, defer=False)
+        altered = versions != [tensor._version for tensor in used.tensors]
+        if altered and used is given:
+            raise RunError(
+                f"{self._addresses.tell(action, iteration.step)}: the segment changed its input in place, "
+                "which it did not before",
+                hint="Do not change a block's input in place, or plan without recomputing or moving this segment.",
+            )
+        self._alters[segment] = altered or (self._alters.get(segment, False))
+        key = Kind.R, segment, action.microbatch
+        view = self._layout.segments[segment]
+        if view.member(self._rank, backward=True) == view.member(self._rank, backward=False):
+            iteration.kept[segment, action.microbatch] = given
+        elif segment > 0:
+            iteration.put(key, given, rows, [rows])
+        return out
+
+    def _gather_forward(self, iteration: Iteration, segment: int, microbatch: int, rows: Rows) -> Packed:
+        if segment == 0:
+            return pack(some_rows(iteration.inputs, rows))[0]
+        parts, counts = self._gather(iteration, Kind.F, segment, microbatch, rows)
+        return join_rows(parts, counts)
+
+    def _gather(
+        self, iteration: Iteration, what: Kind, segment: int, microbatch: int, rows: Rows
+    ) -> tuple[list[Packed], list[int]]:
+        """The parts of what the neighbour makes for these rows, from here and from other ranks."""
+        near = segment - 1 if what == Kind.F else segment + 1
+        view = self._layout.segments[near]
+        ranks = view.forward if what == Kind.F else view.backward
+        parts, counts = [], []
+        for rank, theirs in zip(ranks, iteration.rows[near][microbatch], strict=True):
+            common = rows.common(theirs)
+            if not common.num:
+                continue
+            if rank == self._rank:
+                parts.append(iteration.take((what, near, microbatch), rows))
+            else:
+                parts.append(iteration.pending.pop((what, segment, microbatch, rank)).wait())
+            counts.append(common.num)
+        return parts, counts
+
+    def _again(self, iteration: Iteration, action: Action) -> None:
+        segment, microbatch = action.segment, action.microbatch
+        rows = self._addresses.mine(iteration, segment, microbatch, backward=True)
+        if not rows.num:
+            return
+        view = self._layout.segments[segment]
+        source = view.forward[view.member(self._rank, backward=True)]
+        if source == self._rank:
+            given = iteration.kept.pop((segment, microbatch))
+        elif segment == 0:
+            given = pack(some_rows(iteration.inputs, rows))[0]
+        else:
+            given = iteration.pending.pop((Kind.R, segment, microbatch, source)).wait()
+            self._began_s = perf_counter()
+        finish = self._finish(iteration, segment, rows)
+        defer = (segment, microbatch) in self._split
+        graph = self._stages[segment].run_again(given, iteration.step, rows, finish, defer=defer)
+        iteration.graphs[segment, microbatch] = graph
+
+    def _backward(self, iteration: Iteration, action: Action) -> None:
+        segment, microbatch = action.segment, action.microbatch
+        rows = self._addresses.mine(iteration, segment, microbatch, backward=True)
+        if not rows.num:
+            return
+        grads: Sequence[Tensor | None] | None = None
+        if segment != self._last:
+            grads = join_gradients(*self._gather(iteration, Kind.B, segment, microbatch, rows))
+            self._began_s = perf_counter()
+        if (segment, microbatch) not in iteration.graphs:
+            # Forward elsewhere: until saved tensors can be shipped, it runs again here.
+            self._again(iteration, action)
+        graph = iteration.graphs[segment, microbatch]
+        if action.kind == Kind.B:
+            del iteration.graphs[segment, microbatch]
+        if grads is None:
+            grads = graph.ones
+        found = self._stages[segment].backward(graph, grads)
+        if segment > 0:
+            packed = pack(found)[0]
+            iteration.put((Kind.B, segment, microbatch), packed, rows, iteration.rows[segment - 1][microbatch])
+
+    def _weights(self, iteration: Iteration, action: Action) -> None:
+        graph = iteration.graphs.pop((action.segment, action.microbatch), None)
+        if graph is not None:
+            self._stages[action.segment].weights(graph)
+
+    def _send(self, iteration: Iteration, action: Action) -> None:
+        what, segment, microbatch = SENT[action.kind], action.segment, action.microbatch
+        peer = self._addresses.rank_of[action.peer]
+        theirs = self._addresses.other_end(iteration, action, peer)
+        mine = self._addresses.mine(iteration, segment, microbatch, backward=action.kind == Kind.SEND_B)
+        if theirs is None or not mine.common(theirs).num:
+            return
+        packed = iteration.take((what, segment, microbatch), theirs)
+        told = partial(self._addresses.tell, action, iteration.step)
+        self._mail.send(packed, peer, self._addresses.tag(what, segment, microbatch), iteration.signature, told)
+
+    def _receive(self, iteration: Iteration, action: Action) -> None:
+        what, segment, microbatch = RECEIVED[action.kind], action.segment, action.microbatch
+        peer = self._addresses.rank_of[action.peer]
+        theirs = self._addresses.other_end(iteration, action, peer)
+        mine = self._addresses.mine(iteration, segment, microbatch, backward=action.kind != Kind.RECV_F)
+        if theirs is None or not mine.common(theirs).num:
+            return
+        source = {Kind.F: segment - 1, Kind.B: segment + 1}.get(what, segment)
+        told = partial(self._addresses.tell, action, iteration.step)
+        tag = self._addresses.tag(what, source, microbatch)
+        pending = self._mail.expect(peer, tag, iteration.signature, told)
+        iteration.pending[what, segment, microbatch, peer] = self._arrivals[action] = pending
+
+    def _reduce(self, iteration: Iteration, action: Action) -> None:
+        group, parameters = self._groups[action.kind == Kind.REDUCE_TIE, action.segment]
+        told = partial(self._addresses.tell, action, iteration.step)
+        self._reductions[action] = Reduction(parameters, group, told)

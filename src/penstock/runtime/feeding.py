@@ -1,0 +1,40 @@
+"""The batch that a step is given: how many rows it has, and some of them."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from penstock.errors import InputError
+from penstock.runtime.rows import Rows
+
+
+def count_rows(inputs: Any, targets: Any) -> int:
+    """The rows of a batch: the first dimension of every tensor in it."""
+    shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves((inputs, targets)) if isinstance(leaf, Tensor)]
+    if not shapes:
+        raise InputError("there is no tensor in the inputs and targets", hint="Give a batch of tensors, rows first.")
+    for shape in shapes:
+        if not shape or shape[0] != shapes[0][0]:
+            raise InputError(
+                f"the inputs and targets have tensors of shapes {shapes[0]} and {shape}, which differ in their rows",
+                hint="Every tensor of the inputs and targets must have the rows of the batch first.",
+            )
+    if shapes[0][0] == 0:
+        raise InputError("the batch has no rows")
+    return shapes[0][0]
+
+
+def some_rows(batch: Any, rows: Rows) -> Any:
+    """The same with these rows only."""
+
+    def cut(leaf: Any) -> Any:
+        return leaf.detach()[rows.start : rows.stop] if isinstance(leaf, Tensor) else leaf
+
+    return pytree.tree_map(cut, batch)
+
+
+def signature(inputs: Any, targets: Any) -> tuple[Any, ...]:
+    """What decides the shapes of everything that follows."""
+    leaves, tree = pytree.tree_flatten((inputs, targets))
+    return str(tree), tuple((leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves)

@@ -1,0 +1,185 @@
+"""What a segment's forward calls, seen on the way: dropout draws from our streams, weight gradients are put off.
+
+Only calls through torch's own functions are seen, which is how all modules of torch.nn make them. Dropout inside
+`scaled_dot_product_attention` is done by its plain formula, as the fused kernels draw their own numbers. Dropout inside
+`torch.lstm` and its like is not by row: it reads torch's generator (see `streams.py`).
+"""
+
+import math
+import types
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from penstock.errors import InputError
+from penstock.runtime import deferral, deferral_norms
+from penstock.runtime.deferral import Defer
+from penstock.runtime.streams import Streams
+
+
+class Interception(TorchFunctionMode):
+    """While it is entered, calls go to `streams` and, if given, weight gradients to `defer`.
+
+    In a backward there are no streams. What calls these functions then is a block that recomputes itself, with
+    `torch.utils.checkpoint`: its weight gradients are put off as in the forward, but dropout would draw other numbers.
+    """
+
+    def __init__(self, streams: Streams | None, defer: Defer | None) -> None:
+        super().__init__()
+        self._streams = streams
+        self._defer = defer
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called for each torch function, with this mode switched off."""
+        named = kwargs or {}
+        if self._defer is not None and func in _DEFERRED:
+            found = _DEFERRED[func](self._defer, *args, **named)
+            if found is not None:
+                return found
+        elif func in _RANDOM:
+            return _RANDOM[func](self._streams or _NoStreams(), *args, **named)
+        elif func is F.multi_head_attention_forward:
+            with self:
+                return _opened(func)(*args, **named)
+        return func(*args, **named)
+
+
+class _NoStreams:
+    def dropout(self, *_: object, **__: object) -> Tensor:
+        raise InputError(
+            "a block with dropout recomputes itself in the backward (torch.utils.checkpoint)",
+            hint="Leave that to the plan, which can recompute segments, or put dropout outside of what is recomputed.",
+        )
+
+
+@cache
+def _opened(func: types.FunctionType) -> Callable[..., Any]:
+    """The function without its question whether somebody watches, so that its own calls can be watched instead."""
+
+    def nobody(*_: object) -> bool:
+        return False
+
+    names = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    found = types.FunctionType(
+        func.__code__,
+        {**func.__globals__, **dict.fromkeys(names, nobody)},
+        func.__name__,
+        func.__defaults__,
+        func.__closure__,
+    )
+    found.__kwdefaults__ = func.__kwdefaults__
+    return found
+
+
+def _dropout(
+    streams: Streams | _NoStreams,
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+) -> Tensor:
+    if not training or p == 0.0:
+        return input
+    return streams.dropout(input, p, in_place=inplace)
+
+
+def _plain_dropout(streams: Streams | _NoStreams, input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
+    return _dropout(streams, input, p, train)
+
+
+def _channel_dropout(
+    streams: Streams | _NoStreams,
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+) -> Tensor:
+    if not training or p == 0.0:
+        return input
+    return streams.dropout(input, p, in_place=inplace, by_channel=True)
+
+
+def _attention(
+    streams: Streams | _NoStreams,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    if dropout_p == 0.0:
+        form = {"scale": scale, "enable_gqa": enable_gqa}
+        return F.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, **form)  # type: ignore[arg-type]
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -math.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return streams.dropout(scores.softmax(-1), dropout_p, in_place=False) @ value
+
+
+def _conv(call: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
+    def found(
+        defer: Defer,
+        input: Tensor,  # noqa: A002
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor | None:
+        return deferral.convolution(defer, call, input, weight, bias, stride, padding, dilation, groups)
+
+    return found
+
+
+def _linear(defer: Defer, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:  # noqa: A002
+    return deferral.linear(defer, input, weight, bias)
+
+
+def _embedding(defer: Defer, input: Tensor, weight: Tensor, *args: Any, **named: Any) -> Tensor | None:  # noqa: A002
+    return deferral.embedding(defer, input, weight, *args, **named)
+
+
+def _layer_norm(defer: Defer, input: Tensor, *args: Any, **named: Any) -> Tensor | None:  # noqa: A002
+    return deferral_norms.layer_norm(defer, input, *args, **named)
+
+
+def _group_norm(defer: Defer, input: Tensor, *args: Any, **named: Any) -> Tensor | None:  # noqa: A002
+    return deferral_norms.group_norm(defer, input, *args, **named)
+
+
+_RANDOM: Mapping[Any, Callable[..., Tensor]] = {
+    F.dropout: _dropout,
+    torch.dropout: _plain_dropout,
+    F.dropout2d: _channel_dropout,
+    F.dropout3d: _channel_dropout,
+    F.scaled_dot_product_attention: _attention,
+}
+
+_DEFERRED: Mapping[Any, Callable[..., Tensor | None]] = {
+    F.linear: _linear,
+    F.conv1d: _conv(torch.conv1d),
+    F.conv2d: _conv(torch.conv2d),
+    F.conv3d: _conv(torch.conv3d),
+    F.embedding: _embedding,
+    F.layer_norm: _layer_norm,
+    F.group_norm: _group_norm,
+}

@@ -1,0 +1,182 @@
+"""Messages between ranks: sent without waiting, received into buffers posted ahead, every wait with a deadline.
+
+The first message of its kind (which segment, which micro-batch, for inputs of these shapes) is preceded by its form, so
+that the receiver can make buffers; later ones must have the same form. On a rank one thread waits for sends to end and
+lets go of what was sent, so nothing else waits for them.
+"""
+
+import atexit
+import pickle
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from penstock.errors import MismatchError, PeerLost, RunError, RuntimeTimeout
+from penstock.runtime.carry import Form, Packed, from_form, in_memory_order
+
+Tell = Callable[[], str]
+"""Says who is doing what with whom, for messages to people."""
+
+HEADER_HINT = "What a block returns may change its shapes only together with the shapes of the model's inputs."
+
+
+def wait_for(work: Any, timeout_s: float, tell: Tell) -> None:
+    """Wait until a transfer has ended, at most so long."""
+    try:
+        work.wait(timedelta(seconds=timeout_s))
+    except RuntimeError as error:
+        text = str(error)
+        if "imed out" in text or "imeout" in text:
+            raise RuntimeTimeout(
+                f"{tell()}: nothing came of it within {timeout_s:g} s",
+                hint="See what the other rank did last; if it is only slow, give a longer timeout.",
+            ) from error
+        raise PeerLost(
+            f"{tell()}: the connection is lost ({text.splitlines()[0][:200]})",
+            hint="The other rank has ended, or cannot be reached: its own message says more.",
+        ) from error
+
+
+class Mail:
+    """One rank's post."""
+
+    def __init__(self, group: Any, device: torch.device, timeout_s: float) -> None:
+        self._group = group
+        self._device = device
+        self.timeout_s = timeout_s
+        self._sent: dict[tuple[Any, ...], Form] = {}
+        self._received: dict[tuple[Any, ...], Form] = {}
+        self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._failed: list[RunError] = []
+        self._thread = threading.Thread(target=self._watch, name="penstock-sends", daemon=True)
+        self._thread.start()
+        # A process that ends with something on its way would take it along.
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Wait until everything sent has arrived."""
+        atexit.unregister(self.close)
+        self._outbox.put(None)
+        self._thread.join(self.timeout_s)
+        self.check()
+
+    def give_up(self) -> None:
+        """The run has failed: nothing on its way holds the process up."""
+        atexit.unregister(self.close)
+
+    def check(self) -> None:
+        """Raise what went wrong with a send in the meantime."""
+        if self._failed:
+            raise self._failed[0]
+
+    def send(self, packed: Packed, peer: int, tag: int, signature: Any, tell: Tell) -> None:
+        """Send a carry."""
+        self.check()
+        key = (signature, peer, tag)
+        form = packed.form
+        known = self._sent.setdefault(key, form)
+        if known is form:
+            body = torch.frombuffer(bytearray(pickle.dumps(form)), dtype=torch.uint8)
+            self.send_tensors([torch.tensor([len(body)]), body], peer, tag, tell)
+        elif known != form:
+            raise MismatchError(f"{tell()}: {difference(known, form)}", hint=HEADER_HINT)
+        self.send_tensors(packed.tensors, peer, tag, tell)
+
+    def send_tensors(self, tensors: Sequence[Tensor], peer: int, tag: int, tell: Tell) -> None:
+        """Send tensors whose form the other side knows."""
+        for tensor in tensors:
+            if tensor.numel():
+                flat = in_memory_order(tensor)
+                self._outbox.put((dist.isend(flat, peer, self._group, tag), flat, tell))
+
+    def expect(self, peer: int, tag: int, signature: Any, tell: Tell) -> "Pending":
+        """Post the receive of a carry."""
+        self.check()
+        form = self._received.get((signature, peer, tag))
+        pending = Pending(self, peer, tag, signature, tell, form, [], [])
+        if form is not None:
+            pending.post(form)
+        return pending
+
+    def receive_tensor(self, tensor: Tensor, peer: int, tag: int) -> Any:
+        """Post the receive of one plain tensor."""
+        return dist.irecv(tensor, peer, self._group, tag)
+
+    def learn_form(self, peer: int, tag: int, signature: Any, tell: Tell) -> Form:
+        """Receive what precedes the first message of its kind."""
+        length = torch.zeros(1, dtype=torch.int64)
+        wait_for(self.receive_tensor(length, peer, tag), self.timeout_s, tell)
+        body = torch.empty(int(length), dtype=torch.uint8)
+        wait_for(self.receive_tensor(body, peer, tag), self.timeout_s, tell)
+        form: Form = pickle.loads(body.numpy().tobytes())
+        self._received[signature, peer, tag] = form
+        return form
+
+    def empty(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A buffer."""
+        return torch.empty_strided(tuple(shape), tuple(stride), dtype=dtype, device=self._device)
+
+    def _watch(self) -> None:
+        while (item := self._outbox.get()) is not None:
+            work, _, tell = item
+            try:
+                wait_for(work, self.timeout_s, tell)
+            except RunError as error:
+                self._failed.append(error)
+            del item, work, tell
+
+
+@dataclass(eq=False)
+class Pending:
+    """A carry on its way."""
+
+    mail: Mail
+    peer: int
+    tag: int
+    signature: Any
+    tell: Tell
+    form: Form | None
+    tensors: list[Tensor]
+    works: list[Any]
+    arrived_s: float = 0.0
+    """When it was found to be there."""
+
+    def post(self, form: Form) -> None:
+        """Make buffers and let the tensors come."""
+        for item in form.tensors:
+            tensor = self.mail.empty(item.shape, item.stride, item.dtype)
+            self.tensors.append(tensor)
+            if tensor.numel():
+                self.works.append(self.mail.receive_tensor(in_memory_order(tensor), self.peer, self.tag))
+
+    def wait(self) -> Packed:
+        """The carry, when it is there."""
+        if self.form is None:
+            self.form = self.mail.learn_form(self.peer, self.tag, self.signature, self.tell)
+            self.post(self.form)
+        for work in self.works:
+            wait_for(work, self.mail.timeout_s, self.tell)
+        self.works.clear()
+        self.arrived_s = perf_counter()
+        tensors, self.tensors = self.tensors, []
+        return from_form(self.form, tensors)
+
+
+def difference(known: Form, found: Form) -> str:
+    """What differs between two forms, in words."""
+    if len(known.tensors) == len(found.tensors):
+        for before, now in zip(known.tensors, found.tensors, strict=True):
+            if before != now:
+                return (
+                    f"a tensor of shape {before.shape} and type {before.dtype} was sent here before, "
+                    f"now one of shape {now.shape} and type {now.dtype}"
+                )
+    return "what is sent here has another structure, or other values that are not tensors, than before"

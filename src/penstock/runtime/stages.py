@@ -1,0 +1,164 @@
+"""A segment's jobs on torch: forward, forward again, input gradient, weight gradient.
+
+The forward is ordinary eager autograd. What comes in enters the graph as the result of a function of its own, not as a
+leaf, so that blocks may change it in place; that function also catches the gradients that leave. Of the output only
+its place in the graph is kept, not its memory.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
+
+from penstock.model.blocks import Block, Carry
+from penstock.runtime.carry import Packed, pack, unpack
+from penstock.runtime.interception import Interception
+from penstock.runtime.rows import Rows
+from penstock.runtime.streams import Streams
+from penstock.runtime.weights import WeightJobs
+
+Finish = Callable[[Carry], Carry]
+
+
+@dataclass(eq=False)
+class Graph:
+    """What a forward leaves for its backward."""
+
+    outputs: list[GradientEdge]
+    """One for each tensor of the output that a gradient can come to."""
+    jobs: WeightJobs | None
+    """Where weight gradients are put off to, if they are."""
+    entered: list[bool]
+    """Which of the tensors that came in need a gradient."""
+    ones: list[Tensor]
+    """For a graph that ends in the loss: the gradient to begin with."""
+    caught: list[Tensor | None] = field(default_factory=list)
+
+
+class _Enter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, tensors: list[Tensor], graph: Graph) -> Any:  # noqa: ARG004
+        ctx.graph = graph
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.detach() for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        ctx.graph.caught = list(grads)
+        return None, None, None
+
+
+class Stage:
+    """The blocks of one segment on this device."""
+
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        first_unit: int,
+        model: nn.Module,
+        *,
+        seed: int,
+        is_split: bool,
+        device: torch.device,
+    ) -> None:
+        self.blocks = tuple(blocks)
+        self._first_unit = first_unit
+        self._seed = seed
+        self._is_split = is_split
+        self._device = device
+        named = {name: parameter for block in blocks for name, parameter in block.parameters.items()}
+        self.trained = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
+        held = {id(buffer) for block in blocks for buffer in block.buffers.values()}
+        self._buffers = [
+            (module, name)
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and id(buffer) in held
+        ]
+
+    def run(
+        self, given: Packed, step: int, rows: Rows, finish: Finish | None, *, keep: bool, defer: bool
+    ) -> tuple[Packed, Graph]:
+        """The forward. With `keep` the graph can be gone back through, with `defer` in two steps.
+
+        Without `keep` the same kernels run, as they may differ where no gradient is wanted, but nothing is saved.
+        """
+        streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
+        graph = Graph([], WeightJobs() if defer else None, list(given.needs_grad), [])
+        with ExitStack() as stack:
+            stack.enter_context(streams.kept())
+            stack.enter_context(torch.enable_grad())
+            if not keep:
+                stack.enter_context(saved_tensors_hooks(lambda _: None, _no_backward))
+            stack.enter_context(Interception(streams, None if graph.jobs is None else graph.jobs.defer))
+            carry = unpack(given, _enter(given, graph))
+            unit = self._first_unit
+            for unit, block in enumerate(self.blocks, start=self._first_unit):
+                streams.enter(unit)
+                carry = block.call(carry)
+            if finish is not None:
+                streams.enter(unit + 1)
+                carry = finish(carry)
+        packed, tensors = pack(carry)
+        if finish is not None:
+            graph.ones = [torch.ones_like(tensor) for tensor in tensors if tensor.requires_grad]
+        if keep:
+            graph.outputs = [get_gradient_edge(tensor) for tensor in tensors if tensor.requires_grad]
+        return packed, graph
+
+    def run_again(self, given: Packed, step: int, rows: Rows, finish: Finish | None, *, defer: bool) -> Graph:
+        """The forward once more, for the backward; buffers keep what the first run made of them."""
+        with self._buffers_kept():
+            return self.run(given, step, rows, finish, keep=True, defer=defer)[1]
+
+    def backward(self, graph: Graph, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """The gradients of what came in, one for each tensor that needs one. Weight gradients too, unless put off."""
+        outputs, graph.outputs = graph.outputs, []
+        pairs = [(edge, grad) for edge, grad in zip(outputs, grads, strict=True) if grad is not None]
+        if pairs:
+            with ExitStack() as stack:
+                # As torch advises, the types of the backward follow from those of the forward alone.
+                stack.enter_context(torch.autocast(self._device.type, enabled=False))
+                stack.enter_context(Interception(None, None if graph.jobs is None else graph.jobs.defer))
+                if graph.jobs is not None:
+                    stack.enter_context(graph.jobs.set_aside(list(self.trained.values())))
+                torch.autograd.backward([edge for edge, _ in pairs], [grad for _, grad in pairs])
+        # The graph and what caught its gradients hold each other: they must let go.
+        caught, graph.caught = graph.caught, []
+        return caught or [None] * sum(graph.entered)
+
+    def weights(self, graph: Graph) -> None:
+        """The weight gradients that the backward put off."""
+        if graph.jobs is not None:
+            with torch.autocast(self._device.type, enabled=False):
+                graph.jobs.run()
+
+    @contextmanager
+    def _buffers_kept(self) -> Iterator[None]:
+        # They are exchanged, not written back: graphs in flight may still hold them.
+        before = [(module, name, module._buffers[name]) for module, name in self._buffers]
+        for module, name, buffer in before:
+            module._buffers[name] = None if buffer is None else buffer.clone()
+        try:
+            yield
+        finally:
+            for module, name, buffer in before:
+                module._buffers[name] = buffer
+
+
+def _no_backward(_: object) -> Tensor:
+    raise AssertionError("this forward was run without keeping anything for a backward")
+
+
+def _enter(given: Packed, graph: Graph) -> list[Tensor]:
+    """The tensors that came in, as part of the graph where they need gradients."""
+    moving = [tensor for tensor, need in zip(given.tensors, given.needs_grad, strict=True) if need]
+    if not moving:
+        return list(given.tensors)
+    anchor = torch.empty(0, requires_grad=True)
+    inside = iter(_Enter.apply(anchor, moving, graph))  # type: ignore[no-untyped-call]
+    return [next(inside) if need else tensor for tensor, need in zip(given.tensors, given.needs_grad, strict=True)]

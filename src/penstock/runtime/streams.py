@@ -1,0 +1,93 @@
+"""Random numbers that belong to a place in training, not to a process.
+
+Dropout draws the mask of every row from a stream of its own, named by (seed, step, row of the batch, unit, which call
+in that unit): so it is the same on any device, however rows are split, and when a forward runs again. All else that
+draws random numbers reads torch's own generators, which are set for every unit from (seed, step, first row, unit) and
+put back afterwards.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from penstock.errors import InputError
+from penstock.runtime.rows import Rows
+
+
+class Streams:
+    """The streams of one run of some units for some rows."""
+
+    def __init__(self, seed: int, step: int, rows: Rows, *, is_split: bool, device: torch.device) -> None:
+        self._name = (seed, step)
+        self._rows = rows
+        self._is_split = is_split
+        self._device = device
+        self._own: torch.Generator | None = None
+        self._unit = 0
+        self._calls = 0
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """The generators of torch are afterwards as they were before."""
+        generators = _generators(self._device)
+        states = [generator.get_state() for generator in generators]
+        try:
+            yield
+        finally:
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
+
+    def enter(self, unit: int) -> None:
+        """What comes next belongs to this unit."""
+        self._unit, self._calls = unit, 0
+        for generator in _generators(self._device):
+            generator.manual_seed(_number(*self._name, self._rows.start, unit, -1))
+
+    def dropout(self, x: Tensor, p: float, *, in_place: bool, by_channel: bool = False) -> Tensor:
+        """Dropout in training; `by_channel` drops whole channels, as dropout2d does."""
+        if not 0.0 <= p <= 1.0:
+            raise InputError(f"the probability of dropout must be between 0 and 1, not {p}")
+        shape = [*x.shape[:2], *[1] * (x.dim() - 2)] if by_channel else list(x.shape)
+        noise = self._noise(x, shape, 1.0 - p)
+        return x.mul_(noise) if in_place else x * noise
+
+    def _noise(self, x: Tensor, shape: list[int], keep: float) -> Tensor:
+        call, self._calls = self._calls, self._calls + 1
+        noise = torch.zeros(shape, dtype=x.dtype, device=x.device)
+        if keep == 0.0:
+            return noise
+        if self._own is None:
+            self._own = torch.Generator(x.device)
+        count = self._rows.num
+        if noise.dim() > 0 and noise.shape[0] % count == 0:
+            # Often rows and positions, or rows and heads, are one dimension: a row's part lies together.
+            parts = noise.view(count, noise.shape[0] // count, *shape[1:])
+        elif self._is_split:
+            raise InputError(
+                f"dropout of a tensor of shape {tuple(x.shape)}, whose first dimension is not the {count} rows, in a "
+                "segment that several devices share: which mask belongs to which row is not known",
+                hint="Put rows first, or plan so that one device has the whole segment.",
+            )
+        else:
+            parts = noise.unsqueeze(0)
+        for number, part in enumerate(parts):
+            self._own.manual_seed(_number(*self._name, self._rows.start + number, self._unit, call))
+            part.bernoulli_(keep, generator=self._own)
+        return noise.div_(keep)
+
+
+def _number(*name: int) -> int:
+    """A seed from a name: different names, unrelated seeds."""
+    digest = hashlib.blake2b(struct.pack(f"<{len(name)}q", *name), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _generators(device: torch.device) -> tuple[torch.Generator, ...]:
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return torch.default_generator, torch.cuda.default_generators[index]
+    return (torch.default_generator,)

@@ -1,0 +1,38 @@
+"""Nested tensors: their rows and bytes."""
+
+import pytest
+import torch
+
+from penstock.errors import InputError
+from penstock.model.trees import bytes_of, rows_of, same_bits, with_rows
+
+
+def test_rows_are_the_first_dimension_of_the_first_tensor_that_has_one() -> None:
+    assert rows_of({"flag": torch.tensor(1), "x": [torch.zeros(5, 2)], "y": torch.zeros(3)}) == 5
+    with pytest.raises(InputError, match="no tensor with rows"):
+        rows_of((1, torch.tensor(1.0)))
+
+
+def test_fewer_and_more_rows() -> None:
+    x, mask = torch.arange(3), torch.zeros(2, 2)
+    fewer, same, _ = with_rows((x, mask, None), 2)
+    assert fewer.tolist() == [0, 1]
+    assert same is mask
+    assert with_rows((x,), 7)[0].tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_a_tensor_that_is_there_twice_is_sent_once() -> None:
+    x = torch.zeros(4, 3)
+    assert bytes_of((x, [x], torch.zeros(2, dtype=torch.int64), None)) == 4 * 3 * 4 + 2 * 8
+    assert bytes_of(torch.zeros(1, 3).expand(4, 3)) == 48
+
+
+def test_the_same_bits() -> None:
+    nan = torch.tensor([float("nan"), 1.0])
+    assert same_bits((nan, None, 2), (nan.clone(), None, 2))
+    assert not same_bits((nan,), (torch.tensor([float("nan"), 1.5]),))
+    assert not same_bits((nan, 1), (nan, 2))
+    assert not same_bits((nan,), [nan])
+    assert not same_bits(torch.zeros(2), torch.zeros(2, dtype=torch.float64))
+    assert not same_bits(torch.zeros(2), 0)
+    assert not same_bits(torch.zeros(2), torch.zeros(1, 2))

@@ -1,0 +1,92 @@
+"""What cannot be trained right is refused, before anything runs."""
+
+import pytest
+import torch
+
+from penstock.errors import InputError, MismatchError
+from penstock.model.blocks import find_blocks
+from penstock.plan.pricing import price
+from penstock.plan.types import Origin, Plan
+from penstock.runtime.layout import check_units, make_layout
+from penstock.runtime.neutral import neutral_cluster, neutral_profile
+from runtime.models import KINDS
+from runtime.users import different_models, different_plans, make, only_make, plan_of
+from runtime.world import World
+from small import equal_profile, one_host
+
+torch.set_num_threads(1)
+
+
+def refused(world: World, num_ranks: int, function: object, *given: object) -> str:
+    world.start(num_ranks, function, *given)  # type: ignore[arg-type]
+    outcomes = world.outcomes(num_ranks)
+    assert not any(well for well, _ in outcomes)
+    assert len({(found[0], found[1]) for _, found in outcomes}) == 1
+    name, text, _ = outcomes[0][1]
+    return f"{name}: {text}"
+
+
+def test_batch_norm_over_rows_on_several_devices(world: World) -> None:
+    told = refused(world, 2, only_make, "vgg", plan_of([0, 4, 11], [["d0"], ["d0", "d1"]]))
+    assert told.startswith(
+        "InputError: block '4' normalises over all rows of a micro-batch, but segment 1 has its rows"
+    )
+    world.run(2, only_make, "vgg", plan_of([0, 5, 11], [["d0"], ["d0", "d1"]]))
+
+
+def test_too_few_ranks(world: World) -> None:
+    told = refused(world, 2, only_make, "mlp", plan_of([0, 2, 4, 7], [["d0"], ["d1"], ["d2"]]))
+    assert told.startswith("InputError: the plan uses 3 devices, but there are only 2 ranks\n  Start 3 ranks")
+
+
+def test_models_that_differ_between_ranks(world: World) -> None:
+    told = refused(world, 2, different_models, plan_of([0, 3, 7], [["d0"], ["d1"]]))
+    assert told.startswith(
+        "MismatchError: rank 1 was not given the same as rank 0: they differ in 0.weight\n  Give every"
+    )
+
+
+def test_plans_that_differ_between_ranks(world: World) -> None:
+    plans = [plan_of([0, 3, 7], [["d0"], ["d1"]]), plan_of([0, 4, 7], [["d0", "d1"], ["d1"]])]
+    told = refused(world, 2, different_plans, plans)
+    assert told.startswith("MismatchError: rank 1 was not given the same as rank 0: they differ in the plan")
+
+
+def test_without_a_process_group() -> None:
+    with pytest.raises(InputError, match=r"torch\.distributed is not set up"):
+        make("mlp", plan_of([0, 7], [["d0"]]))
+
+
+def with_profile(kind: str, plan: Plan, parameter_bytes: int) -> None:
+    blocks = find_blocks(KINDS[kind].model())
+    profile, cluster = equal_profile(len(blocks), parameter_bytes=parameter_bytes), one_host(2)
+    make_layout(price(plan, profile, cluster, strict=False), blocks)
+
+
+def test_a_profile_without_the_models_ties() -> None:
+    with pytest.raises(MismatchError, match=r"segments 0, 1 share the parameter '0\.tokens\.weight'"):
+        with_profile("gpt", plan_of([0, 2, 5], [["d0"], ["d1"]]), 100)
+    with_profile("gpt", plan_of([0, 2, 5], [["d0"], ["d0"]]), 100)
+
+
+def test_a_profile_without_the_models_parameters() -> None:
+    moved = plan_of([0, 3, 7], [["d0"], ["d1"]], backward=[["d1"], ["d1"]])
+    with pytest.raises(MismatchError, match="block '0' has parameters, but"):
+        with_profile("mlp", moved, 0)
+    with_profile("mlp", moved, 100)
+
+
+def test_a_plan_for_another_number_of_units() -> None:
+    blocks = find_blocks(KINDS["mlp"].model())
+    with pytest.raises(MismatchError, match="covers 5 units, but the model has 7 blocks"):
+        check_units(plan_of([0, 2, 5], [["d0"], ["d1"]]), blocks)
+
+
+def test_stand_ins_for_a_plan_that_comes_alone() -> None:
+    blocks = find_blocks(KINDS["gpt"].model())
+    profile = neutral_profile(blocks, 4)
+    assert [tie.units for tie in profile.ties] == [(0, 4)]
+    assert profile.ties[0].parameter_bytes == 17 * 16 * 4
+    plan = plan_of([0, 1, 2, 5], [["gpu10"], ["gpu2"], ["cpu"]])
+    assert [device.name for device in neutral_cluster(plan).devices] == ["cpu", "gpu2", "gpu10"]
+    assert plan.profile == Origin(name="none", digest="none")

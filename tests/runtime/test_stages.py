@@ -1,0 +1,161 @@
+"""A segment's jobs on one device."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from penstock.errors import InputError
+from penstock.model.blocks import find_blocks
+from penstock.runtime.carry import Packed, pack
+from penstock.runtime.rows import Rows
+from penstock.runtime.stages import Stage
+
+ROWS = Rows(0, 4)
+
+
+def stage_of(*layers: nn.Module) -> Stage:
+    model = nn.Sequential(*layers)
+    return Stage(find_blocks(model), 0, model, seed=0, is_split=False, device=torch.device("cpu"))
+
+
+def given(x: Tensor) -> Packed:
+    return pack(x.detach().requires_grad_())[0]
+
+
+def test_what_comes_in_may_be_changed_in_place() -> None:
+    x = torch.randn(4, 3)
+    stage = stage_of(nn.ReLU(inplace=True))
+    out, graph = stage.run(given(x.clone()), 0, ROWS, None, keep=True, defer=False)
+    (grad,) = stage.backward(graph, [torch.ones(4, 3)])
+    assert torch.equal(out.tensors[0], x.relu())
+    assert grad is not None
+    assert torch.equal(grad, (x > 0).float())
+
+
+def test_what_passes_through_gets_its_gradient() -> None:
+    class Pass(nn.Module):
+        def forward(self, carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+            return carry[0] * 2, carry[1], carry[0]
+
+    x, y = (torch.randn(4, 3, requires_grad=True) for _ in range(2))
+    stage = stage_of(Pass())
+    out, graph = stage.run(pack((x, y))[0], 0, ROWS, None, keep=True, defer=False)
+    assert out.needs_grad == (True, True, True)
+    found = stage.backward(graph, [torch.ones(4, 3), torch.full((4, 3), 5.0), None])
+    assert [None if grad is None else float(grad.mean()) for grad in found] == [2.0, 5.0]
+
+
+def test_integers_get_no_gradient() -> None:
+    class Mix(nn.Module):
+        def forward(self, carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            return carry[0] * carry[1], carry[1] + 1
+
+    stage = stage_of(Mix())
+    packed, _ = pack((torch.randn(4, requires_grad=True), torch.arange(4)))
+    out, graph = stage.run(packed, 0, ROWS, None, keep=True, defer=False)
+    assert out.needs_grad == (True, False)
+    (grad,) = stage.backward(graph, [torch.ones(4)])
+    assert grad is not None
+    assert grad.tolist() == [0, 1, 2, 3]
+
+
+def test_running_again_leaves_buffers_as_the_first_run_made_them() -> None:
+    norm = nn.BatchNorm1d(3)
+    stage = stage_of(norm, nn.Linear(3, 2))
+    x = torch.randn(4, 3)
+    out, _ = stage.run(given(x), 0, ROWS, None, keep=False, defer=False)
+    assert norm.running_mean is not None
+    mean, identity = norm.running_mean.clone(), id(norm.running_mean)
+    graph = stage.run_again(given(x), 0, ROWS, None, defer=True)
+    assert torch.equal(norm.running_mean, mean)
+    assert id(norm.running_mean) == identity
+    assert int(norm.num_batches_tracked or 0) == 1
+    assert stage.backward(graph, [torch.ones_like(out.tensors[0])])[0] is not None
+
+
+def test_weight_gradients_wait_for_their_turn() -> None:
+    layer = nn.Linear(3, 2)
+    stage = stage_of(layer)
+    _, graph = stage.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=True)
+    (grad,) = stage.backward(graph, [torch.ones(4, 2)])
+    assert grad is not None
+    assert layer.weight.grad is None
+    assert graph.jobs is not None
+    graph.jobs.run()
+    assert layer.weight.grad is not None
+
+
+def test_a_forward_that_runs_again_saves_nothing() -> None:
+    class Look(nn.Module):
+        """Looks at what the block before has saved."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.grad_fn is not None
+            saved: Tensor = x.grad_fn._saved_result  # type: ignore[attr-defined]
+            return x + saved
+
+    stage = stage_of(nn.Tanh(), Look())
+    stage.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=False)
+    with pytest.raises(AssertionError, match="without keeping"):
+        stage.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=False, defer=False)
+    out, _ = stage_of(nn.Tanh()).run(given(torch.randn(4, 3)), 0, ROWS, None, keep=False, defer=False)
+    assert out.needs_grad == (True,)
+
+
+class Saving(nn.Module):
+    """Recomputes itself in the backward."""
+
+    def __init__(self, p: float, *, reentrant: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Dropout(p), nn.Linear(6, 6))
+        self.reentrant = reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = checkpoint(self.inner, x, use_reentrant=self.reentrant)
+        return found
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("defer", [False, True])
+def test_blocks_that_recompute_themselves(reentrant: bool, defer: bool) -> None:
+    x = torch.randn(4, 6)
+    model = Saving(0.0, reentrant=reentrant)
+    stage = stage_of(model)
+    _, graph = stage.run(given(x), 0, ROWS, None, keep=True, defer=defer)
+    (grad,) = stage.backward(graph, [torch.ones(4, 6)])
+    stage.weights(graph)
+    leaf = x.clone().requires_grad_()
+    plain = Saving(0.0, reentrant=reentrant)
+    plain.inner(leaf).backward(torch.ones(4, 6))
+    assert leaf.grad is not None
+    assert grad is not None
+    assert torch.equal(leaf.grad, grad)
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(mine.grad, theirs.grad)
+    stage = stage_of(Saving(0.5, reentrant=reentrant))
+    _, graph = stage.run(given(x), 0, ROWS, None, keep=True, defer=defer)
+    with pytest.raises(InputError, match="dropout recomputes itself"):
+        stage.backward(graph, [torch.ones(4, 6)])
+
+
+@pytest.mark.parametrize("defer", [False, True])
+def test_nothing_is_left_behind(defer: bool) -> None:
+    stage = stage_of(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    _, graph = stage.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=defer)
+    (grad,) = stage.backward(graph, [torch.ones(4, 3)])
+    stage.weights(graph)
+    assert grad is not None
+    left: list[weakref.ref[object]] = [weakref.ref(graph), weakref.ref(grad)]
+    gc.disable()  # what is only held in a circle counts as left behind
+    try:
+        del graph, grad
+        assert [item() for item in left] == [None, None]
+    finally:
+        gc.enable()

@@ -1,0 +1,189 @@
+"""What users do with a pipeline, as functions that ranks can run."""
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from penstock.model.blocks import find_blocks
+from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.runtime.pipeline import Pipeline
+from penstock.runtime.reference import reference_step
+from runtime.models import KINDS
+
+
+def plan_of(
+    cuts: Sequence[int],
+    devices: Sequence[Sequence[str]],
+    *,
+    num_microbatches: int = 3,
+    schedule: str = "1f1b",
+    backward: Sequence[Sequence[str]] | None = None,
+    recompute: bool = False,
+) -> Plan:
+    """Segments between these cuts, each on these devices."""
+    nowhere = Origin(name="none", digest="none")
+    segments = tuple(
+        Segment(
+            start=cuts[number],
+            stop=cuts[number + 1],
+            forward=on(*group),
+            backward=on(*(group if backward is None else backward[number])),
+            recompute=recompute,
+        )
+        for number, group in enumerate(devices)
+    )
+    return Plan(
+        planner="hand",
+        schedule=schedule,
+        num_microbatches=num_microbatches,
+        rows=4,
+        profile=nowhere,
+        cluster=nowhere,
+        segments=segments,
+    )
+
+
+def make(kind: str, plan: Plan, **options: Any) -> Pipeline:
+    return Pipeline(KINDS[kind].model(), plan, KINDS[kind].loss, **options)
+
+
+def numbers(pipe: Pipeline) -> dict[str, Tensor]:
+    found = {name: item.detach().clone() for name, item in pipe.named_parameters().items()}
+    pipe.close()
+    return found
+
+
+def accumulate_and_schedule(
+    plan: Plan | None, kind: str, rows: Sequence[int]
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Two iterations a step, a learning rate that falls, batches of different sizes; alone if there is no plan."""
+    model = KINDS[kind].model()
+    pipe = None if plan is None else Pipeline(model, plan, KINDS[kind].loss)
+    blocks = None if plan is not None else find_blocks(model)
+    form: dict[str, Any] = {"lr": 1e-2, "momentum": 0.9}
+    optimizer = torch.optim.SGD(model.parameters(), **form) if pipe is None else pipe.optimizer(torch.optim.SGD, **form)
+    falling = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    losses = []
+    for step, num_rows in enumerate(rows):
+        x, y = KINDS[kind].batch(step, num_rows)
+        if pipe is not None:
+            losses.append(pipe.step(x, y))
+        else:
+            assert blocks is not None
+            losses.append(reference_step(model, blocks, 3, KINDS[kind].loss, x, y, step=step))
+        if step % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+            falling.step()
+    if pipe is None:
+        return losses, {name: item.detach() for name, item in model.named_parameters()}
+    return losses, numbers(pipe)
+
+
+class Longer(nn.Module):
+    """Hands on a tensor whose shape depends on what is in it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if float(x.detach().abs().sum()) < 100 else torch.cat([x, x], 1)
+
+
+class Slow(nn.Module):
+    """Waits where it is told to."""
+
+    def __init__(self, seconds: float, rank: int) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.rank = rank
+
+    def forward(self, x: Tensor) -> Tensor:
+        if dist.get_rank() == self.rank:
+            time.sleep(self.seconds)
+        return x
+
+
+def mean_square(out: Tensor, targets: Tensor) -> Tensor:
+    return F.mse_loss(out.mean(1), targets)
+
+
+def change_shapes() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), Longer(), nn.Tanh())
+    pipe = Pipeline(model, plan_of([0, 2, 3], [["d0"], ["d1"]]), mean_square, timeout_s=2)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+    pipe.step(torch.full((6, 3), 1e5), torch.zeros(6))
+
+
+def wait_too_long() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), Slow(2.5, rank=0), nn.Linear(3, 3))
+    plan = plan_of([0, 2, 3], [["d0"], ["d1"]], num_microbatches=1)
+    pipe = Pipeline(model, plan, mean_square, timeout_s=1.0)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+class Stumble(nn.Module):
+    """Ends its process in the third run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.runs += 1
+        if self.runs == 3:
+            os._exit(3)
+        return x
+
+
+def lose_a_rank(meeting: str, rank: int) -> None:
+    """The whole life of a process; rank 1's ends early."""
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Stumble())
+    pipe = Pipeline(model, plan_of([0, 1, 3], [["d0"], ["d1"]]), mean_square)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+def held_bytes(plan: Plan, kind: str) -> tuple[int, int]:
+    """Bytes of parameters that are there, and of all."""
+    model = KINDS[kind].model()
+    total = sum(item.numel() for item in model.parameters())
+    pipe = Pipeline(model, plan, KINDS[kind].loss)
+    pipe.close()
+    return sum(item.numel() for item in model.parameters() if item.device.type != "meta"), total
+
+
+def different_models(plan: Plan) -> None:
+    torch.manual_seed(dist.get_rank())
+    Pipeline(KINDS["mlp"].make(), plan, KINDS["mlp"].loss)
+
+
+def different_plans(plans: Sequence[Plan]) -> None:
+    make("mlp", plans[dist.get_rank()])
+
+
+def only_make(kind: str, plan: Plan) -> None:
+    make(kind, plan).close()
+
+
+def timelines(plan: Plan, kind: str) -> tuple[list[str], list[float], list[float], float]:
+    """What each rank is told of the second iteration: actions, starts, ends, and how long it took by its own clock."""
+    pipe = make(kind, plan)
+    optimizer = pipe.optimizer(torch.optim.SGD, lr=0.1)
+    for step in range(2):
+        dist.barrier()
+        begun = time.perf_counter()
+        pipe.step(*KINDS[kind].batch(step, 12))
+        optimizer.step()
+        taken_s = time.perf_counter() - begun
+    found = pipe.last_timeline()
+    pipe.close()
+    assert found.origin == "measured"
+    names = [found.program.name(place) for place in range(found.program.num_actions)]
+    return names, found.start_s.tolist(), found.end_s.tolist(), taken_s
