@@ -42,7 +42,7 @@ def test_never_worse_than_any_other_planner_with_any_schedule(profile: Profile, 
                     other = plan(profile, cluster, num, planner=planner, schedule=name)
                 except InputError:
                     continue  # such as a device too slow to take part in data parallelism
-                assert found <= _seconds(other, profile, cluster)
+                assert found <= _seconds(other, profile, cluster) * (1 + 1e-12)  # sums in another order
 
 
 def test_same_seed_same_plan() -> None:

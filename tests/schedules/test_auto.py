@@ -21,6 +21,10 @@ from small import equal_profile, one_host
 from strategies import Case, cases, with_limits
 
 
+ROUNDING = 1 + 1e-12
+"""Estimates add up the same seconds in another order than the simulator."""
+
+
 def _seconds(costs: Costs, name: str) -> float:
     return makespan_s(prove(lower(schedule(costs, name), costs), costs))
 
@@ -30,7 +34,7 @@ def _seconds(costs: Costs, name: str) -> float:
 def test_never_worse_than_any_other(case: Case) -> None:
     costs = case.costs
     best = min(_seconds(costs, name) for name in SCHEDULES if name != "auto")
-    assert _seconds(costs, "auto") <= best
+    assert _seconds(costs, "auto") <= best * ROUNDING
 
 
 @settings(max_examples=40, deadline=None)
@@ -49,7 +53,7 @@ def test_fits_wherever_another_fits(case: Case) -> None:
             fitting.append(_seconds(costs, name))
         except MemoryLimitError:
             assert name != "auto"
-    assert _seconds(costs, "auto") <= min(fitting)
+    assert _seconds(costs, "auto") <= min(fitting) * ROUNDING
 
 
 @settings(max_examples=100, deadline=None)
@@ -94,7 +98,7 @@ def test_no_worse_than_h1_with_its_memory(times: tuple[float, float, float], cut
         unlimited = _equal(num_stages, num_microbatches, times, None, cut)
         peak = prove(lower(schedule(unlimited, "zb_h1"), unlimited), unlimited).peak_bytes.max()
         costs = _equal(num_stages, num_microbatches, times, int(peak), cut)
-        assert _seconds(costs, "auto") <= _seconds(costs, "zb_h1")
+        assert _seconds(costs, "auto") <= _seconds(costs, "zb_h1") * ROUNDING
 
 
 def test_memory_is_kept() -> None:
@@ -122,4 +126,4 @@ def test_whole_backwards_stay_whole(case: Case) -> None:
     assert Kind.W not in kinds
     others = [name for name in SCHEDULES if not name.startswith(("auto", "zb"))]
     whole = with_split(case.costs, False)
-    assert _seconds(case.costs, "auto_whole") <= min(_seconds(whole, name) for name in others)
+    assert _seconds(case.costs, "auto_whole") <= min(_seconds(whole, name) for name in others) * ROUNDING
