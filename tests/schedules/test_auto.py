@@ -20,7 +20,6 @@ from penstock.simulate.fast import simulate
 from small import equal_profile, one_host
 from strategies import Case, cases, with_limits
 
-
 ROUNDING = 1 + 1e-12
 """Estimates add up the same seconds in another order than the simulator."""
 
