@@ -13,8 +13,7 @@ run() { say "$@"; "$@"; }
 
 run penstock profile gpt2-xl --kind A100-40 --rows 4 -o "$out/gpt2-xl.json"
 run penstock cluster examples/clusters/two-hosts.toml
-run penstock plan --profile "$out/gpt2-xl.json" --cluster examples/clusters/two-hosts.toml -m 16 \
-  --planner balanced --schedule zb_h1 -o "$out/plan.json"
+run penstock plan --profile "$out/gpt2-xl.json" --cluster examples/clusters/two-hosts.toml -m 16 -o "$out/plan.json"
 run penstock check "$out/plan.json"
 run penstock simulate "$out/plan.json" --schedule 1f1b -o "$out/timeline.json" --trace "$out/trace.json"
 run penstock compare --profile "$out/gpt2-xl.json" --cluster examples/clusters/two-hosts.toml -m 16

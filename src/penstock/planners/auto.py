@@ -39,7 +39,7 @@ from penstock.planners.starts import Starts, as_auto, recomputed, starting_plans
 from penstock.planners.unit_times import unit_times
 from penstock.schedules.judging import Score
 
-WORK = 400
+WORK = 200
 LARGE = 20_000
 """Jobs of a program above which the search looks at proportionally fewer plans."""
 NUM_FINALS = 24
@@ -105,7 +105,7 @@ def auto(
                 climber.climb(1 - left / changes)
             left -= CHANGES_IN_TURN
     for climber in sorted(climbers, key=lambda climber: climber.score)[:NUM_SETTLED]:
-        climber.settle(changes // NUM_SETTLED)
+        climber.settle(changes // (2 * NUM_SETTLED))
     best_more = [plan for _, _, plan in search.ranked(more)[:NUM_MORE]]
     found = [*(climber.plan for climber in climbers), *maps, *best_more, *others]
     if turned is problem:

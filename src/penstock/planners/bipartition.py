@@ -41,7 +41,7 @@ Ints = npt.NDArray[np.int64]
 
 SHIPPING_WEIGHTS = (0.25, 1.0, 4.0, np.inf)
 """Prices of what the mismatch ships: it overlaps with computing, so its true price lies between none and all of it."""
-MOST_CUTS = 250
+MOST_CUTS = 160
 
 
 def bipartition(problem: Problem) -> Plan:
