@@ -46,7 +46,7 @@ class Layer(nn.Module):
         rows, length, width = x.shape
         parts = self.attention(self.norm1(x)).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         q, k, v = parts.unbind(0)
-        found = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1, is_causal=True)
+        found = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1 if self.training else 0.0, is_causal=True)
         x = x + self.drop(self.join(found.transpose(1, 2).reshape(rows, length, width)))
         x = x + self.drop(self.narrow(F.gelu(self.wide(self.norm2(x)))))
         return x * (1 + 0.1 * odd.unsqueeze(-1)), odd, None

@@ -46,25 +46,66 @@ def test_a_rank_that_does_not_answer_in_time(pair: World) -> None:
     assert "rank 1 (d1), step 0, 1RECV_F0@d0 (micro-batch 0, with rank 0): nothing came of it within 1 s" in second[1]
 
 
-def test_when_a_rank_ends_the_others_end_soon(tmp_path: Path) -> None:
-    code = "import sys; from runtime.users import lose_a_rank; lose_a_rank(sys.argv[1], int(sys.argv[2]))"
+def start(function: str, meeting: Path, num_ranks: int) -> list[subprocess.Popen[str]]:
+    code = f"import sys; from runtime.users import {function}; {function}(sys.argv[1], int(sys.argv[2]))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    processes = [
+    return [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path / "meeting"), str(rank)],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
+            [sys.executable, "-c", code, str(meeting), str(rank)], stderr=subprocess.PIPE, text=True, env=environment
         )
-        for rank in range(2)
+        for rank in range(num_ranks)
     ]
+
+
+@pytest.mark.parametrize(
+    ("where", "rank", "told"),
+    [
+        ("block", 1, "step 1, rows 0 to 2: the output of unit 2 (2) is not finite"),
+        ("loss", 1, "step 0, rows 0 to 2: the loss is not finite, but the output of the last unit (3) is"),
+        ("batch", 0, "step 0, rows 3 to 5: the inputs are not finite"),
+        ("step", 0, "its parameter '0.weight' is not finite either, so the step before went wrong"),
+    ],
+)
+def test_where_numbers_stop_being_finite(tmp_path: Path, where: str, rank: int, told: str) -> None:
+    processes = start(f"explode_at_{where}", tmp_path / "meeting", 2)
+    texts = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [1, 1]
+    assert "penstock.errors.RunError: " in texts[rank]
+    assert told in texts[rank]
+    assert "What each rank did last:" in texts[rank]
+
+
+def test_when_a_rank_ends_the_others_end_soon(tmp_path: Path) -> None:
+    processes = start("lose_a_rank", tmp_path / "meeting", 2)
     assert processes[1].wait(60) == 3
     ended = time.monotonic()
     told = processes[0].communicate(timeout=10)[1]
     assert time.monotonic() - ended < 10
     assert processes[0].returncode == 1
     processes[1].communicate()
-    last = told.strip().splitlines()[-2]
-    assert "penstock.errors.PeerLost: rank 0 (d0), step 0, " in last
-    assert "(micro-batch " in last
-    assert "with rank 1): the connection is lost" in last
+    told = told.replace("[rank0]: ", "")
+    error, table = told.split("penstock.errors.PeerLost: ")[1].split("What each rank did last:")
+    assert error.startswith("rank 0 (d0), step 0, ")
+    assert "(micro-batch " in error
+    assert "with rank 1): the connection is lost" in error
+    _, first, second = table.strip().splitlines()[:3]
+    assert first.split()[:4] == ["0", "d0", "0", "waiting:"]
+    assert second.split()[:2] == ["1", "d1"]
+
+
+def test_a_rank_that_is_stuck_is_ended_too(tmp_path: Path) -> None:
+    processes = start("stay_stuck", tmp_path / "meeting", 3)
+    begun = time.monotonic()
+    while all(process.poll() is None for process in processes):
+        assert time.monotonic() - begun < 60
+        time.sleep(0.1)
+    ended = time.monotonic()
+    told = [process.communicate(timeout=10)[1] for process in processes]
+    assert time.monotonic() - ended < 10
+    assert [process.returncode for process in processes] == [1, 1, 1]
+    tables = [text.split("What each rank did last:")[1] for text in told if "What each rank did last:" in text]
+    assert len(tables) == 1
+    rows = [line.replace("[rank0]: ", "").replace("[rank2]: ", "").split() for line in tables[0].strip().splitlines()]
+    assert rows[2][:5] == ["1", "d1", "0", "doing", "1F0"]
+    assert rows[3][:5] == ["2", "d2", "0", "waiting:", "2RECV_F0@d1"]
+    assert "rank 1 (d1), step 0, doing 1F0: ended, as rank" in told[1]

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -187,3 +188,101 @@ def timelines(plan: Plan, kind: str) -> tuple[list[str], list[float], list[float
     assert found.origin == "measured"
     names = [found.program.name(place) for place in range(found.program.num_actions)]
     return names, found.start_s.tolist(), found.end_s.tolist(), taken_s
+
+
+def evaluate_between_steps(plan: Plan | None, kind: str) -> list[Tensor]:
+    """Losses of steps and of evaluations, in turn; alone if there is no plan."""
+    model = KINDS[kind].model()
+    pipe = None if plan is None else Pipeline(model, plan, KINDS[kind].loss)
+    blocks = None if plan is not None else find_blocks(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if pipe is None else pipe.optimizer(torch.optim.SGD, lr=0.1)
+    losses = []
+    for step in range(3):
+        batch = KINDS[kind].batch(step, 7)
+        other = KINDS[kind].batch(50 + step, 6)
+        optimizer.zero_grad()
+        if pipe is not None:
+            losses += [pipe.step(*batch), pipe.evaluate(*other)]
+        else:
+            assert blocks is not None
+            losses.append(reference_step(model, blocks, 3, KINDS[kind].loss, *batch, step=step))
+            model.eval()
+            with torch.no_grad():
+                parts = [
+                    KINDS[kind].loss(model(x), y) / 3 for x, y in zip(*[torch.split(x, 2) for x in other], strict=True)
+                ]
+            losses.append(parts[0] + parts[1] + parts[2])
+            model.train()
+        optimizer.step()
+    if pipe is not None:
+        assert all(module.training for module in model.modules())
+        pipe.close()
+    return losses
+
+
+def clip(plan: Plan | None, kind: str, norm_type: float) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """The norms of gradients, and the parameters after steps with clipped ones; alone if there is no plan."""
+    model = KINDS[kind].model()
+    pipe = None if plan is None else Pipeline(model, plan, KINDS[kind].loss)
+    blocks = None if plan is not None else find_blocks(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5) if pipe is None else pipe.optimizer(torch.optim.SGD, lr=0.5)
+    norms = []
+    for step in range(3):
+        batch = KINDS[kind].batch(step, 7)
+        optimizer.zero_grad()
+        if pipe is not None:
+            pipe.step(*batch)
+            norms.append(pipe.clip_grad_norm(0.05, norm_type))
+        else:
+            assert blocks is not None
+            reference_step(model, blocks, 3, KINDS[kind].loss, *batch, step=step)
+            norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05, norm_type))
+        optimizer.step()
+    if pipe is None:
+        return norms, {name: item.detach() for name, item in model.named_parameters()}
+    return norms, numbers(pipe)
+
+
+class Explode(nn.Module):
+    """Gives something that is not a number, in its third run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.runs += 1
+        return x * (float("nan") if self.runs == 3 else 1.0)
+
+
+def _explode(where: str, meeting: str, rank: int) -> None:
+    """The whole life of a process; numbers stop being finite here or there."""
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Explode() if where == "block" else nn.Tanh(), nn.Tanh())
+
+    def loss(out: Tensor, targets: Tensor) -> Tensor:
+        return mean_square(out, targets) * (float("inf") if where == "loss" else 1.0)
+
+    pipe = Pipeline(model, plan_of([0, 1, 4], [["d0"], ["d1"]], num_microbatches=2), loss, check_finite=True)
+    optimizer = pipe.optimizer(torch.optim.SGD, lr=float("inf") if where == "step" else 0.1)
+    bad = float("nan") if where == "batch" else 1.0
+    for _ in range(2):
+        pipe.step(torch.cat([torch.ones(5, 3), torch.full((1, 3), bad)]), torch.zeros(6))
+        optimizer.step()
+
+
+explode_at_block = partial(_explode, "block")
+explode_at_loss = partial(_explode, "loss")
+explode_at_batch = partial(_explode, "batch")
+explode_at_step = partial(_explode, "step")
+
+
+def stay_stuck(meeting: str, rank: int) -> None:
+    """The whole life of a process; rank 1 does nothing for a long time, rank 2 waits for it, rank 0 for rank 2."""
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=3)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Slow(60, rank=1), nn.Linear(3, 3))
+    plan = plan_of([0, 1, 3, 4], [["d0"], ["d1"], ["d2"]], num_microbatches=2)
+    pipe = Pipeline(model, plan, mean_square, timeout_s=3.0)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))

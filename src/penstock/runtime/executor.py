@@ -23,6 +23,7 @@ from penstock.runtime.reducing import Reduction
 from penstock.runtime.reference import Loss, add_up, scaled
 from penstock.runtime.rows import Rows
 from penstock.runtime.stages import Finish, Stage
+from penstock.runtime.watch import Doing
 
 SENT = {Kind.SEND_F: Kind.F, Kind.SEND_B: Kind.B, Kind.SEND_S: Kind.R}
 RECEIVED = {Kind.RECV_F: Kind.F, Kind.RECV_B: Kind.B, Kind.RECV_S: Kind.R}
@@ -70,6 +71,7 @@ class Executor:
         self._spans_s: list[tuple[float, float]] = []
         self._began_s = 0.0
         """When the action at hand began; set anew when it has waited for what it needs."""
+        self._at: Action | None = None
 
     def run(self, iteration: Iteration, loss_made: Callable[[Tensor], None]) -> None:
         """All of an iteration up to the optimizer's step. `loss_made` is called with this rank's part of the loss."""
@@ -83,14 +85,25 @@ class Executor:
                 self._spans_s.append((0.0, 0.0))
                 continue
             self._began_s = perf_counter()
+            self._at = action
             do(iteration, action)
             self._spans_s.append((self._began_s, perf_counter()))
             if expected and len(iteration.losses) == expected:
                 expected = 0
                 loss_made(add_up([iteration.losses[number] for number in sorted(iteration.losses)]))
         for reduction in self._reductions.values():
-            reduction.finish(self._mail.timeout_s, before)
+            reduction.finish(self._mail, before)
         self._mail.check()
+        self._at = None
+
+    def doing(self, step: int) -> Doing:
+        """What goes on at this moment, asked from another thread."""
+        action, waiting, for_s = self._at, self._mail.waiting, perf_counter() - self._began_s
+        if waiting is not None:
+            return Doing(step, f"waiting: {waiting().split(', ', 2)[-1]}", for_s, is_busy=True)
+        if action is None:
+            return Doing(step, "between steps", for_s, is_busy=False)
+        return Doing(step, f"doing {action}", for_s, is_busy=True)
 
     def spans_s(self) -> list[tuple[float, float]]:
         """When each action of the last iteration began and ended; zeros for those that come with the optimizer.
@@ -143,6 +156,11 @@ class Executor:
             iteration.graphs[segment, microbatch] = graph
         else:
             out = self._run_and_keep_input(iteration, action, given, rows, finish)
+        self._deliver(iteration, action, out, rows)
+
+    def _deliver(self, iteration: Iteration, action: Action, out: Packed, rows: Rows) -> None:
+        """What a forward made is there for the next segment, or is the loss."""
+        segment, microbatch = action.segment, action.microbatch
         if segment == self._last:
             iteration.losses[microbatch] = out.tensors[0]
         else:

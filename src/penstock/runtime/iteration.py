@@ -40,6 +40,8 @@ class Iteration:
     """By segment and micro-batch: what came in, where the forward runs again."""
     graphs: dict[tuple[int, int], Graph] = field(default_factory=dict)
     losses: dict[int, Tensor] = field(default_factory=dict)
+    loss_part: Tensor | None = None
+    """This rank's part of the loss, when it is known."""
 
     def put(self, key: Key, packed: Packed, rows: Rows, wanted: Sequence[Rows]) -> None:
         """Keep what was made for all that have some of its rows."""

@@ -99,6 +99,15 @@ def trained_names(blocks: Sequence[Block], segment: SegmentView) -> tuple[str, .
     return tuple(dict.fromkeys(name for named in found for name, item in named.items() if item.requires_grad))
 
 
+def first_trainers(layout: Layout, blocks: Sequence[Block]) -> dict[str, int]:
+    """For each trained parameter one rank that has its whole gradient at the end of an iteration."""
+    found: dict[str, int] = {}
+    for segment in layout.segments:
+        for name in trained_names(blocks, segment):
+            found.setdefault(name, segment.backward[0])
+    return found
+
+
 def _reducers(
     costs: Costs, blocks: Sequence[Block], segments: Sequence[SegmentView], rank_of: Mapping[int, int]
 ) -> tuple[Reducer, ...]:

@@ -6,8 +6,10 @@ lets go of what was sent, so nothing else waits for them.
 """
 
 import atexit
+import os
 import pickle
 import queue
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,21 +58,40 @@ class Mail:
         self._received: dict[tuple[Any, ...], Form] = {}
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._failed: list[RunError] = []
+        self._given_up = False
+        self.waiting: Tell | None = None
+        """What the rank waits for at the moment."""
         self._thread = threading.Thread(target=self._watch, name="penstock-sends", daemon=True)
         self._thread.start()
-        # A process that ends with something on its way would take it along.
-        atexit.register(self.close)
+        atexit.register(self._leave)
 
     def close(self) -> None:
         """Wait until everything sent has arrived."""
-        atexit.unregister(self.close)
+        atexit.unregister(self._leave)
         self._outbox.put(None)
         self._thread.join(self.timeout_s)
         self.check()
 
     def give_up(self) -> None:
         """The run has failed: nothing on its way holds the process up."""
-        atexit.unregister(self.close)
+        self._given_up = True
+        self._outbox.put(None)
+
+    def _leave(self) -> None:
+        """The process ends. What is on its way would be lost with it, so wait, unless the run has failed."""
+        if not self._given_up:
+            self.close()
+        elif self._thread.is_alive():
+            # It waits inside the network library. If that lets go of it while Python shuts down, the process aborts.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
+
+    def wait(self, work: Any, tell: Tell) -> None:
+        """Wait until a transfer has ended."""
+        self.waiting = tell
+        wait_for(work, self.timeout_s, tell)
+        self.waiting = None
 
     def check(self) -> None:
         """Raise what went wrong with a send in the meantime."""
@@ -113,9 +134,9 @@ class Mail:
     def learn_form(self, peer: int, tag: int, signature: Any, tell: Tell) -> Form:
         """Receive what precedes the first message of its kind."""
         length = torch.zeros(1, dtype=torch.int64)
-        wait_for(self.receive_tensor(length, peer, tag), self.timeout_s, tell)
+        self.wait(self.receive_tensor(length, peer, tag), tell)
         body = torch.empty(int(length), dtype=torch.uint8)
-        wait_for(self.receive_tensor(body, peer, tag), self.timeout_s, tell)
+        self.wait(self.receive_tensor(body, peer, tag), tell)
         form: Form = pickle.loads(body.numpy().tobytes())
         self._received[signature, peer, tag] = form
         return form
@@ -163,7 +184,7 @@ class Pending:
             self.form = self.mail.learn_form(self.peer, self.tag, self.signature, self.tell)
             self.post(self.form)
         for work in self.works:
-            wait_for(work, self.mail.timeout_s, self.tell)
+            self.mail.wait(work, self.tell)
         self.works.clear()
         self.arrived_s = perf_counter()
         tensors, self.tensors = self.tensors, []

@@ -1,6 +1,7 @@
 """The user's end: a model, a plan and a loss become a pipeline that trains."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -17,12 +18,14 @@ from penstock.profile.types import Profile
 from penstock.program.lowering import lower
 from penstock.program.proof import Proof, prove
 from penstock.runtime.addresses import Addresses
-from penstock.runtime.carry import pack
+from penstock.runtime.clipping import Clipping, owned_by
+from penstock.runtime.evaluation import Evaluator, eval_mode
 from penstock.runtime.executor import Executor
 from penstock.runtime.feeding import count_rows, signature
 from penstock.runtime.holding import check_same, let_go
 from penstock.runtime.iteration import Iteration
-from penstock.runtime.layout import check_units, make_layout
+from penstock.runtime.layout import check_units, first_trainers, make_layout
+from penstock.runtime.losses import Losses
 from penstock.runtime.mail import Mail
 from penstock.runtime.measured import gather_timeline
 from penstock.runtime.neutral import neutral_cluster, neutral_profile
@@ -30,6 +33,7 @@ from penstock.runtime.reducing import make_groups
 from penstock.runtime.reference import Loss
 from penstock.runtime.returning import Returns
 from penstock.runtime.stages import Stage
+from penstock.runtime.watch import Doing, Watch
 from penstock.schedules import schedule
 from penstock.timeline.types import Timeline
 
@@ -56,6 +60,7 @@ class Pipeline:
         inputs: Carry = None,
         seed: int = 0,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        check_finite: bool = False,
     ) -> None:
         if not dist.is_initialized():
             raise InputError(
@@ -83,7 +88,8 @@ class Pipeline:
         self._step = 0
         self._stepped_s = (0.0, 0.0)
         self._mail = Mail(group, self._device, timeout_s)
-        self._stages = self._make_stages(found, model, seed)
+        self._stages = self._make_stages(found, model, seed, check_finite=check_finite)
+        self._clipping = self._make_clipping(found, model)
         let_go(model, [block for stage in self._stages.values() for block in stage.blocks])
         self._model = model
         actions = list(self.proof.program.actions(self._layout.devices[self._rank])) if self._is_used else []
@@ -94,9 +100,11 @@ class Pipeline:
             if self._rank in item.ranks
         }
         addresses = Addresses(self._layout, self._rank)
-        self._executor = Executor(
-            addresses, actions, self._stages, loss, self._mail, reduced, self._wait_for_parameters
-        )
+        jobs = addresses, actions, self._stages, loss, self._mail
+        self._executor = Executor(*jobs, reduced, self._wait_for_parameters)
+        self._evaluator = Evaluator(*jobs, self._wait_for_parameters)
+        self._losses = Losses(self._layout, self._rank, self._world, self._mail)
+        self._at_work = self._executor
         self._returns = Returns(
             actions,
             {number: list(stage.trained.values()) for number, stage in self._stages.items()},
@@ -104,12 +112,15 @@ class Pipeline:
             self._mail,
             addresses,
         )
+        self._watch = Watch(group, self._layout.devices, self._doing)
 
     @property
     def _is_used(self) -> bool:
         return self._rank < len(self._layout.devices)
 
-    def _make_stages(self, blocks: Sequence[Block], model: nn.Module, seed: int) -> dict[int, Stage]:
+    def _make_stages(
+        self, blocks: Sequence[Block], model: nn.Module, seed: int, *, check_finite: bool
+    ) -> dict[int, Stage]:
         return {
             number: Stage(
                 blocks[segment.start : segment.stop],
@@ -118,10 +129,20 @@ class Pipeline:
                 seed=seed,
                 is_split=len(segment.shares) > 1,
                 device=self._device,
+                check_finite=check_finite,
             )
             for number, segment in enumerate(self._layout.segments)
             if self._rank in (*segment.forward, *segment.backward)
         }
+
+    def _make_clipping(self, blocks: Sequence[Block], model: nn.Module) -> Clipping:
+        trainers = first_trainers(self._layout, blocks)
+        trained = {name: item for name, item in model.named_parameters() if name in trainers}
+        dtype = functools.reduce(torch.promote_types, (item.dtype for item in trained.values()), torch.bfloat16)
+        return Clipping(list(trained), owned_by(self._rank, trainers, trained), dtype, self._group, self._mail)
+
+    def _doing(self) -> Doing:
+        return self._at_work.doing(self._step - 1)
 
     def _wait_for_parameters(self, segment: int) -> None:
         self._returns.finish(segment)
@@ -174,47 +195,47 @@ class Pipeline:
 
         Every rank is given the whole batch, rows first. The loss is the mean over all rows, on every rank.
         """
-        num_rows = count_rows(inputs, targets)
         step, self._step = self._step, self._step + 1
-        iteration = Iteration(step, inputs, targets, num_rows, self._layout.rows(num_rows), signature(inputs, targets))
-        parts: dict[int, Tensor] = {}
-        try:
-            self._executor.run(iteration, lambda part: self._share_loss(iteration, part, parts))
-            return self._collect_loss(iteration, parts)
-        except BaseException:
-            self._mail.give_up()
-            raise
+        return self._run(self._executor, self._iteration(step, inputs, targets, "step"))
+
+    def evaluate(self, inputs: Any, targets: Any) -> Tensor:
+        """The loss of a batch, the mean over all rows, on every rank: in eval mode, without gradients.
+
+        Every rank is given the whole batch, as for a step.
+        """
+        iteration = self._iteration(max(0, self._step - 1), inputs, targets, "evaluate")
+        with eval_mode(self._model):
+            return self._run(self._evaluator, iteration)
+
+    def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False) -> Tensor:
+        """Scale all gradients of the model so that their norm is at most this; gives the norm before.
+
+        Between `step` and the optimizer's step, on every rank; as `torch.nn.utils.clip_grad_norm_` in one process.
+        """
+        parameters = list(self.named_parameters().values())
+        return self._clipping.clip(parameters, max_norm, norm_type, strict=error_if_nonfinite)
 
     def close(self) -> None:
         """Wait until everything that was sent has arrived; before the process group is destroyed."""
         self._returns.finish_all()
         self._mail.close()
+        self._watch.close()
 
-    def _share_loss(self, iteration: Iteration, part: Tensor, parts: dict[int, Tensor]) -> None:
-        parts[self._rank] = part
-        for peer in range(self._world):
-            if peer != self._rank:
-                tell = _telling("sends its loss", self._rank, peer, iteration.step)
-                self._mail.send(pack(part)[0], peer, 0, iteration.signature, tell)
+    def _iteration(self, step: int, inputs: Any, targets: Any, purpose: str) -> Iteration:
+        num_rows = count_rows(inputs, targets)
+        # Messages of another purpose have another form: evaluation wants no gradients.
+        form = (purpose, *signature(inputs, targets))
+        return Iteration(step, inputs, targets, num_rows, self._layout.rows(num_rows), form)
 
-    def _collect_loss(self, iteration: Iteration, parts: Mapping[int, Tensor]) -> Tensor:
-        last = self._layout.segments[-1]
-        rows = iteration.rows[-1]
-        owners = [rank for member, rank in enumerate(last.forward) if any(part[member].num for part in rows)]
-        total: Tensor | None = None
-        for rank in owners:
-            if rank == self._rank:
-                part = parts[rank]
-            else:
-                tell = _telling("waits for the loss", self._rank, rank, iteration.step)
-                part = self._mail.expect(rank, 0, iteration.signature, tell).wait().tensors[0]
-            total = part if total is None else total + part
-        assert total is not None, "a batch has rows, so somebody has a loss"
-        return total
-
-
-def _telling(what: str, rank: int, peer: int, step: int) -> Any:
-    return lambda: f"rank {rank}, step {step}, {what} (with rank {peer})"
+    def _run(self, executor: Executor, iteration: Iteration) -> Tensor:
+        self._at_work = executor
+        try:
+            executor.run(iteration, self._losses.sharing(iteration))
+            return self._losses.collect(iteration)
+        except BaseException as error:
+            self._mail.give_up()
+            self._watch.failed(error)
+            raise
 
 
 def _prove(plan: Plan, blocks: Sequence[Block], profile: Profile | None, cluster: Cluster | None) -> Proof:

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from penstock.runtime.mail import Tell, wait_for
+from penstock.runtime.mail import Mail, Tell
 
 
 class Reduction:
@@ -32,10 +32,10 @@ class Reduction:
             work = dist.all_reduce(flat, group=group, async_op=True)
             self._buckets.append((members, flat, work))
 
-    def finish(self, timeout_s: float, before: Mapping[nn.Parameter, Tensor]) -> None:
+    def finish(self, mail: Mail, before: Mapping[nn.Parameter, Tensor]) -> None:
         """Wait, and put the sums in place, added to what was there `before` this iteration."""
         for members, flat, work in self._buckets:
-            wait_for(work, timeout_s, self._tell)
+            mail.wait(work, self._tell)
             sizes = [item.numel() for item in members]
             *sums, there = torch.split(flat, [*sizes, len(members)])
             for item, total, count in zip(members, sums, there.tolist(), strict=True):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
-from penstock.runtime.mail import Mail, wait_for
+from penstock.runtime.mail import Mail
 
 
 class Returns:
@@ -54,7 +54,7 @@ class Returns:
     def finish(self, segment: int) -> None:
         """Wait for the fresh parameters of a segment, if some are on their way, and put them in place."""
         for members, flat, work, action, step in self._coming.pop(segment, ()):
-            wait_for(work, self._mail.timeout_s, partial(self._addresses.tell, action, step))
+            self._mail.wait(work, partial(self._addresses.tell, action, step))
             with torch.no_grad():
                 for item, fresh in zip(members, torch.split(flat, [item.numel() for item in members]), strict=True):
                     if item not in self._trained:

@@ -16,6 +16,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_
 
 from penstock.model.blocks import Block, Carry
 from penstock.runtime.carry import Packed, pack, unpack
+from penstock.runtime.finite import check_batch, check_loss, check_output
 from penstock.runtime.interception import Interception
 from penstock.runtime.rows import Rows
 from penstock.runtime.streams import Streams
@@ -64,8 +65,10 @@ class Stage:
         seed: int,
         is_split: bool,
         device: torch.device,
+        check_finite: bool = False,
     ) -> None:
         self.blocks = tuple(blocks)
+        self._check_finite = check_finite
         self._first_unit = first_unit
         self._seed = seed
         self._is_split = is_split
@@ -95,20 +98,35 @@ class Stage:
             if not keep:
                 stack.enter_context(saved_tensors_hooks(lambda _: None, _no_backward))
             stack.enter_context(Interception(streams, None if graph.jobs is None else graph.jobs.defer))
-            carry = unpack(given, _enter(given, graph))
-            unit = self._first_unit
-            for unit, block in enumerate(self.blocks, start=self._first_unit):
-                streams.enter(unit)
-                carry = block.call(carry)
-            if finish is not None:
-                streams.enter(unit + 1)
-                carry = finish(carry)
+            carry = self._call(unpack(given, _enter(given, graph)), streams, step, rows, finish)
         packed, tensors = pack(carry)
         if finish is not None:
             graph.ones = [torch.ones_like(tensor) for tensor in tensors if tensor.requires_grad]
         if keep:
             graph.outputs = [get_gradient_edge(tensor) for tensor in tensors if tensor.requires_grad]
         return packed, graph
+
+    def evaluate(self, given: Packed, step: int, rows: Rows, finish: Finish | None) -> Packed:
+        """The forward alone, without gradients."""
+        streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
+        with streams.kept(), torch.no_grad(), Interception(streams, None):
+            return pack(self._call(unpack(given, list(given.tensors)), streams, step, rows, finish))[0]
+
+    def _call(self, carry: Carry, streams: Streams, step: int, rows: Rows, finish: Finish | None) -> Carry:
+        if self._check_finite and self._first_unit == 0:
+            check_batch(carry, step, rows)
+        unit = self._first_unit
+        for unit, block in enumerate(self.blocks, start=self._first_unit):
+            streams.enter(unit)
+            carry = block.call(carry)
+            if self._check_finite:
+                check_output(carry, unit, block, step, rows)
+        if finish is not None:
+            streams.enter(unit + 1)
+            carry = finish(carry)
+            if self._check_finite:
+                check_loss(carry, unit, step, rows)
+        return carry
 
     def run_again(self, given: Packed, step: int, rows: Rows, finish: Finish | None, *, defer: bool) -> Graph:
         """The forward once more, for the backward; buffers keep what the first run made of them."""

@@ -1,0 +1,55 @@
+"""The loss without training: forwards only, in the order of the program, in eval mode, nothing saved."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from torch import nn
+
+from penstock.program.actions import Action, Kind
+from penstock.runtime.addresses import Addresses
+from penstock.runtime.executor import Executor
+from penstock.runtime.iteration import Iteration
+from penstock.runtime.mail import Mail
+from penstock.runtime.reference import Loss
+from penstock.runtime.stages import Stage
+
+KINDS = (Kind.F, Kind.SEND_F, Kind.RECV_F)
+
+
+class Evaluator(Executor):
+    """Does the forwards of one rank. What is left of a program that proves is one that proves."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        actions: Sequence[Action],
+        stages: Mapping[int, Stage],
+        loss: Loss,
+        mail: Mail,
+        before_forward: Callable[[int], None],
+    ) -> None:
+        forwards = [action for action in actions if action.kind in KINDS]
+        super().__init__(addresses, forwards, stages, loss, mail, {}, before_forward)
+
+    def _forward(self, iteration: Iteration, action: Action) -> None:
+        segment, microbatch = action.segment, action.microbatch
+        rows = self._addresses.mine(iteration, segment, microbatch, backward=False)
+        if not rows.num:
+            return
+        self._before_forward(segment)
+        given = self._gather_forward(iteration, segment, microbatch, rows)
+        finish = self._finish(iteration, segment, rows)
+        out = self._stages[segment].evaluate(given, iteration.step, rows, finish)
+        self._deliver(iteration, action, out, rows)
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """All modules in eval mode, and afterwards each as it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
