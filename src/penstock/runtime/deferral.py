@@ -6,15 +6,16 @@ computes the gradients of its parameters. Where a call is of a kind that is not 
 None, and the caller leaves it to autograd: then its weight gradient is part of I.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-WeightJob: TypeAlias = Callable[[], Tensor]
-Defer: TypeAlias = Callable[[Tensor, WeightJob], None]
-"""Called in the backward with a parameter and the job that computes its gradient."""
+WeightJob: TypeAlias = Callable[[], Sequence[Tensor]]
+Defer: TypeAlias = Callable[[Sequence[Tensor], WeightJob], None]
+"""Called in the backward with parameters and the job that computes their gradients."""
 
 
 def is_trained(weight: Tensor | None) -> bool:
@@ -26,6 +27,35 @@ def can_defer(*weights: Tensor | None) -> bool:
     """Whether the gradients of these parameters can be put off: all that need one are parameters themselves."""
     needed = [weight for weight in weights if weight is not None and weight.requires_grad]
     return bool(needed) and torch.is_grad_enabled() and all(weight.is_leaf for weight in needed)
+
+
+def unseen(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A backward whose own calls nobody looks at, as looking would cost more than the calls do.
+
+    It is given what was saved: to ask for it may run a forward again, whose calls must be seen.
+    """
+
+    @wraps(backward)
+    def found(ctx: Any, grad: Tensor) -> Any:
+        saved = ctx.saved_tensors
+        with torch._C.DisableTorchFunction():
+            return backward(ctx, saved, grad)
+
+    return found
+
+
+def defer_both(ctx: Any, gradients: Callable[[list[bool]], Any]) -> None:
+    """Put off the gradients of ctx.weight and ctx.bias, of which kernels make both about as fast as one.
+
+    `gradients` takes for input, weight and bias whether it is wanted.
+    """
+    wanted = [is_trained(ctx.weight), is_trained(ctx.bias)]
+    parameters = [item for item, want in zip((ctx.weight, ctx.bias), wanted, strict=True) if want]
+    if parameters:
+        ctx.defer(
+            parameters,
+            lambda: [item for item, want in zip(gradients([False, *wanted])[1:], wanted, strict=True) if want],
+        )
 
 
 def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
@@ -63,14 +93,15 @@ class _Linear(torch.autograd.Function):
         return torch.nn.functional.linear(x, used, _cast(bias, dtype))  # type: ignore[arg-type]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, weight = ctx.saved_tensors
+    @unseen
+    def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
+        x, weight = saved
         flat = grad.reshape(-1, grad.shape[-1])
         if is_trained(ctx.weight):
-            ctx.defer(ctx.weight, lambda: _linear_weight(flat, x, weight))
+            ctx.defer([ctx.weight], lambda: [_linear_weight(flat, x, weight)])
         if is_trained(ctx.bias):
             folded = x.dim() == 2 or x.is_contiguous()
-            ctx.defer(ctx.bias, lambda: flat.sum(0) if folded else grad.sum(tuple(range(grad.dim() - 1))))
+            ctx.defer([ctx.bias], lambda: [flat.sum(0) if folded else grad.sum(tuple(range(grad.dim() - 1)))])
         x_grad = _linear_input(flat, x, weight) if ctx.needs_input_grad[1] else None
         return None, x_grad, None, None, None
 
@@ -133,8 +164,9 @@ class _Convolution(torch.autograd.Function):
         return call(x, used, _cast(bias, dtype), *sizes, groups)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, weight = ctx.saved_tensors
+    @unseen
+    def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
+        x, weight = saved
         stride, padding, dilation = ctx.sizes
 
         def gradients(mask: list[bool]) -> Any:
@@ -142,10 +174,7 @@ class _Convolution(torch.autograd.Function):
             form = (stride, padding, dilation, False, [0] * len(stride), ctx.groups)
             return torch.ops.aten.convolution_backward(grad, x, weight, biases, *form, mask)
 
-        if is_trained(ctx.weight):
-            ctx.defer(ctx.weight, lambda: gradients([False, True, False])[1])
-        if is_trained(ctx.bias):
-            ctx.defer(ctx.bias, lambda: gradients([False, False, True])[2])
+        defer_both(ctx, gradients)
         x_grad = gradients([True, False, False])[0] if ctx.needs_input_grad[2] else None
         return None, None, x_grad, None, None, None, None, None
 
@@ -175,8 +204,9 @@ class _Embedding(torch.autograd.Function):
         return torch.embedding(weight, indices, padding, by_frequency, False)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        (indices,) = ctx.saved_tensors
+    @unseen
+    def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
+        (indices,) = saved
         form = ctx.form
-        ctx.defer(ctx.weight, lambda: torch.ops.aten.embedding_dense_backward(grad, indices, *form))
+        ctx.defer([ctx.weight], lambda: [torch.ops.aten.embedding_dense_backward(grad, indices, *form)])
         return None, None, None, None, None

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.runtime.deferral import Defer, can_defer, is_trained
+from penstock.runtime.deferral import Defer, can_defer, defer_both, unseen
 
 
 def layer_norm(
@@ -58,14 +58,15 @@ class _LayerNorm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, mean, rstd = ctx.saved_tensors
+    @unseen
+    def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
+        x, mean, rstd = saved
         weight, bias = ctx.weight, ctx.bias
 
         def gradients(mask: list[bool]) -> Any:
             return torch.ops.aten.native_layer_norm_backward(grad, x, ctx.shape, mean, rstd, weight, bias, mask)
 
-        _defer_both(ctx, gradients)
+        defer_both(ctx, gradients)
         x_grad = gradients([True, False, False])[0] if ctx.needs_input_grad[1] else None
         return None, x_grad, None, None, None, None
 
@@ -83,21 +84,15 @@ class _GroupNorm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, mean, rstd = ctx.saved_tensors
+    @unseen
+    def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
+        x, mean, rstd = saved
         weight, form = ctx.weight, ctx.form
         grad = grad.contiguous()
 
         def gradients(mask: list[bool]) -> Any:
             return torch.ops.aten.native_group_norm_backward(grad, x, mean, rstd, weight, *form, mask)
 
-        _defer_both(ctx, gradients)
+        defer_both(ctx, gradients)
         x_grad = gradients([True, False, False])[0] if ctx.needs_input_grad[1] else None
         return None, x_grad, None, None, None, None
-
-
-def _defer_both(ctx: Any, gradients: Any) -> None:
-    if is_trained(ctx.weight):
-        ctx.defer(ctx.weight, lambda: gradients([False, True, False])[1])
-    if is_trained(ctx.bias):
-        ctx.defer(ctx.bias, lambda: gradients([False, False, True])[2])

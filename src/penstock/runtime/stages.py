@@ -75,6 +75,8 @@ class Stage:
         self._device = device
         named = {name: parameter for block in blocks for name, parameter in block.parameters.items()}
         self.trained = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
+        self._not_put_off: list[Tensor] = list(self.trained.values())
+        """What the backward must set aside, as far as is known from the last one."""
         held = {id(buffer) for block in blocks for buffer in block.buffers.values()}
         self._buffers = [
             (module, name)
@@ -141,10 +143,13 @@ class Stage:
             with ExitStack() as stack:
                 # As torch advises, the types of the backward follow from those of the forward alone.
                 stack.enter_context(torch.autocast(self._device.type, enabled=False))
-                stack.enter_context(Interception(None, None if graph.jobs is None else graph.jobs.defer))
                 if graph.jobs is not None:
-                    stack.enter_context(graph.jobs.set_aside(list(self.trained.values())))
+                    stack.enter_context(graph.jobs.set_aside(self._not_put_off))
+                stack.enter_context(Interception(None, None if graph.jobs is None else graph.jobs.defer))
                 torch.autograd.backward([edge for edge, _ in pairs], [grad for _, grad in pairs])
+            if graph.jobs is not None:
+                # Often these are few, and to look at all would take time. One that is missed is still added, at once.
+                self._not_put_off = graph.jobs.not_put_off
         # The graph and what caught its gradients hold each other: they must let go.
         caught, graph.caught = graph.caught, []
         return caught or [None] * sum(graph.entered)

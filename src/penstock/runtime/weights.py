@@ -17,15 +17,20 @@ class WeightJobs:
     """
 
     def __init__(self) -> None:
-        self._jobs: list[tuple[Tensor, WeightJob]] = []
+        self._jobs: list[tuple[Sequence[Tensor], WeightJob]] = []
         self._done: list[tuple[Tensor, Tensor]] = []
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return sum(len(parameters) for parameters, _ in self._jobs)
 
-    def defer(self, parameter: Tensor, job: WeightJob) -> None:
+    def defer(self, parameters: Sequence[Tensor], job: WeightJob) -> None:
         """Put a job off."""
-        self._jobs.append((parameter, job))
+        self._jobs.append((parameters, job))
+
+    @property
+    def not_put_off(self) -> list[Tensor]:
+        """The parameters that autograd itself has computed a gradient for."""
+        return [parameter for parameter, _ in self._done]
 
     @contextmanager
     def set_aside(self, parameters: Sequence[Tensor]) -> Iterator[None]:
@@ -45,14 +50,11 @@ class WeightJobs:
     def run(self) -> None:
         """Do the jobs, and add up."""
         sums: dict[Tensor, Tensor] = dict(self._done)
-        for parameter, job in self._jobs:
-            found = job()
-            if parameter in sums:
-                sums[parameter] = sums[parameter] + found
-            else:
-                sums[parameter] = found
+        for parameters, job in self._jobs:
+            for parameter, found in zip(parameters, job(), strict=True):
+                sums[parameter] = sums[parameter] + found if parameter in sums else found
         for parameter, total in sums.items():
-            fresh = total.to(parameter.dtype)
+            fresh = total if total.dtype == parameter.dtype else total.to(parameter.dtype)
             if parameter.grad is None:
                 parameter.grad = fresh
             else:
