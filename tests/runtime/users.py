@@ -13,9 +13,11 @@ from torch import Tensor, nn
 
 from penstock.model.blocks import find_blocks
 from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.runtime import shared
 from penstock.runtime.pipeline import Pipeline
 from penstock.runtime.reference import reference_step
 from runtime.models import KINDS
+from runtime.training import Job, Trained, train
 
 
 def plan_of(
@@ -286,3 +288,20 @@ def stay_stuck(meeting: str, rank: int) -> None:
     plan = plan_of([0, 1, 3, 4], [["d0"], ["d1"], ["d2"]], num_microbatches=2)
     pipe = Pipeline(model, plan, mean_square, timeout_s=3.0)
     pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+def train_through_memory(job: Job, is_there: bool) -> tuple[Trained, int]:
+    """Training in which every carry goes through shared memory, or would if there were any; how many slabs are used."""
+    before, new = shared.WORTHWHILE_BYTES, shared._new_slab
+    made = []
+
+    def counted(size: int) -> shared.Slab | None:
+        slab = new(size) if is_there else None
+        made.extend([] if slab is None else [slab])
+        return slab
+
+    shared.WORTHWHILE_BYTES, shared._new_slab = 0, counted
+    try:
+        return train(job), len(made)
+    finally:
+        shared.WORTHWHILE_BYTES, shared._new_slab = before, new

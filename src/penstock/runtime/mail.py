@@ -23,6 +23,7 @@ from torch import Tensor
 
 from penstock.errors import MismatchError, PeerLost, RunError, RuntimeTimeout
 from penstock.runtime.carry import Form, Packed, from_form, in_memory_order
+from penstock.runtime.shared import NO_SLAB, Incoming, Outgoing, find_neighbours, is_worthwhile
 
 Tell = Callable[[], str]
 """Says who is doing what with whom, for messages to people."""
@@ -54,6 +55,9 @@ class Mail:
         self._group = group
         self._device = device
         self.timeout_s = timeout_s
+        neighbours = find_neighbours(group, device)
+        self._outgoing = {peer: Outgoing() for peer in neighbours}
+        self._incoming = {peer: Incoming(process) for peer, process in neighbours.items()}
         self._sent: dict[tuple[Any, ...], Form] = {}
         self._received: dict[tuple[Any, ...], Form] = {}
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -109,6 +113,11 @@ class Mail:
             self.send_tensors([torch.tensor([len(body)]), body], peer, tag, tell)
         elif known != form:
             raise MismatchError(f"{tell()}: {difference(known, form)}", hint=HEADER_HINT)
+        if peer in self._outgoing and is_worthwhile(known.tensors):
+            slab = self._outgoing[peer].put([in_memory_order(item) for item in packed.tensors], known.tensors)
+            self.send_tensors([torch.tensor([slab])], peer, tag, tell)
+            if slab != NO_SLAB:
+                return
         self.send_tensors(packed.tensors, peer, tag, tell)
 
     def send_tensors(self, tensors: Sequence[Tensor], peer: int, tag: int, tell: Tell) -> None:
@@ -126,6 +135,14 @@ class Mail:
         if form is not None:
             pending.post(form)
         return pending
+
+    def shares_memory(self, peer: int, form: Form) -> bool:
+        """Whether a carry of this form comes in shared memory."""
+        return peer in self._incoming and is_worthwhile(form.tensors)
+
+    def take_shared(self, peer: int, slab: int, form: Form) -> list[Tensor]:
+        """What a neighbour has put into shared memory."""
+        return self._incoming[peer].take(slab, form.tensors)
 
     def receive_tensor(self, tensor: Tensor, peer: int, tag: int) -> Any:
         """Post the receive of one plain tensor."""
@@ -167,10 +184,20 @@ class Pending:
     form: Form | None
     tensors: list[Tensor]
     works: list[Any]
+    slab: Tensor | None = None
+    """Where word of the shared memory comes, if the carry comes there."""
     arrived_s: float = 0.0
     """When it was found to be there."""
 
     def post(self, form: Form) -> None:
+        """Let the tensors come, or word of where they are in shared memory."""
+        if self.mail.shares_memory(self.peer, form):
+            self.slab = torch.empty(1, dtype=torch.int64)
+            self.works.append(self.mail.receive_tensor(self.slab, self.peer, self.tag))
+        else:
+            self.post_tensors(form)
+
+    def post_tensors(self, form: Form) -> None:
         """Make buffers and let the tensors come."""
         for item in form.tensors:
             tensor = self.mail.empty(item.shape, item.stride, item.dtype)
@@ -183,12 +210,22 @@ class Pending:
         if self.form is None:
             self.form = self.mail.learn_form(self.peer, self.tag, self.signature, self.tell)
             self.post(self.form)
-        for work in self.works:
-            self.mail.wait(work, self.tell)
-        self.works.clear()
+        self._finish()
+        if self.slab is not None:
+            slab = int(self.slab)
+            if slab == NO_SLAB:
+                self.post_tensors(self.form)
+                self._finish()
+            else:
+                self.tensors = self.mail.take_shared(self.peer, slab, self.form)
         self.arrived_s = perf_counter()
         tensors, self.tensors = self.tensors, []
         return from_form(self.form, tensors)
+
+    def _finish(self) -> None:
+        for work in self.works:
+            self.mail.wait(work, self.tell)
+        self.works.clear()
 
 
 def difference(known: Form, found: Form) -> str:

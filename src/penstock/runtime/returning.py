@@ -5,14 +5,16 @@ They are sent at once, and waited for only when the segment's next forward is ab
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
-from penstock.runtime.mail import Mail
+from penstock.runtime.carry import pack
+from penstock.runtime.mail import Mail, Pending
+
+SIGNATURE = ("parameters",)
 
 
 class Returns:
@@ -32,7 +34,7 @@ class Returns:
         self._trained = set(trained)
         self._mail = mail
         self._addresses = addresses
-        self._coming: dict[int, list[tuple[list[nn.Parameter], Tensor, Any, Action, int]]] = {}
+        self._coming: dict[int, list[Pending]] = {}
 
     def start(self, step: int) -> None:
         """After the optimizer has stepped: send what is fresh here, let come what is fresh elsewhere."""
@@ -40,25 +42,23 @@ class Returns:
             peer, tag = self._addresses.rank_of[action.peer], self._addresses.tag(Kind.STEP, action.segment)
             # What has not been used since the last time is replaced by what comes now.
             self.finish(action.segment)
-            for members in _by_type(self._parameters[action.segment]):
-                if action.kind == Kind.SEND_P:
-                    flat = torch.cat([item.detach().reshape(-1) for item in members])
-                    self._mail.send_tensors([flat], peer, tag, partial(self._addresses.tell, action, step))
-                    continue
-                flat = torch.empty(
-                    sum(item.numel() for item in members), dtype=members[0].dtype, device=members[0].device
-                )
-                work = self._mail.receive_tensor(flat, peer, tag)
-                self._coming.setdefault(action.segment, []).append((members, flat, work, action, step))
+            told = partial(self._addresses.tell, action, step)
+            if action.kind == Kind.SEND_P:
+                found = _by_type(self._parameters[action.segment])
+                flat = [torch.cat([item.detach().reshape(-1) for item in members]) for members in found]
+                self._mail.send(pack(flat)[0], peer, tag, SIGNATURE, told)
+            else:
+                self._coming.setdefault(action.segment, []).append(self._mail.expect(peer, tag, SIGNATURE, told))
 
     def finish(self, segment: int) -> None:
         """Wait for the fresh parameters of a segment, if some are on their way, and put them in place."""
-        for members, flat, work, action, step in self._coming.pop(segment, ()):
-            self._mail.wait(work, partial(self._addresses.tell, action, step))
-            with torch.no_grad():
-                for item, fresh in zip(members, torch.split(flat, [item.numel() for item in members]), strict=True):
-                    if item not in self._trained:
-                        item.copy_(fresh.view(item.shape))
+        for pending in self._coming.pop(segment, ()):
+            for members, flat in zip(_by_type(self._parameters[segment]), pending.wait().tensors, strict=True):
+                parts = torch.split(flat, [item.numel() for item in members])
+                with torch.no_grad():
+                    for item, fresh in zip(members, parts, strict=True):
+                        if item not in self._trained:
+                            item.copy_(fresh.view(item.shape))
 
     def finish_all(self) -> None:
         """The same for all segments."""
