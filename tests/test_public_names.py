@@ -55,6 +55,7 @@ NAMES = [
     "load_program",
     "load_timeline",
     "lower",
+    "materialise",
     "plan",
     "price",
     "profile",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.program.lowering import lower
     from penstock.program.proof import Proof, prove
     from penstock.program.types import Program, load_program, save_program
+    from penstock.runtime.materialise import materialise
     from penstock.runtime.pipeline import Pipeline
     from penstock.schedules import SCHEDULES, schedule
     from penstock.simulate.evaluate import Evaluation, evaluate
@@ -82,6 +83,7 @@ _HOMES = {
     "program.lowering": ("lower",),
     "program.proof": ("Proof", "prove"),
     "program.types": ("Program", "load_program", "save_program"),
+    "runtime.materialise": ("materialise",),
     "runtime.pipeline": ("Pipeline",),
     "schedules": ("SCHEDULES", "schedule"),
     "simulate.evaluate": ("Evaluation", "evaluate"),
@@ -140,6 +142,7 @@ __all__ = [
     "load_program",
     "load_timeline",
     "lower",
+    "materialise",
     "plan",
     "price",
     "profile",

@@ -11,6 +11,7 @@ calls them, or found (`model/detect.py`); they run by the model's own forward, e
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from penstock.errors import InputError
@@ -30,12 +31,18 @@ class Block(NamedTuple):
     buffers: Mapping[str, Tensor]
 
 
-def find_blocks(model: nn.Module, names: Sequence[str] | None = None, inputs: Carry = None) -> tuple[Block, ...]:
+def find_blocks(
+    model: nn.Module,
+    names: Sequence[str] | None = None,
+    inputs: Carry = None,
+    device: torch.device | None = None,
+) -> tuple[Block, ...]:
     """The blocks of `model`: those of these `names`, or its children if it is an nn.Sequential, or found ones.
 
     The model is called with `inputs`: a tuple is its positional arguments, a dict its keyword arguments, all else its
     only argument (an nn.Sequential always has one). They are needed unless the blocks are an nn.Sequential's children.
-    Where the model is on the meta device, they may be there too. The model is left as it was.
+    Where the model is on the meta device, they may be there too; `device` is where its blocks will run, if not there.
+    The model is left as it was.
     """
     if names is None and is_plain_sequential(model):
         return _children(model)
@@ -46,7 +53,20 @@ def find_blocks(model: nn.Module, names: Sequence[str] | None = None, inputs: Ca
         )
     from penstock.model.finding import blocks_of
 
-    return blocks_of(model, names, inputs)
+    return blocks_of(model, names, inputs, device)
+
+
+def with_left_over(blocks: Sequence[Block], model: nn.Module) -> tuple[Block, ...]:
+    """What no block computes with belongs to the last one, so that nothing is lost."""
+    used = {name for block in blocks for name in (*block.parameters, *block.buffers)}
+    last = blocks[-1]._replace(
+        parameters={
+            **blocks[-1].parameters,
+            **{name: item for name, item in model.named_parameters() if name not in used},
+        },
+        buffers={**blocks[-1].buffers, **{name: item for name, item in model.named_buffers() if name not in used}},
+    )
+    return (*blocks[:-1], last)
 
 
 def parameters_of(blocks: Sequence[Block]) -> tuple[dict[str, nn.Parameter], ...]:
@@ -85,7 +105,7 @@ def _children(model: nn.Module) -> tuple[Block, ...]:
         raise InputError("the nn.Sequential is empty", hint="Give a model with at least one block.")
     parameter_names = {parameter: name for name, parameter in model.named_parameters()}
     buffer_names = {buffer: name for name, buffer in model.named_buffers()}
-    return tuple(
+    blocks = tuple(
         Block(
             name=name,
             module=child,
@@ -95,3 +115,4 @@ def _children(model: nn.Module) -> tuple[Block, ...]:
         )
         for name, child in children.items()
     )
+    return with_left_over(blocks, model)

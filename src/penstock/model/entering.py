@@ -7,10 +7,11 @@ values that are needed later are the carry. No code is translated: whatever Pyth
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -45,6 +46,17 @@ class Course:
             made = Placeholder(form.shape(rows), form.dtype, form.device, form.origin)
             self.placeholders[value, rows] = made
         return made
+
+
+def moved(course: Course, device: torch.device) -> Course:
+    """A course that was learnt on the meta device, for running on another: what forward asks for devices is told so."""
+
+    def place(leaf: Any) -> Any:
+        return device if isinstance(leaf, torch.device) and leaf.type == "meta" else leaf
+
+    events = tuple(replace(event, leaves=tuple(map(place, event.leaves))) for event in course.record.events)
+    forms = tuple(replace(form, device=place(form.device)) for form in course.forms)
+    return replace(course, record=replace(course.record, events=events), forms=forms, placeholders={})
 
 
 class _Step(NamedTuple):

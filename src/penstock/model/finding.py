@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from penstock.errors import InputError
-from penstock.model.blocks import Block, Carry
+from penstock.model.blocks import Block, Carry, with_left_over
 from penstock.model.cuts import place_cuts
 from penstock.model.detect import detect
-from penstock.model.entering import Course, Entry
+from penstock.model.entering import Course, Entry, moved
 from penstock.model.flow import find_flow, local_values
 from penstock.model.forms import forms_of
 from penstock.model.record import COARSER, require_same_course
@@ -19,8 +19,13 @@ from penstock.model.state import undone
 from penstock.model.trees import map_tensors, rows_of, same_bits, tensors_of, with_rows
 
 
-def blocks_of(model: nn.Module, names: Sequence[str] | None, inputs: Carry) -> tuple[Block, ...]:
-    """The blocks of these names, or found ones. Their chain gives the same bits as the model on these inputs."""
+def blocks_of(
+    model: nn.Module, names: Sequence[str] | None, inputs: Carry, device: torch.device | None = None
+) -> tuple[Block, ...]:
+    """The blocks of these names, or found ones. Their chain gives the same bits as the model on these inputs.
+
+    A model on the meta device is looked at there; its blocks are made to run on `device`.
+    """
     on_meta = any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     if on_meta:
         inputs = map_tensors(lambda tensor: tensor.to("meta"), inputs)
@@ -28,8 +33,10 @@ def blocks_of(model: nn.Module, names: Sequence[str] | None, inputs: Carry) -> t
         with undone(model):
             names = detect(model, _copied(inputs))
     _require_blocks(model, names)
-    trained = _look(model, names, inputs)
-    blocks = _blocks(trained.course, _evaluated(model, names, inputs))
+    trained, evaluated = _look(model, names, inputs), _evaluated(model, names, inputs)
+    if on_meta and device is not None:
+        return _blocks(moved(trained.course, device), None if evaluated is None else moved(evaluated, device))
+    blocks = _blocks(trained.course, evaluated)
     if not on_meta:
         _require_same_numbers(trained, blocks)
     return blocks
@@ -146,12 +153,7 @@ def _blocks(course: Course, evaluated: Course | None) -> tuple[Block, ...]:
                 },
             )
         )
-    left_over = parameters.keys() - {key for block in blocks for key in block.parameters}
-    if left_over:  # never used: they belong to the last block, so that nothing is lost
-        blocks[-1] = blocks[-1]._replace(
-            parameters={**blocks[-1].parameters, **{key: parameters[key] for key in parameters if key in left_over}}
-        )
-    return tuple(blocks)
+    return with_left_over(blocks, course.model)
 
 
 def _require_same_numbers(looked: _Look, blocks: Sequence[Block]) -> None:

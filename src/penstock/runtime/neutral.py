@@ -8,9 +8,14 @@ import re
 from collections.abc import Sequence
 
 from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.errors import InputError
 from penstock.model.blocks import Block, shared_parameters
+from penstock.plan.pricing import price
 from penstock.plan.types import Plan
 from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
+from penstock.program.lowering import lower
+from penstock.program.proof import Proof, prove
+from penstock.schedules import schedule
 
 KIND = "device"
 
@@ -41,6 +46,19 @@ def neutral_cluster(plan: Plan) -> Cluster:
     wire = Wire(bandwidth=1e12)
     devices = tuple(Device(name=name, host="host", kind=KIND) for name in names)
     return Cluster(name="neutral", hosts=(Host(name="host", inside=wire),), devices=devices, between=wire)
+
+
+def prove_plan(plan: Plan, blocks: Sequence[Block], profile: Profile | None, cluster: Cluster | None) -> Proof:
+    """The plan's program, proved: for its profile and cluster, or for stand-ins if it comes alone."""
+    if (profile is None) != (cluster is None):
+        raise InputError(
+            "a profile and a cluster go together", hint="Give both that the plan was made for, or neither."
+        )
+    if profile is None or cluster is None:
+        costs = price(plan, neutral_profile(blocks, plan.rows), neutral_cluster(plan), strict=False)
+    else:
+        costs = price(plan, profile, cluster)
+    return prove(lower(schedule(costs), costs), costs, within_memory=profile is not None)
 
 
 def _parts(name: str) -> list[tuple[str, str]]:

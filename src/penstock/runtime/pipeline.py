@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -12,29 +13,29 @@ from torch import Tensor, nn
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
 from penstock.model.blocks import Block, Carry, find_blocks
-from penstock.plan.pricing import price
 from penstock.plan.types import Plan
 from penstock.profile.types import Profile
-from penstock.program.lowering import lower
-from penstock.program.proof import Proof, prove
 from penstock.runtime.addresses import Addresses
+from penstock.runtime.checkpoint import DEFAULT_KEEP, Checkpoints, Holdings, Loaded
 from penstock.runtime.clipping import Clipping, owned_by
 from penstock.runtime.evaluation import Evaluator, eval_mode
 from penstock.runtime.executor import Executor
 from penstock.runtime.feeding import count_rows, signature
-from penstock.runtime.holding import check_same, let_go
+from penstock.runtime.holding import check_same, let_go, make_held
 from penstock.runtime.iteration import Iteration
 from penstock.runtime.layout import check_units, first_trainers, make_layout
 from penstock.runtime.losses import Losses
 from penstock.runtime.mail import Mail
+from penstock.runtime.materialise import Init, check_fillable, is_on_meta
 from penstock.runtime.measured import gather_timeline
-from penstock.runtime.neutral import neutral_cluster, neutral_profile
+from penstock.runtime.meeting import Meeting
+from penstock.runtime.neutral import prove_plan
 from penstock.runtime.reducing import make_groups
 from penstock.runtime.reference import Loss
 from penstock.runtime.returning import Returns
 from penstock.runtime.stages import Stage
+from penstock.runtime.state_names import state_entries, writers
 from penstock.runtime.watch import Doing, Watch
-from penstock.schedules import schedule
 from penstock.timeline.types import Timeline
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -46,6 +47,9 @@ class Pipeline:
     Rank k works as the k-th device in use, in the order of the cluster. Every rank makes the same call, with the same
     model, and keeps only what it needs of it. Without `profile` and `cluster` the jobs are ordered as if all blocks
     took the same time.
+
+    A model on the meta device is made real on `device`, by each rank what it holds (`penstock.materialise` says with
+    which values, and what `init` is); a model on a real device stays there.
     """
 
     def __init__(
@@ -61,15 +65,18 @@ class Pipeline:
         seed: int = 0,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         check_finite: bool = False,
+        device: torch.device | str = "cpu",
+        init: Init | None = None,
     ) -> None:
         if not dist.is_initialized():
             raise InputError(
                 "torch.distributed is not set up",
                 hint="Call torch.distributed.init_process_group first, on every rank.",
             )
-        found = find_blocks(model, blocks, inputs)
+        check_fillable(model, init)
+        found = find_blocks(model, blocks, inputs, torch.device(device))
         check_units(plan, found)
-        self.proof = _prove(plan, found, profile, cluster)
+        self.proof = prove_plan(plan, found, profile, cluster)
         self._layout = make_layout(self.proof.costs, found)
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
         if self._world < len(self._layout.devices):
@@ -77,19 +84,23 @@ class Pipeline:
                 f"the plan uses {len(self._layout.devices)} devices, but there are only {self._world} ranks",
                 hint=f"Start {len(self._layout.devices)} ranks, or plan for {self._world} devices.",
             )
-        if any(item.is_meta for block in found for item in block.parameters.values()):
-            raise InputError(
-                "the model is on the meta device", hint="Make it on a real one: every rank frees what it does not need."
-            )
-        self._device = next((p.device for block in found for p in block.parameters.values()), torch.device("cpu"))
+        real = (item.device for block in found for item in block.parameters.values() if not item.is_meta)
+        self._device = next(real, torch.device(device))
         self._group = group = dist.new_group(list(range(self._world)))
-        check_same(found, self.proof.program, seed, group)
+        # Until a checkpoint is loaded there is nothing to train with.
+        self._lacks_values = init == "checkpoint" and is_on_meta(model)
+        found, failed = make_held(
+            found, model, self._layout.segments, self._rank, seed=seed, device=self._device, init=init
+        )
+        check_same(found, self.proof.program, seed, group, failed)
         groups = make_groups([item.ranks for item in self._layout.reducers], dist.new_group)
         self._step = 0
+        self._seed = seed
         self._stepped_s = (0.0, 0.0)
         self._mail = Mail(group, self._device, timeout_s)
         self._stages = self._make_stages(found, model, seed, check_finite=check_finite)
         self._clipping = self._make_clipping(found, model)
+        entries = state_entries(model)
         let_go(model, [block for stage in self._stages.values() for block in stage.blocks])
         self._model = model
         actions = list(self.proof.program.actions(self._layout.devices[self._rank])) if self._is_used else []
@@ -99,6 +110,10 @@ class Pipeline:
             for item, one in zip(self._layout.reducers, groups, strict=True)
             if self._rank in item.ranks
         }
+        trained = self.named_parameters()
+        home = writers(entries, found, self._layout.segments)
+        holdings = Holdings(model, entries, home, trained, self._device)
+        self._checkpoints = Checkpoints(holdings, Meeting(self._mail, self._rank, self._world, self._failed))
         addresses = Addresses(self._layout, self._rank)
         jobs = addresses, actions, self._stages, loss, self._mail
         self._executor = Executor(*jobs, reduced, self._wait_for_parameters)
@@ -108,7 +123,7 @@ class Pipeline:
         self._returns = Returns(
             actions,
             {number: list(stage.trained.values()) for number, stage in self._stages.items()},
-            self.named_parameters().values(),
+            trained.values(),
             self._mail,
             addresses,
         )
@@ -174,6 +189,7 @@ class Pipeline:
         parameters = list(self.named_parameters().values())
         # torch refuses an optimizer of nothing; this one never gets a gradient.
         made = kind(parameters or [nn.Parameter(torch.empty(0))], **options)
+        self._checkpoints.add(made)
         made.register_step_pre_hook(lambda *_: self._stepping(begins=True))
         made.register_step_post_hook(lambda *_: self._stepping(begins=False))
         return made
@@ -195,8 +211,9 @@ class Pipeline:
 
         Every rank is given the whole batch, rows first. The loss is the mean over all rows, on every rank.
         """
-        step, self._step = self._step, self._step + 1
-        return self._run(self._executor, self._iteration(step, inputs, targets, "step"))
+        iteration = self._iteration(self._step, inputs, targets, "step")
+        self._step += 1
+        return self._run(self._executor, iteration)
 
     def evaluate(self, inputs: Any, targets: Any) -> Tensor:
         """The loss of a batch, the mean over all rows, on every rank: in eval mode, without gradients.
@@ -215,6 +232,36 @@ class Pipeline:
         parameters = list(self.named_parameters().values())
         return self._clipping.clip(parameters, max_norm, norm_type, strict=error_if_nonfinite)
 
+    def save(self, folder: str | Path, *, extra: Any = None, keep: int | None = DEFAULT_KEEP) -> Path:
+        """Save a checkpoint in a folder of checkpoints, of which the last `keep` stay (None: all); gives its path.
+
+        All ranks together, between an optimizer's step and the next iteration. It has the model, its optimizers, the
+        random state, the number of the next step, and `extra` as rank 0 gives it, such as a scheduler's state_dict().
+        Gradients are not in it. The folder must be the same for all ranks.
+        """
+        self._require_values()
+        return self._checkpoints.save(Path(folder), step=self._step, seed=self._seed, extra=extra, keep=keep)
+
+    def load(self, folder: str | Path, *, step: int | None = None, optimizer: bool = True) -> Loaded:
+        """Load the checkpoint that was saved last, or that of a step; saved under this plan or any other.
+
+        All ranks together. Optimizers must have been made by then, unless `optimizer` is False: then theirs is left.
+        """
+        # What is still on its way must not come on top of what is loaded.
+        self._returns.finish_all()
+        loaded = self._checkpoints.load(Path(folder), step=step, with_optimizers=optimizer)
+        self._step, self._seed, self._lacks_values = loaded.step, loaded.seed, False
+        for stage in self._stages.values():
+            stage.reseed(loaded.seed)
+        return loaded
+
+    def _require_values(self) -> None:
+        if self._lacks_values:
+            raise InputError(
+                'the model has no values yet: the pipeline was made with init="checkpoint"',
+                hint="Call pipe.load(folder) first.",
+            )
+
     def close(self) -> None:
         """Wait until everything that was sent has arrived; before the process group is destroyed."""
         self._returns.finish_all()
@@ -222,6 +269,7 @@ class Pipeline:
         self._watch.close()
 
     def _iteration(self, step: int, inputs: Any, targets: Any, purpose: str) -> Iteration:
+        self._require_values()
         num_rows = count_rows(inputs, targets)
         # Messages of another purpose have another form: evaluation wants no gradients.
         form = (purpose, *signature(inputs, targets))
@@ -233,18 +281,9 @@ class Pipeline:
             executor.run(iteration, self._losses.sharing(iteration))
             return self._losses.collect(iteration)
         except BaseException as error:
-            self._mail.give_up()
-            self._watch.failed(error)
+            self._failed(error)
             raise
 
-
-def _prove(plan: Plan, blocks: Sequence[Block], profile: Profile | None, cluster: Cluster | None) -> Proof:
-    if (profile is None) != (cluster is None):
-        raise InputError(
-            "a profile and a cluster go together", hint="Give both that the plan was made for, or neither."
-        )
-    if profile is None or cluster is None:
-        costs = price(plan, neutral_profile(blocks, plan.rows), neutral_cluster(plan), strict=False)
-    else:
-        costs = price(plan, profile, cluster)
-    return prove(lower(schedule(costs), costs), costs, within_memory=profile is not None)
+    def _failed(self, error: BaseException) -> None:
+        self._mail.give_up()
+        self._watch.failed(error)

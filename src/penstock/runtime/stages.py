@@ -85,6 +85,10 @@ class Stage:
             if buffer is not None and id(buffer) in held
         ]
 
+    def reseed(self, seed: int) -> None:
+        """Draw random numbers from the streams of another seed from now on."""
+        self._seed = seed
+
     def run(
         self, given: Packed, step: int, rows: Rows, finish: Finish | None, *, keep: bool, defer: bool
     ) -> tuple[Packed, Graph]:

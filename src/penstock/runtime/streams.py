@@ -8,7 +8,7 @@ put back afterwards.
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -33,13 +33,11 @@ class Streams:
     @contextmanager
     def kept(self) -> Iterator[None]:
         """The generators of torch are afterwards as they were before."""
-        generators = _generators(self._device)
-        states = [generator.get_state() for generator in generators]
+        states = generator_states(self._device)
         try:
             yield
         finally:
-            for generator, state in zip(generators, states, strict=True):
-                generator.set_state(state)
+            set_generator_states(self._device, states)
 
     def enter(self, unit: int) -> None:
         """What comes next belongs to this unit."""
@@ -78,6 +76,29 @@ class Streams:
             self._own.manual_seed(_number(*self._name, self._rows.start + number, self._unit, call))
             part.bernoulli_(keep, generator=self._own)
         return noise.div_(keep)
+
+
+@contextmanager
+def drawing_from(device: torch.device, *name: int) -> Iterator[None]:
+    """Torch's generators begin at this name, and are afterwards as they were before."""
+    states = generator_states(device)
+    try:
+        for generator in _generators(device):
+            generator.manual_seed(_number(*name))
+        yield
+    finally:
+        set_generator_states(device, states)
+
+
+def generator_states(device: torch.device) -> list[Tensor]:
+    """The states of torch's generators for work on this device: the processor's, and the device's own if it has one."""
+    return [generator.get_state() for generator in _generators(device)]
+
+
+def set_generator_states(device: torch.device, states: Sequence[Tensor]) -> None:
+    """Put them back; a generator that has no state there is left as it is."""
+    for generator, state in zip(_generators(device), states, strict=False):
+        generator.set_state(state)
 
 
 def _number(*name: int) -> int:
