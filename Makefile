@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 .PHONY: help setup demo test lint types unit bench clean
 
 help:
-	@echo "make demo   set up, then plan, prove and simulate a real model, and compare planners and schedules"
+	@echo "make demo   set up, then measure, plan and train a small GPT here; predicted against measured"
 	@echo "make test   set up, then lint, strict types and all tests"
 	@echo "make bench  the benchmarks, quick (benchmarks/NAME/main.py runs one in full)"
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The main job, end to end: what a model costs, what a cluster is, a plan, its proof, its timeline, the comparison.
+# The main job, end to end. First on this computer, with real training: what a model costs, a plan, training by the plan
+# and in one process, predicted against measured. Then a plan for machines that are not here.
 set -eu
 out=demo-output
 mkdir -p "$out"
@@ -11,9 +12,13 @@ fi
 say() { printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"; }
 run() { say "$@"; "$@"; }
 
-run penstock profile gpt2-xl --kind A100-40 --rows 4 -o "$out/gpt2-xl.json"
-run penstock cluster examples/clusters/two-hosts.toml
-run penstock plan --profile "$out/gpt2-xl.json" --cluster examples/clusters/two-hosts.toml -m 16 -o "$out/plan.json"
-run penstock check "$out/plan.json"
-run penstock simulate "$out/plan.json" --schedule 1f1b -o "$out/timeline.json" --trace "$out/trace.json"
-run penstock compare --profile "$out/gpt2-xl.json" --cluster examples/clusters/two-hosts.toml -m 16
+printf '%sPart 1: a small GPT on two processes of this computer%s\n' "$bold" "$plain"
+run penstock profile examples/gpt.py:make_model --rows 2,4 --threads 1 --seconds 20 -o "$out/gpt.json"
+run penstock cluster examples/clusters/this-machine.toml
+run penstock plan --profile "$out/gpt.json" --cluster examples/clusters/this-machine.toml -m 8 -o "$out/plan.json"
+run penstock train examples/gpt.py --plan "$out/plan.json" --steps 30 --threads 1 --also-alone \
+  -o "$out/measured.json" --trace "$out/measured-trace.json"
+
+printf '\n%sPart 2: a plan for GPT-2 XL on two hosts of four A100s, computed without them%s\n' "$bold" "$plain"
+run penstock plan --profile gpt2-xl --rows 4 --cluster examples/clusters/two-hosts.toml -m 16 -o "$out/gpt2-xl-plan.json"
+run penstock simulate "$out/gpt2-xl-plan.json" --schedule 1f1b --trace "$out/gpt2-xl-trace.json"

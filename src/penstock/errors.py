@@ -1,6 +1,6 @@
 """The errors that Penstock raises on purpose.
 
-    PenstockError                 everything below; the command line prints it and exits with 2
+    PenstockError                 everything below; the command line prints it and exits with 2 (RunError: 1)
     ├── InputError                a file, an option or an argument says something it must not (also a ValueError)
     │   ├── FileError             a file is missing, cannot be read, or cannot be written
     │   └── MismatchError         two inputs that do not belong together, such as a plan and another profile

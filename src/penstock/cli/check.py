@@ -1,16 +1,25 @@
 """penstock check: prove that a plan or program can run."""
 
+from typing import Any
+
 import click
 import numpy as np
 
 from penstock.cli.saved import open_plan, saved_options
 from penstock.cli.screen import Screen, printable, screen_options
 from penstock.cli.sources import Precision, ProfileSource, refuse_unused
+from penstock.cli.training import Training
+from penstock.errors import InputError
 from penstock.quantities import show_bytes
 
 
 @click.command("check")
 @saved_options
+@click.option(
+    "--numerics",
+    metavar="SCRIPT",
+    help="Also train some steps of script.py:make_model by the plan and in one process, and compare every number.",
+)
 @screen_options
 def command(
     screen: Screen,
@@ -23,17 +32,22 @@ def command(
     rows: int | None,
     sequence: int | None,
     precision: Precision | None,
+    numerics: str | None,
 ) -> int:
     """Prove that a plan or program can run; exit with 1 if it cannot, naming the action that breaks.
 
     Checked: every job exactly once; every need met; sends and receives in order on every link; no deadlock; memory
-    within every device's limit.
+    within every device's limit. With --numerics also whether it trains to the numbers of one process.
     """
     from penstock.errors import ProofError
     from penstock.program.lowering import lower
     from penstock.program.proof import prove
     from penstock.schedules import schedule as order
 
+    if numerics:
+        _refuse_with_numerics(
+            kind=kinds, rows=rows, sequence=sequence, precision=precision, force=force, schedule=schedule
+        )
     refuse_unused(source, kind=kinds, rows=rows, sequence=sequence, precision=precision)
     profile = ProfileSource(source, kinds, rows, sequence, precision) if source else None
     opened = open_plan(path, profile=profile, cluster=cluster, schedule=schedule, force=force)
@@ -46,14 +60,12 @@ def command(
         if not screen.as_json:
             screen.notices.print(f"does not hold: {printable(error.what)}\n  {printable(error.hint)}")
         return 1
-    screen.data(
-        {
-            "holds": True,
-            "num_jobs": proof.num_compute,
-            "num_messages": proof.num_messages,
-            "peak_bytes": dict(zip(program.devices, proof.peak_bytes.tolist(), strict=True)),
-        }
-    )
+    data: dict[str, Any] = {
+        "holds": True,
+        "num_jobs": proof.num_compute,
+        "num_messages": proof.num_messages,
+        "peak_bytes": dict(zip(program.devices, proof.peak_bytes.tolist(), strict=True)),
+    }
     is_limited = bool(np.isfinite(opened.costs.memory_limit).any())
     fullness = proof.peak_bytes / np.maximum(opened.costs.memory_limit, 1.0) if is_limited else proof.peak_bytes
     worst = int(fullness.argmax())
@@ -72,5 +84,17 @@ def command(
     )
     for note in opened.costs.notes:
         screen.warn(note)
+    if numerics:
+        from penstock.cli.numerics import check_numerics
+
+        data["holds"], data["numerics"] = check_numerics(screen, Training(numerics, path, source, cluster))
+    screen.data(data)
     screen.next(f"penstock simulate {path}")
-    return 0
+    return 0 if data["holds"] else 1
+
+
+def _refuse_with_numerics(**options: object) -> None:
+    """Training takes the plan as it is."""
+    for name, value in options.items():
+        if value not in (None, (), False):
+            raise InputError(f"--{name} does not go with --numerics", hint="Plan with it, then check that plan.")

@@ -1,4 +1,4 @@
-"""The command `penstock`: finds the verb, and turns Penstock's errors into one clear message and exit code 2."""
+"""The command `penstock`: finds the verb, and turns Penstock's errors into one clear message and an exit code."""
 
 import io
 import os
@@ -9,7 +9,7 @@ from typing import ClassVar
 import click
 
 from penstock import __version__
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, RunError
 
 
 class _Verbs(click.Group):
@@ -22,6 +22,7 @@ class _Verbs(click.Group):
         "compare": "All planners and schedules on one problem.",
         "simulate": "The timeline of a plan or program.",
         "check": "Prove that a plan or program can run.",
+        "train": "Train your own model by a plan; predicted against measured.",
     }
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
@@ -48,7 +49,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 a check said no, 2 something in the input must be mended."""
+    """Run the command line. Exit codes: 0 done, 1 a check said no or a run failed, 2 the input must be mended."""
     for stream in (sys.stdout, sys.stderr):
         # Where the terminal cannot show a character, show its code rather than fail.
         if isinstance(stream, io.TextIOWrapper):
@@ -58,7 +59,7 @@ def main() -> None:
         sys.stdout.flush()
     except PenstockError as error:
         _complain(str(error))
-        code = 2
+        code = 1 if isinstance(error, RunError) else 2
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         code = 2

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.errors import FileError, InputError
+from penstock.errors import FileError, InputError, PenstockError
 
 _WANTED = "It returns (model, inputs, loss), or with targets behind, or an object that has these."
 _MODULE = "penstock_model_script"
+DEFAULT_FUNCTION = "make_model"
 
 
 class Given(NamedTuple):
@@ -36,25 +37,59 @@ def script_path(source: str) -> str:
     return source if source.endswith(".py") else source.rpartition(":")[0]
 
 
+class Script(NamedTuple):
+    """A script that was run, and the function of it that makes the model."""
+
+    path: str
+    module: Any
+    function: str
+
+    def make_model(self) -> Given:
+        """Call its function."""
+        make = self.find(self.function)
+        if make is None:
+            raise InputError(f"there is no function {self.function!r}", where=self.path, hint=f"Define it. {_WANTED}")
+        return _given(run_in_script(self.path, make), f"{self.path}:{self.function}")
+
+    def find(self, name: str) -> Callable[..., Any] | None:
+        """A function of the script, if it is there."""
+        found = getattr(self.module, name, None)
+        return found if callable(found) else None
+
+
 def load_model(source: str) -> Given:
     """Run the script and call its function. What goes wrong there is told with the line of the script."""
-    path, function = script_path(source), "" if source.endswith(".py") else source.rpartition(":")[2]
+    path, function = script_path(source), script_function(source)
     if not function:
         raise InputError("which function makes the model?", where=source, hint=f"Write {path}:make_model. {_WANTED}")
-    if not Path(path).is_file():
-        raise FileError("no such file", where=path)
-    module = run_in_script(path, lambda: _run(path))
-    make = getattr(module, function, None)
-    if not callable(make):
-        raise InputError(f"there is no function {function!r}", where=path, hint=f"Define it. {_WANTED}")
-    return _given(run_in_script(path, make), f"{path}:{function}")
+    return load_script(source).make_model()
+
+
+def script_function(source: str) -> str:
+    """The function that the source names, if it does."""
+    return "" if source.endswith(".py") else source.rpartition(":")[2]
+
+
+def load_script(source: str) -> Script:
+    """Run the script. If the source names no function, it is make_model."""
+    path = script_path(source)
+    check_script(source)
+    return Script(path, run_in_script(path, lambda: _run(path)), script_function(source) or DEFAULT_FUNCTION)
+
+
+def check_script(source: str) -> None:
+    """Refuse what is no script, before it is run."""
+    if not is_script(source):
+        raise InputError("this is not a Python script", where=source, hint="Write script.py, or script.py:make_model.")
+    if not Path(script_path(source)).is_file():
+        raise FileError("no such file", where=script_path(source))
 
 
 def run_in_script(path: str, call: Callable[[], Any]) -> Any:
     """Call something that the script wrote; its failures become errors that name the script's line."""
     try:
         return call()
-    except (InputError, KeyboardInterrupt, MemoryError):
+    except (PenstockError, KeyboardInterrupt, MemoryError):
         raise
     except SystemExit as error:
         raise InputError(

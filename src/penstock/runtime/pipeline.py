@@ -1,7 +1,7 @@
 """The user's end: a model, a plan and a loss become a pipeline that trains."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -181,8 +181,8 @@ class Pipeline:
         ]
         return {name: buffer for block in here for name, buffer in block.buffers.items()}
 
-    def optimizer(self, kind: type[torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
-        """An optimizer of that kind for the parameters that are trained on this rank.
+    def optimizer(self, kind: Callable[..., torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
+        """An optimizer of that kind, or made by that function, for the parameters that are trained on this rank.
 
         After its step, parameters that are also used elsewhere go there.
         """

@@ -1,0 +1,193 @@
+"""What a rank does: makes the script's model, puts it under the plan, trains, and tells how it goes."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.events import Began, Event, Noted, Sampled, Stepped
+from penstock.cli.model_script import Given, Script, load_script, run_in_script
+from penstock.cli.saved import Opened
+from penstock.cli.training import Training
+from penstock.errors import InputError
+from penstock.profile.types import Profile
+
+if TYPE_CHECKING:
+    from penstock.runtime.loop import StepDone
+
+Tell = Callable[[Event], None]
+
+DEFAULT_LR = 3e-4
+SAMPLE_EVERY_S = 0.5
+"""About so often ranks put together what happened when; it costs them some milliseconds."""
+
+
+def train_rank(asked: Training, tell: Tell, *, alone: bool) -> dict[str, Any]:
+    """Train; gives the parameters and buffers of this rank in the end."""
+    import torch
+    import torch.distributed as dist
+
+    from penstock.runtime.loop import Recipe, train_steps
+
+    asked, opened = asked.open()
+    if asked.threads is not None:
+        torch.set_num_threads(asked.threads)
+    _seed(asked.seed)
+    script = load_script(asked.script)
+    given = script.make_model()
+    device_type = next((item.device.type for item in given.model.parameters()), "cpu")
+    if not alone:
+        _join(asked.timeout, device_type)
+    is_first = alone or dist.get_rank() == 0
+
+    def train() -> dict[str, Any]:
+        trainer = _alone(given, opened, asked) if alone else _pipeline(given, opened, asked)
+        optimizer = _optimizer(script, trainer, asked)
+        make_scheduler = script.find("make_scheduler")
+        scheduler = make_scheduler(optimizer) if make_scheduler else None
+        recipe = Recipe(asked.steps, asked.accumulate, asked.clip, asked.bf16, device_type)
+        batches = _batches(script, given, asked, tell)
+        next_sample, num_done = 0, 0
+        for done in train_steps(
+            trainer, optimizer, batches, recipe, scheduler=scheduler, begins=lambda step: tell(Began(step))
+        ):
+            num_done += 1
+            if is_first:
+                tell(Stepped(done.step, done.loss, done.num_rows, done.seconds))
+            if not alone and (done.step >= next_sample or num_done == asked.steps):
+                next_sample = done.step + _sample(trainer, done, tell)
+        if num_done < asked.steps:
+            tell(Noted(f"the script's batches ended after {num_done} of {asked.steps} steps"))
+        trainer.close()
+        named = {name: item.detach() for name, item in trainer.named_parameters().items()}
+        return {"parameters": named, "buffers": trainer.named_buffers()}
+
+    state: dict[str, Any] = run_in_script(script.path, train)
+    if not alone:
+        dist.destroy_process_group()
+    return state
+
+
+def _seed(seed: int) -> None:
+    """Every rank draws the same, whatever the script draws with."""
+    import random
+
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - for scripts that use it
+    torch.manual_seed(seed)
+
+
+def _join(timeout_s: float, device_type: str) -> None:
+    import torch.distributed as dist
+
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE") and "GLOO_SOCKET_IFNAME" not in os.environ:
+        # All ranks are here: they meet even where the host's own name leads nowhere.
+        names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+        if names:
+            os.environ["GLOO_SOCKET_IFNAME"] = names[0]
+    backend = "gloo" if device_type == "cpu" else "nccl"
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+
+
+def _pipeline(given: Given, opened: Opened, asked: Training) -> Any:
+    from penstock.runtime.pipeline import Pipeline
+
+    wanted: dict[str, Any] = {"check_finite": True} if asked.check_finite else {}
+    return Pipeline(
+        given.model,
+        opened.plan,
+        _loss(given),
+        profile=opened.profile,
+        cluster=opened.cluster,
+        blocks=_block_names(given, opened.profile),
+        inputs=given.inputs,
+        seed=asked.seed,
+        timeout_s=asked.timeout,
+        **wanted,
+    )
+
+
+def _alone(given: Given, opened: Opened, asked: Training) -> Any:
+    from penstock.model.blocks import find_blocks
+    from penstock.runtime.alone import Alone
+    from penstock.runtime.layout import check_units
+
+    blocks = find_blocks(given.model, _block_names(given, opened.profile), given.inputs)
+    check_units(opened.plan, blocks)
+    return Alone(given.model, blocks, opened.plan.num_microbatches, _loss(given), seed=asked.seed)
+
+
+def _block_names(given: Given, profile: Profile) -> list[str] | None:
+    """The blocks that were profiled, as far as the model has them under these names; None: to be found."""
+    from penstock.model.blocks import is_plain_sequential
+
+    names = [unit.name for unit in profile.units]
+    if is_plain_sequential(given.model) and names == list(given.model._modules):
+        return None
+    known = dict(given.model.named_modules())
+    return names if all(name in known for name in names) else None
+
+
+def _loss(given: Given) -> Callable[[Any, Any], Any]:
+    """A loss of two arguments, as pipelines call it."""
+    if given.targets is not None:
+        return given.loss
+    return lambda output, targets: given.loss(output) if targets is None else given.loss(output, targets)
+
+
+def _optimizer(script: Script, trainer: Any, asked: Training) -> Any:
+    import torch
+
+    make = script.find("make_optimizer")
+    if make is None:
+        return trainer.optimizer(torch.optim.AdamW, lr=DEFAULT_LR if asked.lr is None else asked.lr)
+    if asked.lr is not None:
+        raise InputError("--lr: the script makes its own optimizer", hint="Set it in make_optimizer, or leave it out.")
+
+    def checked(parameters: list[Any]) -> torch.optim.Optimizer:
+        found = make(parameters)
+        if not isinstance(found, torch.optim.Optimizer):
+            raise InputError(
+                f"make_optimizer returned a {type(found).__name__}", hint="Return an optimizer of torch.optim."
+            )
+        allowed = set(map(id, parameters))
+        if any(id(item) not in allowed for group in found.param_groups for item in group["params"]):
+            raise InputError(
+                "make_optimizer used other parameters than those that it was given",
+                hint="Make it for its argument: a rank trains a part of the model only.",
+            )
+        return found
+
+    return trainer.optimizer(checked)
+
+
+def _batches(script: Script, given: Given, asked: Training, tell: Tell) -> Iterator[Any]:
+    from penstock.runtime.batches import repeated, with_own_numbers
+
+    assert asked.batch is not None, "opening the plan has seen to that"
+    make = script.find("make_batches")
+    if make is None:
+        tell(Noted("the script has no make_batches: the sample batch of make_model is trained on over and over"))
+        return repeated((given.inputs, given.targets), asked.batch)
+    _seed(asked.seed)
+    return with_own_numbers(make(asked.batch), asked.seed)
+
+
+def _sample(pipe: Any, done: "StepDone", tell: Tell) -> int:
+    """Put together what happened when; gives after how many steps to do so again, the same on every rank."""
+    import torch
+    import torch.distributed as dist
+
+    from penstock.runtime.batches import check_same_batch
+
+    check_same_batch(done.batch, done.step)
+    found = pipe.last_timeline()
+    if dist.get_rank() == 0:
+        tell(Sampled(done.step, tuple(found.start_s.tolist()), tuple(found.end_s.tolist())))
+    step_s = torch.tensor([done.seconds], dtype=torch.float64)
+    dist.broadcast(step_s, 0)
+    return max(1, round(SAMPLE_EVERY_S / float(step_s)))

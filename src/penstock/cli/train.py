@@ -1,0 +1,112 @@
+"""penstock train: train a model by a plan."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import click
+
+from penstock.cli.hosts import Hosts, default_threads, host_options
+from penstock.cli.model_script import check_script, script_path
+from penstock.cli.saved import Opened
+from penstock.cli.screen import Screen, screen_options
+from penstock.cli.sources import check_outputs
+from penstock.cli.trained import show_trained, trained_data
+from penstock.cli.training import Training, shown_command, training_options
+from penstock.cli.training_run import Trained, command_of, train
+from penstock.errors import InputError
+
+
+@click.command("train")
+@training_options
+@host_options
+@click.option("--also-alone", is_flag=True, help="Train in one process too, and show both losses and the speed-up.")
+@click.option("--dry-run", is_flag=True, help="Only print the command that would be run.")
+@click.option("-o", "--output", help="Write the timeline of a measured iteration to this file.")
+@click.option("--trace", help="Write it as a Chrome trace for Perfetto to this file.")
+@screen_options
+def command(
+    screen: Screen,
+    asked: Training,
+    hosts: Hosts,
+    also_alone: bool,
+    dry_run: bool,
+    output: str | None,
+    trace: str | None,
+) -> int:
+    """Train a model by a plan: one process (rank) for each of its devices, started by torchrun.
+
+    SCRIPT is script.py or script.py:make_model, with the function that `penstock profile` measures: it returns (model,
+    inputs, loss, targets). The script may also have make_batches(num_rows), which gives pairs of inputs and targets,
+    make_optimizer(parameters) and make_scheduler(optimizer). At the end: what was predicted, and what was measured.
+    """
+    from penstock.simulate.evaluate import evaluate_costs
+
+    check_script(asked.script)
+    check_outputs((script_path(asked.script), asked.plan, asked.profile, asked.cluster), (output, trace))
+    asked, opened = asked.open()
+    num_ranks = hosts.num_ranks_here(opened)
+    asked = replace(asked, threads=asked.threads or default_threads(num_ranks))
+    words = command_of(asked, hosts, num_ranks)
+    if dry_run:
+        screen.data({"command": words})
+        screen.show(shown_command(words))
+        return 0
+    if find_spec("torch") is None:
+        raise InputError("training needs torch", hint="pip install 'penstock[run]'")
+    if also_alone and hosts.nnodes > 1:
+        raise InputError("--also-alone is for one host", hint="Leave it out, or train on one host.")
+    with screen.working("proving and simulating (the very first run compiles the simulator)"):
+        predicted = evaluate_costs(opened.costs)
+    for note in (*opened.costs.notes, *_thread_notes(opened, asked)):
+        screen.warn(note)
+    alone: Trained | None = None
+    if also_alone:
+        alone = train(screen, asked, predicted, hosts=hosts, num_ranks=1, alone=True)
+        if alone.failure:
+            raise alone.failure
+    trained = Trained((), (), (), True, None)
+    if alone is None or not alone.was_stopped:
+        trained = train(screen, asked, predicted, hosts=hosts, num_ranks=num_ranks)
+    _write(screen, trained, output, trace)
+    if screen.as_json:
+        screen.data(trained_data(trained, predicted, alone))
+    if trained.failure is None:
+        show_trained(screen, trained, predicted, alone)
+    if trained.failure:
+        raise trained.failure
+    if trained.was_stopped:
+        raise KeyboardInterrupt
+    screen.next(f"penstock check --numerics {asked.script} {asked.plan}")
+    return 0
+
+
+def _thread_notes(opened: Opened, asked: Training) -> list[str]:
+    """Times that were measured with other threads than ranks have are no prediction."""
+    kinds = {device.kind for device in opened.cluster.devices if device.name in opened.plan.devices}
+    here = f"cpu-{asked.threads}-thread{'' if asked.threads == 1 else 's'}"
+    return [
+        f"the plan is for devices of kind {kind}, but ranks here are {here}: what is predicted does not hold for them"
+        for kind in sorted(kinds)
+        if kind.startswith("cpu-") and kind != here
+    ]
+
+
+def _write(screen: Screen, trained: Trained, output: str | None, trace: str | None) -> None:
+    """What there is: a run that was stopped has what it had until then."""
+    from penstock.files import write_all
+    from penstock.report.predicted import typical
+    from penstock.report.trace import chrome_trace
+    from penstock.timeline.files import encode_timeline
+
+    if not (output or trace):
+        return
+    if not trained.timelines:
+        screen.warn("no iteration was measured to its end, so no timeline is written")
+        return
+    timeline = typical(trained.timelines)
+    contents = {output: encode_timeline(timeline)} if output else {}
+    if trace:
+        contents[trace] = chrome_trace(timeline)
+    write_all(contents)
+    for path in contents:
+        screen.wrote(path)

@@ -1,0 +1,113 @@
+"""One rank of `penstock train`: what torchrun starts, as `-m penstock.cli.train_rank`.
+
+With --report its words go into files, from which the command that started it makes one picture. Without, rank 0 prints
+plain lines: so the command that `penstock train --dry-run` shows works by itself.
+"""
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from penstock.cli.events import Done, Event, EventWriter, Failed, Noted, Started, Stepped
+from penstock.cli.training import Training, training_options
+from penstock.errors import InputError, PenstockError
+from penstock.quantities import show_seconds
+
+LAST_WORDS_S = 6.0
+"""So long a rank has to say what it misses, once it is told to end."""
+
+
+class _Teller:
+    """Where a rank's words go."""
+
+    def __init__(self, report: str | None, rank: int) -> None:
+        self._writer = EventWriter(Path(report), rank) if report else None
+        self._is_first = rank == 0
+
+    def __call__(self, event: Event) -> None:
+        if self._writer is not None:
+            self._writer.tell(event)
+        elif isinstance(event, Failed):
+            click.echo("\n".join(filter(None, (f"error: {event.text}", event.table))), err=True)
+        elif self._is_first and isinstance(event, Stepped):
+            rate = event.num_rows / event.seconds
+            click.echo(f"step {event.step}: loss {event.loss:.6g}, {show_seconds(event.seconds)}, {rate:,.1f} rows/s")
+        elif self._is_first and isinstance(event, Noted):
+            click.echo(event.text)
+
+
+@click.command("train_rank")
+@training_options
+@click.option("--alone", is_flag=True, help="Train the whole model in this process, on the plan's micro-batches.")
+@click.option("--report", help="The folder to write what happens to.")
+@click.option("--keep-state", is_flag=True, help="Write parameters and buffers into that folder at the end.")
+def command(asked: Training, alone: bool, report: str | None, keep_state: bool) -> None:
+    """Train, as one of several processes that torchrun has started."""
+    rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    tell = _Teller(report, rank)
+    tell(Started(rank, local_rank, os.getpid()))
+    if report and rank:
+        # Every rank runs the script; what it prints is wanted once.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    signal.signal(signal.SIGTERM, _end_soon)
+    try:
+        from penstock.cli.rank_training import train_rank
+
+        state = train_rank(asked, tell, alone=alone)
+        if keep_state and report:
+            import torch
+
+            torch.save(state, state_path(Path(report), rank))
+    except BaseException as error:
+        _fail(error, tell)
+    tell(Done())
+    _end(0)
+
+
+def state_path(folder: Path, rank: int) -> Path:
+    """Where a rank puts its parameters and buffers."""
+    return folder / f"rank-{rank}.state"
+
+
+def _fail(error: BaseException, tell: _Teller) -> NoReturn:
+    if isinstance(error, PenstockError):
+        is_input = isinstance(error, InputError)
+        tell(Failed(type(error).__name__, str(error), is_input, "\n".join(getattr(error, "__notes__", ()))))
+        _end(2 if is_input else 1)
+    if isinstance(error, KeyboardInterrupt):
+        _end(130)
+    if isinstance(error, MemoryError):
+        tell(Failed("MemoryError", "a rank has not enough memory\n  Plan for smaller micro-batches.", False))
+        _end(1)
+    import traceback
+
+    # A mistake of ours: nothing is hidden of it.
+    traceback.print_exc()
+    tell(Failed(type(error).__name__, f"{type(error).__name__}: {error}", False))
+    _end(1)
+
+
+def _end_soon(_number: int, _frame: FrameType | None) -> None:
+    """Torchrun ends all ranks when one has gone; those that miss it may say so first."""
+    timer = threading.Timer(LAST_WORDS_S, os._exit, (128 + signal.SIGTERM,))
+    timer.daemon = True
+    timer.start()
+
+
+def _end(code: int) -> NoReturn:
+    """At once: what torch would still do at exit could wait for ranks that have ended."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    command()

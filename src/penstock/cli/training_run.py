@@ -1,0 +1,166 @@
+"""A training for somebody who watches: starts the ranks, shows how far they are, and collects what came of it."""
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from penstock.cli.events import Event, Sampled, Stepped
+from penstock.cli.failures import failure_of
+from penstock.cli.hosts import Hosts
+from penstock.cli.launching import Run, run_ranks
+from penstock.cli.screen import Screen, counted, printable
+from penstock.cli.train_rank import state_path
+from penstock.cli.training import Training
+from penstock.errors import PenstockError
+from penstock.quantities import show_percent
+from penstock.report.predicted import FEWEST_SPREAD
+from penstock.simulate.evaluate import Evaluation
+from penstock.timeline.build import build_timeline
+from penstock.timeline.summary import bubble_fraction
+from penstock.timeline.types import Timeline
+
+RANK_MODULE = "penstock.cli.train_rank"
+LINE_EVERY_S = 2.0
+"""Where nobody watches a terminal, a line of progress comes at most this often."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of a training, as far as it came."""
+
+    steps: tuple[Stepped, ...]
+    timelines: tuple[Timeline, ...]
+    notes: tuple[str, ...]
+    was_stopped: bool
+    failure: PenstockError | None
+    states: tuple[bytes, ...] = ()
+    """Parameters and buffers of each rank, as torch saves them, if they were asked for."""
+
+    @property
+    def step_s(self) -> float | None:
+        """A whole step, in the median; the first, which warms up, counts only if there is no other."""
+        taken = [step.seconds for step in self.steps[1:] or self.steps]
+        return statistics.median(taken) if taken else None
+
+    @property
+    def step_quartiles_s(self) -> tuple[float, float] | None:
+        """Between these are half of the steps; None for too few to tell."""
+        taken = [step.seconds for step in self.steps[1:]]
+        if len(taken) < FEWEST_SPREAD:
+            return None
+        low, _, high = statistics.quantiles(taken, n=4, method="inclusive")
+        return low, high
+
+    @property
+    def rows_per_s(self) -> float | None:
+        """Rows trained a second, in the median."""
+        rates = [step.num_rows / step.seconds for step in self.steps[1:] or self.steps]
+        return statistics.median(rates) if rates else None
+
+
+def command_of(asked: Training, hosts: Hosts, num_ranks: int, *more: str) -> list[str]:
+    """The torchrun command for the ranks of this host."""
+    return hosts.torchrun(num_ranks, RANK_MODULE, [*asked.words, *more])
+
+
+def alone_command(asked: Training, *more: str) -> list[str]:
+    """The command that trains in one process."""
+    return [sys.executable, "-m", RANK_MODULE, *asked.words, *more]
+
+
+def train(
+    screen: Screen,
+    asked: Training,
+    predicted: Evaluation,
+    *,
+    hosts: Hosts,
+    num_ranks: int,
+    alone: bool = False,
+    keep_state: bool = False,
+) -> Trained:
+    """Train by the plan on the ranks of this host, or in one process."""
+    with tempfile.TemporaryDirectory(prefix="penstock-train-") as name:
+        folder = Path(name)
+        more = ["--report", name, *(["--alone"] if alone else []), *(["--keep-state"] if keep_state else [])]
+        ranks = range(1) if alone else _ranks_here(predicted, hosts, num_ranks)
+        what = "in one process" if alone else f"on {counted(len(predicted.costs.plan.devices), 'rank')}"
+        with screen.progress(f"starting to train {what}") as show:
+            watch = _Watch(screen, show, asked.steps, predicted, what)
+            run = run_ranks(
+                alone_command(asked, *more) if alone else command_of(asked, hosts, num_ranks, *more),
+                folder,
+                ranks,
+                watch=watch.see,
+                said=lambda line: screen.notices.print(printable(line)),
+            )
+        if screen.verbose and run.log.strip():
+            screen.notices.print(run.log.rstrip())
+        failure = failure_of(run)
+        is_whole = failure is None and not run.was_stopped
+        paths = [state_path(folder, rank) for rank in ranks] if keep_state and is_whole else []
+        return Trained(
+            steps=tuple(run.steps),
+            timelines=tuple(watch.timelines(run.samples)),
+            notes=tuple(run.notes),
+            was_stopped=run.was_stopped,
+            failure=failure,
+            states=tuple(path.read_bytes() for path in paths),
+        )
+
+
+def _ranks_here(predicted: Evaluation, hosts: Hosts, num_ranks: int) -> range:
+    """The numbers of the ranks of this host. Torchrun counts through the hosts in their order."""
+    if hosts.nnodes == 1:
+        return range(num_ranks)
+    costs = predicted.costs
+    used = [device.host for device in costs.cluster.devices if device.name in costs.plan.devices]
+    names = list(dict.fromkeys(used))
+    before = sum(used.count(name) for name in names[: hosts.node_rank])
+    if len(names) != hosts.nnodes:
+        before = num_ranks * hosts.node_rank
+    return range(before, before + num_ranks)
+
+
+class _Watch:
+    """Shows how far it is: one line that changes on a terminal, else plain lines now and then."""
+
+    def __init__(
+        self, screen: Screen, show: Callable[[str], None], num_steps: int, predicted: Evaluation, what: str
+    ) -> None:
+        self._screen = screen
+        self._show = show
+        self._num_steps = num_steps
+        self._predicted = predicted
+        self._what = what
+        self._bubble = ""
+        self._told_s = 0.0
+
+    def see(self, _run: Run, event: Event) -> None:
+        """One event."""
+        if isinstance(event, Sampled):
+            self._bubble = f", bubble {show_percent(bubble_fraction(self._timeline(event)))}"
+        if not isinstance(event, Stepped):
+            return
+        rate = event.num_rows / event.seconds if event.seconds > 0 else 0.0
+        done = f"step {event.step} ({event.step + 1} of {self._num_steps})"
+        line = f"{self._what}: {done}, loss {event.loss:.5g}, {rate:,.1f} rows/s{self._bubble}"
+        self._show(line)
+        now = time.monotonic()
+        is_last = event.step + 1 == self._num_steps
+        if is_last or (not self._screen.console.is_terminal and now - self._told_s >= LINE_EVERY_S):
+            self._told_s = now
+            self._screen.show(line)
+
+    def timelines(self, samples: Sequence[Sampled]) -> list[Timeline]:
+        """The measured iterations; the first step warms up, and counts only if there is no other."""
+        return [self._timeline(sample) for sample in [item for item in samples if item.step] or samples]
+
+    def _timeline(self, sample: Sampled) -> Timeline:
+        start_s, end_s = np.array(sample.start_s), np.array(sample.end_s)
+        return build_timeline(self._predicted.proof, start_s, end_s, "measured")

@@ -1,0 +1,162 @@
+"""Predicted against measured: the same program's timeline twice, action by action."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.program.actions import RECV_KINDS, Kind
+from penstock.quantities import show_percent, show_seconds
+from penstock.timeline.summary import bubble_fraction
+from penstock.timeline.types import Timeline
+
+MOST_TOLD = 3
+FEWEST_SPREAD = 4
+"""Fewer measurements say nothing about how they spread."""
+LEAST_TOLD = 0.005
+"""Differences below this share of the iteration are not worth a word."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class KindRow(NamedTuple):
+    """All actions of one kind of one segment (the optimizer's: of one device), one taken as another."""
+
+    kind: Kind
+    segment: int | None
+    """None for the optimizer's steps: a device takes all its segments' together."""
+    devices: tuple[str, ...]
+    num: int
+    predicted_s: float
+    """Of one action, on average."""
+    measured_s: float
+    """The same, in the median of the measured iterations."""
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether it keeps its device busy. Messages are seen only when they are needed: that is the most they took."""
+        return self.kind <= Kind.STEP
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted."""
+        return self.measured_s / self.predicted_s if self.predicted_s > 0 and self.is_compute else None
+
+    @property
+    def excess_s(self) -> float:
+        """By how much all of them together took longer."""
+        return self.num * (self.measured_s - self.predicted_s)
+
+
+class Comparison(NamedTuple):
+    """What was predicted and what happened."""
+
+    predicted_s: float
+    measured_s: float
+    """An iteration, in the median."""
+    quartiles_s: tuple[float, float]
+    num_measured: int
+    predicted_bubble: float
+    measured_bubble: float
+    rows: tuple[KindRow, ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted."""
+        return self.measured_s / self.predicted_s if self.predicted_s > 0 else None
+
+
+def compare_timelines(predicted: Timeline, measured: Sequence[Timeline]) -> Comparison:
+    """Compare a predicted iteration with measured ones of the same program."""
+    took = np.array([timeline.iteration_s for timeline in measured])
+    durations = [timeline.end_s - timeline.start_s for timeline in measured]
+    foreseen = predicted.end_s - predicted.start_s
+    low, high = np.quantile(took, (0.25, 0.75)).tolist()
+    return Comparison(
+        predicted_s=predicted.iteration_s,
+        measured_s=float(np.median(took)),
+        quartiles_s=(low, high),
+        num_measured=len(measured),
+        predicted_bubble=bubble_fraction(predicted),
+        measured_bubble=float(np.median([bubble_fraction(timeline) for timeline in measured])),
+        rows=tuple(_rows(predicted, foreseen, durations)),
+    )
+
+
+def typical(measured: Sequence[Timeline]) -> Timeline:
+    """The measured iteration in the middle, by its time."""
+    return sorted(measured, key=lambda timeline: timeline.iteration_s)[(len(measured) - 1) // 2]
+
+
+def _rows(timeline: Timeline, foreseen: Floats, durations: Sequence[Floats]) -> list[KindRow]:
+    program = timeline.program
+    groups: dict[tuple[Kind, int], list[int]] = {}
+    for action, (kind, segment, device) in enumerate(
+        zip(map(Kind, program.kind.tolist()), program.segment.tolist(), program.device_of.tolist(), strict=True)
+    ):
+        if kind not in RECV_KINDS:  # the other end of a send that is counted
+            groups.setdefault((kind, device if kind == Kind.STEP else segment), []).append(action)
+    found = []
+    for (kind, segment), members in sorted(groups.items()):
+        at = np.array(members)
+        devices = tuple(program.devices[number] for number in np.unique(program.device_of[at]).tolist())
+        is_step = kind == Kind.STEP
+        num = 1 if is_step else len(members)
+        measured_s = float(np.median([taken[at].sum() for taken in durations])) / num
+        predicted_s = float(foreseen[at].sum()) / num
+        found.append(KindRow(kind, None if is_step else segment, devices, num, predicted_s, measured_s))
+    return found
+
+
+def difference_sentences(found: Comparison) -> list[str]:
+    """Where prediction and measurement differ most, in words."""
+    low, high = found.quartiles_s
+    spread = f"median of {found.num_measured}, half of them from {show_seconds(low)} to {show_seconds(high)}"
+    if found.num_measured < FEWEST_SPREAD:
+        spread = f"{found.num_measured} measured"
+    change = "" if found.ratio is None else f", {show_percent(abs(found.ratio - 1))} {_direction(found.ratio)}"
+    lines = [
+        (
+            f"An iteration was predicted to take {show_seconds(found.predicted_s)} and took "
+            f"{show_seconds(found.measured_s)}{change} ({spread}). "
+            f"Bubble: predicted {show_percent(found.predicted_bubble)}, measured {show_percent(found.measured_bubble)}."
+        )
+    ]
+    differing = sorted((row for row in found.rows if row.is_compute), key=lambda row: -abs(row.excess_s))
+    told = [row for row in differing[:MOST_TOLD] if abs(row.excess_s) >= LEAST_TOLD * found.predicted_s]
+    for row in told:
+        times = f", {row.num} times an iteration" if row.num > 1 else ""
+        lines.append(
+            f"{row_name(row)} on {', '.join(row.devices)} took {show_seconds(row.measured_s)}, not "
+            f"{show_seconds(row.predicted_s)}{times}: {show_seconds(abs(row.excess_s))} "
+            f"{'more' if row.excess_s > 0 else 'less'} in all."
+        )
+    return lines
+
+
+KIND_NAMES = {
+    Kind.F: "forward",
+    Kind.R: "recomputation",
+    Kind.B: "backward",
+    Kind.I: "input gradient",
+    Kind.W: "weight gradient",
+    Kind.STEP: "optimizer step",
+    Kind.SEND_F: "activations sent",
+    Kind.SEND_B: "gradients sent",
+    Kind.SEND_S: "saved tensors sent",
+    Kind.SEND_P: "parameters sent",
+    Kind.REDUCE_GRAD: "all-reduce of a group",
+    Kind.REDUCE_TIE: "all-reduce of shared parameters",
+}
+
+
+def row_name(row: KindRow) -> str:
+    """The kind of work, and of which segment."""
+    if row.segment is None:
+        return KIND_NAMES[row.kind]
+    return f"{KIND_NAMES[row.kind]} {'' if row.kind == Kind.REDUCE_TIE else 'of segment '}{row.segment}"
+
+
+def _direction(ratio: float) -> str:
+    return "more" if ratio >= 1 else "less"

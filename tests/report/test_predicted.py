@@ -1,0 +1,66 @@
+"""Predicted against measured, on times made by hand."""
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.program.actions import Kind
+from penstock.report.predicted import compare_timelines, difference_sentences, typical
+from penstock.report.sums import changed_sums
+from penstock.simulate.evaluate import Evaluation
+from penstock.timeline.build import build_timeline
+from penstock.timeline.types import Timeline
+
+
+@pytest.fixture(scope="module")
+def predicted() -> Evaluation:
+    profile = penstock.load_profile("gpt2", kinds=["T4"], rows=2)
+    cluster = penstock.load_cluster("2 x T4 @ 10 GB/s")
+    plan = penstock.plan(profile, cluster, 4, planner="balanced", schedule="1f1b")
+    return penstock.evaluate(plan, profile, cluster)
+
+
+def _stretched(found: Evaluation, factor: float) -> Timeline:
+    timeline = found.timeline
+    return build_timeline(found.proof, timeline.start_s * factor, timeline.end_s * factor, "measured")
+
+
+def test_every_kind_of_every_segment(predicted: Evaluation) -> None:
+    measured = [_stretched(predicted, factor) for factor in (1.0, 2.0, 5.0)]
+    found = compare_timelines(predicted.timeline, measured)
+    assert found.ratio == pytest.approx(2.0)
+    assert found.num_measured == 3
+    computing = [row for row in found.rows if row.is_compute]
+    assert {(row.kind, row.segment) for row in computing} == {
+        (Kind.F, 0), (Kind.F, 1), (Kind.B, 0), (Kind.B, 1), (Kind.STEP, None)
+    }  # fmt: skip
+    assert all(row.ratio == pytest.approx(2.0) for row in computing)
+    assert [row.num for row in computing] == [4, 4, 4, 4, 1, 1]
+    # Work and messages alike are twice as long, so as much is left idle.
+    assert found.measured_bubble == pytest.approx(found.predicted_bubble)
+    assert typical(measured) is measured[1]
+
+
+def test_what_differs_most_is_named(predicted: Evaluation) -> None:
+    timeline, program = predicted.timeline, predicted.program
+    slow = (program.kind == Kind.B) & (program.segment == 1)
+    end_s = timeline.end_s + np.where(slow, 1.0, 0.0)
+    measured = build_timeline(predicted.proof, timeline.start_s, end_s, "measured")
+    lines = difference_sentences(compare_timelines(timeline, [measured]))
+    assert len(lines) == 2
+    assert "(1 measured)" in lines[0]
+    assert lines[1].startswith("backward of segment 1 on d1 took 1.")
+    assert lines[1].endswith("4 times an iteration: 4.00 s more in all.")
+
+
+def test_where_sums_are_in_another_order(predicted: Evaluation) -> None:
+    # GPT-2 shares its table of tokens between the first and the last segment.
+    assert [text.partition(":")[0] for text in changed_sums(predicted.costs, predicted.program)] == [
+        "segments 0, 1 share parameters"
+    ]
+    profile = penstock.load_profile("vgg16", kinds=["T4"], rows=2)
+    cluster = penstock.load_cluster("2 x T4 @ 10 GB/s")
+    plain = penstock.evaluate(penstock.plan(profile, cluster, 4, planner="balanced", schedule="1f1b"), profile, cluster)
+    assert changed_sums(plain.costs, plain.program) == []
+    shared = penstock.evaluate(penstock.plan(profile, cluster, 4, planner="data_parallel"), profile, cluster)
+    assert "segment 0 is on 2 devices" in changed_sums(shared.costs, shared.program)[0]
