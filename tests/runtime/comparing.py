@@ -66,6 +66,12 @@ def check(job: Job, ranks: Sequence[Trained], *, exact: bool, tolerance: float =
         for name, found in rank.parameters.items():
             # Whoever holds a parameter holds the same numbers.
             assert torch.equal(found, together.setdefault(name, found))
+    held: dict[str, Tensor] = {}
+    for rank in ranks:
+        for name, found in rank.buffers.items():
+            assert torch.equal(found, held.setdefault(name, found))
+            wanted = expected.buffers[name].double()
+            assert (found.double() - wanted).norm() <= tolerance * wanted.norm()
     off = torch.stack([(together[name] - wanted).norm() for name, wanted in expected.parameters.items()]).norm()
     scale = torch.stack([wanted.norm() for wanted in expected.parameters.values()]).norm()
     assert off <= tolerance * scale

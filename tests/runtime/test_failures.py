@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.users import wait_too_long
+from runtime.users import meet_too_late, wait_too_long
 from runtime.world import World, leave
 
 
@@ -34,6 +34,14 @@ def test_a_rank_that_does_not_answer_in_time(pair: World) -> None:
     assert not well
     assert second[0] == "RuntimeTimeout"
     assert "rank 1 (d1), step 0, 1RECV_F0@d0 (micro-batch 0, with rank 0): nothing came of it within 1 s" in second[1]
+
+
+def test_a_rank_that_does_not_come_to_a_meeting_in_time(pair: World) -> None:
+    pair.start(2, meet_too_late)
+    (well, first), (_, _) = pair.outcomes(2)
+    assert not well
+    assert first[0] == "RuntimeTimeout"
+    assert "rank 0 (d0), step 0, 0F0@d1 (micro-batch 0, with rank 1): nothing came of it within 1 s" in first[1]
 
 
 def start(function: str, meeting: Path, num_ranks: int) -> list[subprocess.Popen[str]]:
@@ -73,6 +81,15 @@ def test_a_shape_that_changes(tmp_path: Path) -> None:
     assert expected in first
     assert "now one of shape (2, 6)" in first
     assert "PeerLost: rank 1 (d1), step 1, 1RECV_F0@d0 (micro-batch 0, with rank 0)" in second
+
+
+def test_a_forward_that_takes_another_way_than_before(tmp_path: Path) -> None:
+    processes = start("another_way", tmp_path / "meeting", 2)
+    first, second = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [1, 1]
+    told = "MismatchError: rank 0 (d0), step 1, 1F0 (micro-batch 0): the segment's forward took another way than before"
+    assert told in first
+    assert "PeerLost: rank 1 (d1), step 1" in second
 
 
 def test_when_a_rank_ends_the_others_end_soon(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Training by a plan on the ranks of a world, and the same in one process."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ class Trained:
     losses: list[Tensor]
     parameters: dict[str, Tensor]
     buffers: dict[str, Tensor]
+    mechanisms: dict[int, str] = field(default_factory=dict)
 
 
 def batch(job: Job, step: int) -> tuple[Any, Any]:
@@ -65,7 +66,7 @@ def train(job: Job) -> Trained:
         optimizer.step()
     pipe.close()
     parameters = {name: item.detach() for name, item in pipe.named_parameters().items()}
-    return Trained(losses, parameters, dict(pipe.named_buffers()))
+    return Trained(losses, parameters, dict(pipe.named_buffers()), pipe.mechanisms())
 
 
 def train_all(jobs: Sequence[Job]) -> list[Trained]:

@@ -11,12 +11,15 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from penstock.cluster.types import Cluster
 from penstock.model.blocks import find_blocks
 from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.profile.types import Profile
 from penstock.runtime import shared
 from penstock.runtime.pipeline import Pipeline
 from penstock.runtime.reference import reference_step
 from runtime.models import KINDS
+from runtime.segments import Hidden
 from runtime.training import Job, Trained, train
 
 
@@ -132,6 +135,110 @@ def wait_too_long() -> None:
     pipe.step(torch.zeros(6, 3), torch.zeros(6))
 
 
+class Both(nn.Module):
+    """Hands on what came in beside what it computes; what it computes does not need it for its backward."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, torch.tanh(x + 1)
+
+
+class Clip(nn.Module):
+    """Changes in place what it was given."""
+
+    def forward(self, carry: tuple[Tensor, Tensor]) -> Tensor:
+        return carry[0].clamp_(min=0.1) + carry[1]
+
+
+class Branch(nn.Module):
+    """Goes one of two ways, as its input says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.one(x) if float(x.detach()[0, 0]) > float(x.detach()[-1, -1]) else self.other(x)
+        return found
+
+
+class Keep(nn.Module):
+    """Cannot be shipped: its function keeps a tensor where nobody sees it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = Hidden.apply(x, 0.5)  # type: ignore[no-untyped-call]
+        return found
+
+
+Told = tuple[list[Tensor], dict[str, Tensor], dict[int, str]]
+"""Losses, gradients and mechanisms."""
+
+
+def odd_blocks(plan: Plan | None) -> Told:
+    """Blocks that pass things through, change them, and branch."""
+    torch.manual_seed(0)
+    return _gradients(nn.Sequential(nn.Linear(3, 3), Both(), Clip(), Branch(), nn.Linear(3, 2)), plan)
+
+
+def norms_that_run_again(plan: Plan | None) -> Told:
+    """Batch norm in a segment that cannot be shipped."""
+    torch.manual_seed(0)
+    return _gradients(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), Keep(), nn.Linear(3, 2)).double(), plan)
+
+
+def _gradients(model: nn.Sequential, plan: Plan | None) -> Told:
+    pipe = None if plan is None else Pipeline(model, plan, mean_square, timeout_s=30)
+    blocks = find_blocks(model) if pipe is None else ()
+    losses = []
+    for step in range(3):
+        kind = next(model.parameters()).dtype
+        x, y = torch.randn(6, 3, dtype=kind), torch.randn(6, dtype=kind)
+        if pipe is None:
+            losses.append(reference_step(model, blocks, 3, mean_square, x, y, step=step))
+        else:
+            losses.append(pipe.step(x, y))
+    if pipe is None:
+        return losses, {name: item.grad for name, item in model.named_parameters() if item.grad is not None}, {}
+    pipe.close()
+    named = pipe.named_parameters()
+    return losses, {name: item.grad for name, item in named.items() if item.grad is not None}, pipe.mechanisms()
+
+
+def another_way(meeting: str, rank: int) -> None:
+    """The whole life of a process; a moved segment goes another way in its second step."""
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), Turn(), nn.Tanh())
+    plan = plan_of([0, 1, 2, 3], [["d0"], ["d0"], ["d1"]], backward=[["d0"], ["d1"], ["d1"]])
+    pipe = Pipeline(model, plan, mean_square)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+    pipe.step(torch.full((6, 3), 1e5), torch.zeros(6))
+
+
+class Turn(nn.Module):
+    """The same shapes either way."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 if float(x.detach().abs().max()) < 100 else x * 3
+
+
+def train_after_all(plan: Plan) -> None:
+    """A batch norm that is in eval mode when the pipeline is made, and in training mode afterwards."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3).eval(), nn.Tanh(), nn.Linear(3, 2))
+    pipe = Pipeline(model, plan, mean_square, timeout_s=5)
+    pipe.step(torch.randn(12, 3), torch.randn(12))
+    model.train()
+    pipe.step(torch.randn(12, 3), torch.randn(12))
+
+
+def meet_too_late() -> None:
+    """Rank 1 takes its time before a batch norm that both share."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Slow(3.0, 1), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    pipe = Pipeline(model, plan_of([0, 3], [["d0", "d1"]]), mean_square, timeout_s=1.0)
+    pipe.step(torch.randn(12, 3), torch.randn(12))
+
+
 class Stumble(nn.Module):
     """Ends its process in the third run."""
 
@@ -173,8 +280,8 @@ def different_plans(plans: Sequence[Plan]) -> None:
     make("mlp", plans[dist.get_rank()])
 
 
-def only_make(kind: str, plan: Plan) -> None:
-    make(kind, plan).close()
+def only_make(kind: str, plan: Plan, profile: Profile | None = None, cluster: Cluster | None = None) -> None:
+    make(kind, plan, profile=profile, cluster=cluster).close()
 
 
 def timelines(plan: Plan, kind: str) -> tuple[list[str], list[float], list[float], float]:

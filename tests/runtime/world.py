@@ -2,12 +2,11 @@
 
 import multiprocessing
 import os
-import tempfile
+import socket
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ def serve(rank: int, line: Any) -> None:
     torch.set_num_threads(1)
     size = 0
     while (job := line.recv()) is not None:
-        function, given, wanted, meeting = job
+        function, given, wanted, port = job
         try:
             if wanted != size:
                 if size:
@@ -31,7 +30,7 @@ def serve(rank: int, line: Any) -> None:
                 if size:
                     limit = timedelta(seconds=LIMIT_S)
                     dist.init_process_group(
-                        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=size, timeout=limit
+                        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=limit
                     )
             line.send((True, function(*given)))
         except BaseException as error:
@@ -47,8 +46,7 @@ class World:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         os.environ["OMP_NUM_THREADS"] = "1"
         context = multiprocessing.get_context("spawn")
-        self._folder = tempfile.TemporaryDirectory()
-        self._meetings = 0
+        self._port = 0
         self._lines, self._processes = [], []
         for rank in range(num_ranks):
             here, there = context.Pipe()
@@ -63,15 +61,14 @@ class World:
         """Let the first ranks run this."""
         if num_ranks != self._size:
             # A rank that was not of the last group has an older one still: all begin anew.
-            self._meetings += 1
+            self._port = free_port()
             self._size = num_ranks
             for line in self._lines[num_ranks:]:
-                line.send((leave, (), 0, ""))
+                line.send((leave, (), 0, 0))
             for line in self._lines[num_ranks:]:
                 line.recv()
-        meeting = Path(self._folder.name) / f"meeting{self._meetings}"
         for line in self._lines[:num_ranks]:
-            line.send((function, given, num_ranks, str(meeting)))
+            line.send((function, given, num_ranks, self._port))
 
     def outcomes(self, num_ranks: int) -> list[tuple[bool, Any]]:
         """Of each rank whether it went well, and what came of it."""
@@ -97,13 +94,20 @@ class World:
             process.join(10)
             if process.is_alive():
                 process.terminate()
-        self._folder.cleanup()
 
 
 def results(outcomes: Sequence[tuple[bool, Any]]) -> list[Any]:
     failed = [f"rank {rank}: {found[2]}" for rank, (well, found) in enumerate(outcomes) if not well]
     assert not failed, "\n".join(failed)
     return [found for _, found in outcomes]
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
 
 
 def leave() -> None:

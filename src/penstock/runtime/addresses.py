@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.program.actions import NONE, ONCE_KINDS, Action, Kind
+from penstock.program.actions import NONE, Action, Kind
 from penstock.runtime.iteration import Iteration
 from penstock.runtime.layout import Layout
 from penstock.runtime.rows import Rows
@@ -24,11 +24,9 @@ class Addresses:
     def tell(self, action: Action, step: int) -> str:
         """Who does what, for people."""
         who = f"rank {self.rank} ({self.layout.devices[self.rank]}), step {step}, {action}"
-        if action.kind in ONCE_KINDS and not action.peer:
-            return who
-        peer = self.rank_of[action.peer]
-        which = "" if action.microbatch == NONE else f"micro-batch {action.microbatch}, "
-        return f"{who} ({which}with rank {peer})"
+        which = [] if action.microbatch == NONE else [f"micro-batch {action.microbatch}"]
+        whom = [f"with rank {self.rank_of[action.peer]}"] if action.peer else []
+        return f"{who} ({', '.join([*which, *whom])})" if which or whom else who
 
     def tag(self, what: Kind, segment: int, microbatch: int = NONE) -> int:
         """A number for messages of this kind; `segment` is the one that makes what is sent."""
@@ -39,12 +37,19 @@ class Addresses:
         member = self.layout.segments[segment].member(self.rank, backward=backward)
         return iteration.rows[segment][microbatch][member]
 
+    def ships(self, segment: int) -> bool:
+        """Whether something must go to a backward elsewhere.
+
+        Every rank has the batch: where the first segment's forward runs again, only what ranks added up travels.
+        """
+        view = self.layout.segments[segment]
+        return segment > 0 or not view.recompute or view.meets
+
     def other_end(self, iteration: Iteration, action: Action, peer: int) -> Rows | None:
         """The rows of the peer's member at the other end of a message; None where nothing needs to be sent."""
         kind, segment = action.kind, action.segment
         if kind in (Kind.SEND_S, Kind.RECV_S):
-            # Every rank has the batch, so the first segment's input need not travel.
-            other, backward = (segment, kind == Kind.SEND_S) if segment > 0 else (NONE, False)
+            other, backward = (segment, kind == Kind.SEND_S) if self.ships(segment) else (NONE, False)
         elif kind in (Kind.SEND_F, Kind.RECV_F):
             other, backward = segment + (1 if kind == Kind.SEND_F else -1), False
         else:

@@ -150,6 +150,12 @@ def join_gradients(parts: Sequence[Packed], counts: Sequence[int]) -> list[Tenso
     return joined
 
 
+def share_memory(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether a change of one of these in place could be seen in one of the others."""
+    memory = {tensor.untyped_storage().data_ptr() for tensor in some if tensor.numel()}
+    return any(tensor.untyped_storage().data_ptr() in memory for tensor in others if tensor.numel())
+
+
 def dense_stride(tensor: Tensor) -> tuple[int, ...]:
     """The strides with which a tensor travels: its own if it fills its memory without gaps, else plain ones."""
     expected = 1

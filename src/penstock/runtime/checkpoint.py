@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from penstock.errors import FileError, InputError, MismatchError
 from penstock.files import reason
 from penstock.runtime import checkpoint_folder as folders
+from penstock.runtime.agreement import Agreement
 from penstock.runtime.checkpoint_files import Stored, write_state
 from penstock.runtime.checkpoint_folder import Lock, Record
-from penstock.runtime.meeting import Meeting
 from penstock.runtime.optimizer_state import Described, check_fits, describe, join, param_groups, put_back
 from penstock.runtime.state_names import Entry
 from penstock.runtime.streams import generator_states, set_generator_states
@@ -74,7 +74,7 @@ class Holdings:
 class Checkpoints:
     """A pipeline's checkpoints, and the optimizers whose state is in them. All ranks must call alike."""
 
-    def __init__(self, holdings: Holdings, meeting: Meeting) -> None:
+    def __init__(self, holdings: Holdings, meeting: Agreement) -> None:
         self._holdings = holdings
         self._meeting = meeting
         self._made: list[weakref.ref[torch.optim.Optimizer]] = []

@@ -1,7 +1,7 @@
 """The files of one checkpoint, by torch.distributed.checkpoint: its planners, writer and reader.
 
 Its `save` and `load` are not called, as their waits have no deadline of ours and their failures no peer's name: what
-ranks must agree on goes through a `Meeting`.
+ranks must agree on goes through an `Agreement`.
 """
 
 import pickle
@@ -17,13 +17,13 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from penstock.errors import FileError, InputError
 from penstock.files import reason
-from penstock.runtime.meeting import Meeting
+from penstock.runtime.agreement import Agreement
 
 _BROKEN = (OSError, RuntimeError, ValueError, KeyError, EOFError, AttributeError, pickle.UnpicklingError)
 """What torch may raise at a file that is not as it was written."""
 
 
-def write_state(state: Mapping[str, Any], path: Path, meeting: Meeting) -> None:
+def write_state(state: Mapping[str, Any], path: Path, meeting: Agreement) -> None:
     """Write the state of all ranks into a folder; each rank gives what it has to write. All is flushed to the disk."""
     planner, writer = DefaultSavePlanner(), FileSystemWriter(path)
     is_first = meeting.rank == 0

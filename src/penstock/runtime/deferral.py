@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 WeightJob: TypeAlias = Callable[[], Sequence[Tensor]]
+CAST_OF = "cast_of_parameter"
+"""The name under which the cast of a parameter remembers it; `saving.py` does not ship such casts."""
+
 Defer: TypeAlias = Callable[[Sequence[Tensor], WeightJob], None]
 """Called in the backward with parameters and the job that computes their gradients."""
 
@@ -79,7 +82,11 @@ def linear(defer: Defer, x: Tensor, weight: Tensor, bias: Tensor | None = None) 
 
 
 def _cast(weight: Tensor | None, dtype: torch.dtype | None) -> Tensor | None:
-    return weight if weight is None or dtype is None else weight.detach().to(dtype)
+    if weight is None or dtype is None or dtype == weight.dtype:
+        return weight
+    found = weight.detach().to(dtype)
+    setattr(found, CAST_OF, weight)
+    return found
 
 
 class _Linear(torch.autograd.Function):

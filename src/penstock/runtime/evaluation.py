@@ -8,6 +8,7 @@ from torch import nn
 from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.executor import Executor
+from penstock.runtime.gathering import gather_forward
 from penstock.runtime.iteration import Iteration
 from penstock.runtime.mail import Mail
 from penstock.runtime.reference import Loss
@@ -29,7 +30,7 @@ class Evaluator(Executor):
         before_forward: Callable[[int], None],
     ) -> None:
         forwards = [action for action in actions if action.kind in KINDS]
-        super().__init__(addresses, forwards, stages, loss, mail, {}, before_forward)
+        super().__init__(addresses, forwards, stages, loss, mail, {}, before_forward, ())
 
     def _forward(self, iteration: Iteration, action: Action) -> None:
         segment, microbatch = action.segment, action.microbatch
@@ -37,9 +38,10 @@ class Evaluator(Executor):
         if not rows.num:
             return
         self._before_forward(segment)
-        given = self._gather_forward(iteration, segment, microbatch, rows)
+        given = gather_forward(self._addresses, iteration, segment, microbatch, rows)
         finish = self._finish(iteration, segment, rows)
-        out = self._stages[segment].evaluate(given, iteration.step, rows, finish)
+        with self._meetings.taking(iteration, action, backward=False):
+            out = self._stages[segment].evaluate(given, iteration.step, rows, finish)
         self._deliver(iteration, action, out, rows)
 
 

@@ -5,7 +5,7 @@ watches them); reductions are waited for at the end. Optimizer steps and the ret
 the user's optimizer steps (`returning.py`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -15,19 +15,22 @@ from torch import Tensor, nn
 from penstock.errors import RunError
 from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
-from penstock.runtime.carry import Packed, join_gradients, join_rows, pack
+from penstock.runtime.carry import Packed, pack, share_memory
 from penstock.runtime.feeding import some_rows
+from penstock.runtime.gathering import gather_forward, gather_gradients
 from penstock.runtime.iteration import Iteration
 from penstock.runtime.mail import Mail, Pending
+from penstock.runtime.meetings import Meetings
 from penstock.runtime.reducing import Reduction
 from penstock.runtime.reference import Loss, add_up, scaled
 from penstock.runtime.rows import Rows
+from penstock.runtime.shipping import PLANNED, Job, Shipping, input_message
 from penstock.runtime.stages import Finish, Stage
 from penstock.runtime.watch import Doing
 
 SENT = {Kind.SEND_F: Kind.F, Kind.SEND_B: Kind.B, Kind.SEND_S: Kind.R}
 RECEIVED = {Kind.RECV_F: Kind.F, Kind.RECV_B: Kind.B, Kind.RECV_S: Kind.R}
-"""What a message carries, by the job that makes or needs it; saved tensors are for running the forward again."""
+"""What a message carries, by the job that makes or needs it; R stands for what a backward elsewhere needs."""
 
 
 class Executor:
@@ -42,6 +45,7 @@ class Executor:
         mail: Mail,
         groups: Mapping[tuple[bool, int], tuple[Any, Sequence[nn.Parameter]]],
         before_forward: Callable[[int], None],
+        split: Collection[tuple[int, int, int]],
     ) -> None:
         self._layout = layout = addresses.layout
         self._rank = addresses.rank
@@ -51,12 +55,14 @@ class Executor:
         self._groups = groups
         self._before_forward = before_forward
         self._addresses = addresses
-        self._split = {(a.segment, a.microbatch) for a in actions if a.kind == Kind.I}
+        self._split = split
+        self._shipping = Shipping()
+        self._meetings = Meetings(addresses, mail, stages)
         self._alters: dict[int, bool] = {}
         self._last = len(layout.segments) - 1
         do = {
             Kind.F: self._forward,
-            Kind.R: self._again,
+            Kind.R: self._prepare,
             Kind.I: self._backward,
             Kind.B: self._backward,
             Kind.W: self._weights,
@@ -69,7 +75,7 @@ class Executor:
         self._reductions: dict[Action, Reduction] = {}
         self._arrivals: dict[Action, Pending] = {}
         self._spans_s: list[tuple[float, float]] = []
-        self._began_s = 0.0
+        self._began_s = perf_counter()
         """When the action at hand began; set anew when it has waited for what it needs."""
         self._at: Action | None = None
 
@@ -104,6 +110,10 @@ class Executor:
         if action is None:
             return Doing(step, "between steps", for_s, is_busy=False)
         return Doing(step, f"doing {action}", for_s, is_busy=True)
+
+    def mechanisms(self) -> dict[int, str]:
+        """How the backwards of moved segments get what they need, for those that have run."""
+        return dict(self._shipping.found)
 
     def spans_s(self) -> list[tuple[float, float]]:
         """When each action of the last iteration began and ended; zeros for those that come with the optimizer.
@@ -143,19 +153,23 @@ class Executor:
         segment, microbatch = action.segment, action.microbatch
         rows = self._addresses.mine(iteration, segment, microbatch, backward=False)
         if not rows.num:
+            self._meetings.follow(iteration, action)
             return
         self._before_forward(segment)
         view, stage = self._layout.segments[segment], self._stages[segment]
-        given = self._gather_forward(iteration, segment, microbatch, rows)
+        given = gather_forward(self._addresses, iteration, segment, microbatch, rows)
         self._began_s = perf_counter()
         finish = self._finish(iteration, segment, rows)
-        at_home = view.member(self._rank, backward=True) == view.member(self._rank, backward=False)
-        if at_home and not view.recompute:
-            defer = (segment, microbatch) in self._split
-            out, graph = stage.run(given, iteration.step, rows, finish, keep=True, defer=defer)
-            iteration.graphs[segment, microbatch] = graph
-        else:
-            out = self._run_and_keep_input(iteration, action, given, rows, finish)
+        with self._meetings.taking(iteration, action, backward=False):
+            if view.recompute:
+                out = self._run_and_keep_input(iteration, action, given, rows, finish, PLANNED)
+            elif view.is_at_home(self._rank):
+                defer = (self._rank, segment, microbatch) in self._split
+                out, graph = stage.run(given, iteration.step, rows, finish, keep=True, defer=defer)
+                iteration.graphs[segment, microbatch] = graph
+            else:
+                out = self._run_for_elsewhere(iteration, action, given, rows, finish)
+        self._meetings.lead(iteration, action)
         self._deliver(iteration, action, out, rows)
 
     def _deliver(self, iteration: Iteration, action: Action, out: Packed, rows: Rows) -> None:
@@ -166,10 +180,36 @@ class Executor:
         else:
             iteration.put((Kind.F, segment, microbatch), out, rows, iteration.rows[segment + 1][microbatch])
 
-    def _run_and_keep_input(
+    def _run_for_elsewhere(
         self, iteration: Iteration, action: Action, given: Packed, rows: Rows, finish: Finish | None
     ) -> Packed:
-        """For a forward that runs again, here or elsewhere: what came in must stay as it is."""
+        """For a backward elsewhere: what is saved goes there, or the input if that does not work."""
+        segment, microbatch = action.segment, action.microbatch
+        view, stage = self._layout.segments[segment], self._stages[segment]
+        target = view.backward[view.member(self._rank, backward=False)]
+        job = self._job(iteration, action, rows, finish, target)
+        reason = self._shipping.reason(stage, given, job)
+        if reason:
+            return self._run_and_keep_input(iteration, action, given, rows, finish, reason)
+        out, message = self._shipping.run(stage, given, job, self._addresses.tell(action, iteration.step))
+        iteration.put((Kind.R, segment, microbatch), message, rows, [rows])
+        return out
+
+    def _job(self, iteration: Iteration, action: Action, rows: Rows, finish: Finish | None, backward: int) -> Job:
+        segment, microbatch = action.segment, action.microbatch
+        defer = (backward, segment, microbatch) in self._split
+        return Job(segment, iteration.step, rows, finish, defer, iteration.signature, iteration.tensors)
+
+    def _run_and_keep_input(
+        self,
+        iteration: Iteration,
+        action: Action,
+        given: Packed,
+        rows: Rows,
+        finish: Finish | None,
+        reason: str,
+    ) -> Packed:
+        """For a forward that runs again, here or elsewhere, for a reason: what came in must stay as it is."""
         segment = action.segment
         used = given
         if self._alters.get(segment, True):
@@ -184,40 +224,20 @@ class Executor:
                 hint="Do not change a block's input in place, or plan without recomputing or moving this segment.",
             )
         self._alters[segment] = altered or (self._alters.get(segment, False))
-        key = Kind.R, segment, action.microbatch
-        view = self._layout.segments[segment]
-        if view.member(self._rank, backward=True) == view.member(self._rank, backward=False):
-            iteration.kept[segment, action.microbatch] = given
-        elif segment > 0:
-            iteration.put(key, given, rows, [rows])
+        if used is given and share_memory(out.tensors, given.tensors):
+            # What passes through may be changed in place by what comes next.
+            given = given.with_tensors([tensor.clone() for tensor in given.tensors])
+        key, meeting = (segment, action.microbatch), self._stages[segment].meeting
+        travels = segment > 0 or self._layout.segments[0].is_at_home(self._rank)
+        message = input_message(given if travels else None, reason, [] if meeting is None else meeting.notes)
+        if self._layout.segments[segment].is_at_home(self._rank):
+            iteration.kept[key] = message
+        elif self._addresses.ships(segment):
+            iteration.put((Kind.R, *key), message, rows, [rows])
         return out
 
-    def _gather_forward(self, iteration: Iteration, segment: int, microbatch: int, rows: Rows) -> Packed:
-        if segment == 0:
-            return pack(some_rows(iteration.inputs, rows))[0]
-        parts, counts = self._gather(iteration, Kind.F, segment, microbatch, rows)
-        return join_rows(parts, counts)
-
-    def _gather(
-        self, iteration: Iteration, what: Kind, segment: int, microbatch: int, rows: Rows
-    ) -> tuple[list[Packed], list[int]]:
-        """The parts of what the neighbour makes for these rows, from here and from other ranks."""
-        near = segment - 1 if what == Kind.F else segment + 1
-        view = self._layout.segments[near]
-        ranks = view.forward if what == Kind.F else view.backward
-        parts, counts = [], []
-        for rank, theirs in zip(ranks, iteration.rows[near][microbatch], strict=True):
-            common = rows.common(theirs)
-            if not common.num:
-                continue
-            if rank == self._rank:
-                parts.append(iteration.take((what, near, microbatch), rows))
-            else:
-                parts.append(iteration.pending.pop((what, segment, microbatch, rank)).wait())
-            counts.append(common.num)
-        return parts, counts
-
-    def _again(self, iteration: Iteration, action: Action) -> None:
+    def _prepare(self, iteration: Iteration, action: Action) -> None:
+        """Before a backward: the forward once more, or a graph from what the forward's rank sent."""
         segment, microbatch = action.segment, action.microbatch
         rows = self._addresses.mine(iteration, segment, microbatch, backward=True)
         if not rows.num:
@@ -225,16 +245,15 @@ class Executor:
         view = self._layout.segments[segment]
         source = view.forward[view.member(self._rank, backward=True)]
         if source == self._rank:
-            given = iteration.kept.pop((segment, microbatch))
-        elif segment == 0:
-            given = pack(some_rows(iteration.inputs, rows))[0]
-        else:
-            given = iteration.pending.pop((Kind.R, segment, microbatch, source)).wait()
+            message = iteration.kept.pop((segment, microbatch))
+        elif self._addresses.ships(segment):
+            message = iteration.pending.pop((Kind.R, segment, microbatch, source)).wait()
             self._began_s = perf_counter()
-        finish = self._finish(iteration, segment, rows)
-        defer = (segment, microbatch) in self._split
-        graph = self._stages[segment].run_again(given, iteration.step, rows, finish, defer=defer)
-        iteration.graphs[segment, microbatch] = graph
+        else:
+            message = input_message(None, PLANNED)
+        job = self._job(iteration, action, rows, self._finish(iteration, segment, rows), self._rank)
+        from_batch = pack(some_rows(iteration.inputs, rows))[0] if segment == 0 and source != self._rank else None
+        iteration.graphs[segment, microbatch] = self._shipping.graph(self._stages[segment], message, job, from_batch)
 
     def _backward(self, iteration: Iteration, action: Action) -> None:
         segment, microbatch = action.segment, action.microbatch
@@ -243,17 +262,17 @@ class Executor:
             return
         grads: Sequence[Tensor | None] | None = None
         if segment != self._last:
-            grads = join_gradients(*self._gather(iteration, Kind.B, segment, microbatch, rows))
+            grads = gather_gradients(self._addresses, iteration, segment, microbatch, rows)
             self._began_s = perf_counter()
         if (segment, microbatch) not in iteration.graphs:
-            # Forward elsewhere: until saved tensors can be shipped, it runs again here.
-            self._again(iteration, action)
-        graph = iteration.graphs[segment, microbatch]
-        if action.kind == Kind.B:
-            del iteration.graphs[segment, microbatch]
+            self._prepare(iteration, action)
+        graph = iteration.graphs.pop((segment, microbatch))
+        if action.kind == Kind.I:
+            iteration.graphs[segment, microbatch] = graph
         if grads is None:
             grads = graph.ones
-        found = self._stages[segment].backward(graph, grads)
+        with self._meetings.taking(iteration, action, backward=True):
+            found = self._stages[segment].backward(graph, grads)
         if segment > 0:
             packed = pack(found)[0]
             iteration.put((Kind.B, segment, microbatch), packed, rows, iteration.rows[segment - 1][microbatch])

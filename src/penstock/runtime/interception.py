@@ -1,4 +1,5 @@
-"""What a segment's forward calls, seen on the way: dropout draws from our streams, weight gradients are put off.
+"""What a segment's forward calls, seen on the way: dropout draws from our streams, weight gradients are put off,
+and batch norm is over the rows of all ranks that share the segment.
 
 Only calls through torch's own functions are seen, which is how all modules of torch.nn make them. Dropout inside
 `scaled_dot_product_attention` is done by its plain formula, as the fused kernels draw their own numbers. Dropout inside
@@ -17,20 +18,22 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from penstock.errors import InputError
-from penstock.runtime import deferral, deferral_norms
+from penstock.runtime import deferral, deferral_norms, shared_norms
 from penstock.runtime.deferral import Defer
+from penstock.runtime.shared_norms import AddUp
 from penstock.runtime.streams import Streams
 
 
 class Interception(TorchFunctionMode):
-    """While it is entered, calls go to `streams` and, if given, weight gradients to `defer`.
+    """While it is entered, calls go to `streams`, weight gradients to `defer` and sums over rows to `add_up`, if given.
 
     In a backward there are no streams. What calls these functions then is a block that recomputes itself, with
     `torch.utils.checkpoint`: its weight gradients are put off as in the forward, but dropout would draw other numbers.
     """
 
-    def __init__(self, streams: Streams | None, defer: Defer | None) -> None:
+    def __init__(self, streams: Streams | None, defer: Defer | None, add_up: AddUp | None = None) -> None:
         super().__init__()
+        self._add_up = add_up
         self._streams = streams
         self._defer = defer
 
@@ -45,6 +48,8 @@ class Interception(TorchFunctionMode):
                 return found
         elif func in _RANDOM:
             return _RANDOM[func](self._streams or _NoStreams(), *args, **named)
+        elif self._add_up is not None and func in _OVER_ROWS:
+            return _OVER_ROWS[func](self._add_up, *args, **named)
         elif func is F.multi_head_attention_forward:
             with self:
                 return _opened(func)(*args, **named)
@@ -134,6 +139,37 @@ def _attention(
     return streams.dropout(scores.softmax(-1), dropout_p, in_place=False) @ value
 
 
+def _batch_norm(
+    add_up: AddUp,
+    input: Tensor,  # noqa: A002
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    if not training:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    return shared_norms.batch_norm(add_up, input, running_mean, running_var, weight, bias, momentum, eps)
+
+
+def _plain_batch_norm(
+    add_up: AddUp,
+    input: Tensor,  # noqa: A002
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,  # noqa: ARG001
+) -> Tensor:
+    return _batch_norm(add_up, input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
 def _conv(call: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
     def found(
         defer: Defer,
@@ -173,6 +209,8 @@ _RANDOM: Mapping[Any, Callable[..., Tensor]] = {
     F.dropout3d: _channel_dropout,
     F.scaled_dot_product_attention: _attention,
 }
+
+_OVER_ROWS: Mapping[Any, Callable[..., Tensor]] = {F.batch_norm: _batch_norm, torch.batch_norm: _plain_batch_norm}
 
 _DEFERRED: Mapping[Any, Callable[..., Tensor | None]] = {
     F.linear: _linear,

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from penstock.program.actions import Kind
 from penstock.runtime.carry import Packed, take_rows
@@ -42,6 +44,11 @@ class Iteration:
     losses: dict[int, Tensor] = field(default_factory=dict)
     loss_part: Tensor | None = None
     """This rank's part of the loss, when it is known."""
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """The tensors of the batch."""
+        return [leaf for leaf in pytree.tree_leaves((self.inputs, self.targets)) if isinstance(leaf, Tensor)]
 
     def put(self, key: Key, packed: Packed, rows: Rows, wanted: Sequence[Rows]) -> None:
         """Keep what was made for all that have some of its rows."""

@@ -4,13 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 from torch import nn
 
-from penstock.errors import InputError, MismatchError
+from penstock.errors import MismatchError
 from penstock.model.blocks import Block, shared_parameters
 from penstock.plan.costs import Costs
 from penstock.plan.flows import PARAMETERS
 from penstock.plan.types import Plan
+from penstock.program.actions import Kind
+from penstock.program.types import Program
 from penstock.runtime.rows import Rows, member_rows, microbatch_rows
 
 NOWHERE = -1
@@ -26,11 +29,17 @@ class SegmentView:
     forward: tuple[int, ...]
     backward: tuple[int, ...]
     recompute: bool
+    meets: bool
+    """Whether its members must add something up over their rows (batch norm), in every forward and backward."""
 
     def member(self, rank: int, *, backward: bool) -> int:
         """Which share a rank has, or NOWHERE."""
         group = self.backward if backward else self.forward
         return group.index(rank) if rank in group else NOWHERE
+
+    def is_at_home(self, rank: int) -> bool:
+        """Whether a rank runs forward and backward of the same rows."""
+        return self.member(rank, backward=True) == self.member(rank, backward=False)
 
 
 class Reducer(NamedTuple):
@@ -58,6 +67,14 @@ class Layout:
         return [[member_rows(part, segment.shares) for part in parts] for segment in self.segments]
 
 
+def split_jobs(program: Program, devices: Sequence[str]) -> set[tuple[int, int, int]]:
+    """The jobs whose input and weight gradients are apart: rank, segment and micro-batch."""
+    rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
+    rows = np.flatnonzero(program.kind == Kind.I)
+    columns = (program.device_of[rows], program.segment[rows], program.microbatch[rows])
+    return {(rank_of[device], segment, mb) for device, segment, mb in zip(*(c.tolist() for c in columns), strict=True)}
+
+
 def check_units(plan: Plan, blocks: Sequence[Block]) -> None:
     """Refuse a plan for another number of blocks."""
     if plan.num_units != len(blocks):
@@ -80,11 +97,11 @@ def make_layout(costs: Costs, blocks: Sequence[Block]) -> Layout:
             forward=tuple(rank_of[int(device)] for device in costs.forward_device[costs.places(number)]),
             backward=tuple(rank_of[int(device)] for device in costs.backward_device[costs.places(number)]),
             recompute=segment.recompute,
+            meets=len(segment.forward) > 1 and any(map(_sums_over_rows, blocks[segment.start : segment.stop])),
         )
         for number, segment in enumerate(plan.segments)
     )
     _check_returns(costs, blocks)
-    _check_batch_norms(segments, blocks)
     return Layout(
         devices=tuple(costs.cluster.devices[device].name for device in used),
         segments=segments,
@@ -160,17 +177,8 @@ def _check_returns(costs: Costs, blocks: Sequence[Block]) -> None:
                 )
 
 
-def _check_batch_norms(segments: Sequence[SegmentView], blocks: Sequence[Block]) -> None:
-    for number, segment in enumerate(segments):
-        if len(segment.shares) == 1:
-            continue
-        for block in blocks[segment.start : segment.stop]:
-            for module in block.module.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm) and (
-                    module.training or module.running_mean is None
-                ):
-                    raise InputError(
-                        f"block {block.name!r} normalises over all rows of a micro-batch, but segment {number} has its "
-                        f"rows on {len(segment.shares)} devices: the numbers would not be those of one process",
-                        hint="Plan so that one device has the whole segment, use GroupNorm, or put it in eval mode.",
-                    )
+def _sums_over_rows(block: Block) -> bool:
+    return any(
+        isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None)
+        for module in block.module.modules()
+    )

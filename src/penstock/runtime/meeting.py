@@ -1,100 +1,100 @@
-"""All ranks do something, agree on what came of it, and go on together, or stop together with the same message."""
+"""Ranks that share a segment, and must add something up over all rows of a micro-batch in the midst of a job.
 
-import pickle
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+Every member that has rows sends its part to every other, and all add up in the same order, so they get the same bits.
+Members without rows are left out on all sides: everybody knows the rows of all. What was added up in a forward is
+noted, so that the forward can run again without anybody else.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from penstock.errors import PenstockError, RunError
-from penstock.runtime.mail import Mail, Tell, wait_for
+from penstock.errors import InputError
+from penstock.runtime.mail import Mail, Tell
 
-T = TypeVar("T")
-R = TypeVar("R")
-
-TAG = 1 << 30
-"""Above the numbers of all messages of a program."""
-GRACE_S = 5.0
-"""Rank 0 waits for the others, and they wait this much longer for it: it is the one to say who did not come."""
+UNEXPECTED_HINT = (
+    "Have batch norms as modules in training mode when the pipeline is made, use GroupNorm, or plan so that one device "
+    "has the whole segment."
+)
 
 
-class _Failed(NamedTuple):
-    error: PenstockError
+class Turn(NamedTuple):
+    """One job of one micro-batch at which ranks meet."""
+
+    ranks: tuple[int, ...]
+    """Those that have rows, in the order of the members."""
+    rank: int
+    tag: int
+    tell: Callable[[int], Tell]
 
 
 class Meeting:
-    """One rank's seat. Every rank must hold the same meetings in the same order."""
+    """A segment's meetings as one member sees them."""
 
-    def __init__(self, mail: Mail, rank: int, world: int, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, mail: Mail, *, is_expected: bool) -> None:
         self._mail = mail
-        self._failed = failed
-        self.rank = rank
-        self.world = world
+        self._is_expected = is_expected
+        self._turn: Turn | None = None
+        self._recalled: Iterator[Tensor] | None = None
+        self.notes: list[Tensor] = []
+        """What was added up in the last turn."""
 
-    def hold(self, what: str, mine: Callable[[], T], joint: Callable[[list[T]], Sequence[R]]) -> R:
-        """Every rank does `mine`; rank 0 does `joint` with what all found, which gives an answer for each rank.
+    def add_up(self, mine: Tensor) -> Tensor:
+        """The sum over all members that have rows."""
+        if not self._is_expected:
+            raise InputError(
+                "a block normalises over all rows of a micro-batch (batch norm in training), which are on several "
+                "devices, and it was not known that it would",
+                hint=UNEXPECTED_HINT,
+            )
+        if self._recalled is not None:
+            return next(self._recalled)
+        if self._turn is None:
+            # As if somebody else had the same.
+            return mine + mine
+        total = self._exchange(self._turn, mine)
+        self.notes.append(total)
+        return total
 
-        Whoever fails, all raise the same: rank 0's error first, then that of the lowest rank.
-        """
-        found = self._attempt(mine)
-        if self.rank:
-            self._send(found, 0, what)
-            answer = self._receive(0, self._mail.timeout_s + GRACE_S, what)
-        else:
-            answers = self._attempt(lambda: self._conclude(found, what, joint))
-            for peer in range(1, self.world):
-                if isinstance(answers, _Failed):
-                    # Who cannot be reached any more finds the connection closed, which says enough.
-                    with suppress(RuntimeError):
-                        self._send(answers, peer, what)
-                else:
-                    self._send(answers[peer], peer, what)
-            answer = answers if isinstance(answers, _Failed) else answers[0]
-        if isinstance(answer, _Failed):
-            if isinstance(answer.error, RunError):
-                self._failed(answer.error)
-            # Here is more to say of what failed here.
-            raise answer.error from (found.error.__cause__ if isinstance(found, _Failed) else None)
-        result: R = answer
-        return result
+    def _exchange(self, turn: Turn, mine: Tensor) -> Tensor:
+        others = [rank for rank in turn.ranks if rank != turn.rank]
+        for rank in others:
+            self._mail.send_tensors([mine], rank, turn.tag, turn.tell(rank))
+        coming = {rank: torch.empty_like(mine) for rank in others}
+        works = {rank: self._mail.receive_tensor(part, rank, turn.tag) for rank, part in coming.items()}
+        for rank, work in works.items():
+            self._mail.wait(work, turn.tell(rank))
+        total = torch.zeros_like(mine)
+        for rank in turn.ranks:
+            total += mine if rank == turn.rank else coming[rank]
+        return total
 
-    def agree(self, what: str, mine: Callable[[], T]) -> T:
-        """Every rank does this, and goes on only if it went well everywhere."""
-        kept: list[T] = []
-        self.hold(what, lambda: kept.append(mine()), lambda found: [None] * len(found))
-        return kept[0]
-
-    def _conclude(self, mine: Any, what: str, joint: Callable[[list[Any]], Sequence[Any]]) -> Sequence[Any]:
-        found = [mine, *(self._receive(peer, self._mail.timeout_s, what) for peer in range(1, self.world))]
-        for item in found:
-            if isinstance(item, _Failed):
-                raise item.error
-        return joint(found)
-
-    def _attempt(self, do: Callable[[], Any]) -> Any:
+    @contextmanager
+    def taking(self, turn: Turn) -> Iterator[None]:
+        """What is added up meanwhile belongs to this turn."""
+        self._turn, self.notes = turn, []
         try:
-            return do()
-        except PenstockError as error:
-            return _Failed(error)
-        except Exception as error:
-            # Others cannot be given an error of any kind: not all can be sent.
-            text = f"rank {self.rank}: {type(error).__name__}: {error}"
-            failed = RunError(text, hint="This was not foreseen; see what that rank says.")
-            failed.__cause__ = error
-            return _Failed(failed)
+            yield
+        finally:
+            self._turn = None
 
-    def _send(self, value: Any, peer: int, what: str) -> None:
-        body = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-        self._mail.send_tensors([torch.tensor([len(body)]), body], peer, TAG, self._telling(what, peer))
+    @contextmanager
+    def recalling(self, notes: Sequence[Tensor]) -> Iterator[None]:
+        """A forward that runs again gets what was noted when it ran first."""
+        self._recalled = iter(notes)
+        try:
+            yield
+        finally:
+            self._recalled = None
 
-    def _receive(self, peer: int, timeout_s: float, what: str) -> Any:
-        tell = self._telling(what, peer)
-        length = torch.zeros(1, dtype=torch.int64)
-        wait_for(self._mail.receive_tensor(length, peer, TAG), timeout_s, tell)
-        body = torch.empty(int(length), dtype=torch.uint8)
-        wait_for(self._mail.receive_tensor(body, peer, TAG), timeout_s, tell)
-        return pickle.loads(body.numpy().tobytes())
-
-    def _telling(self, what: str, peer: int) -> Tell:
-        return lambda: f"rank {self.rank}, {what} (with rank {peer})"
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Nobody is asked: for trying out, where the numbers do not matter."""
+        turn, self._turn = self._turn, None
+        try:
+            yield
+        finally:
+            self._turn = turn

@@ -16,6 +16,7 @@ from penstock.model.blocks import Block, Carry, find_blocks
 from penstock.plan.types import Plan
 from penstock.profile.types import Profile
 from penstock.runtime.addresses import Addresses
+from penstock.runtime.agreement import Agreement
 from penstock.runtime.checkpoint import DEFAULT_KEEP, Checkpoints, Holdings, Loaded
 from penstock.runtime.clipping import Clipping, owned_by
 from penstock.runtime.evaluation import Evaluator, eval_mode
@@ -23,16 +24,18 @@ from penstock.runtime.executor import Executor
 from penstock.runtime.feeding import count_rows, signature
 from penstock.runtime.holding import check_same, let_go, make_held
 from penstock.runtime.iteration import Iteration
-from penstock.runtime.layout import check_units, first_trainers, make_layout
+from penstock.runtime.layout import check_units, first_trainers, make_layout, split_jobs
 from penstock.runtime.losses import Losses
 from penstock.runtime.mail import Mail
 from penstock.runtime.materialise import Init, check_fillable, is_on_meta
 from penstock.runtime.measured import gather_timeline
 from penstock.runtime.meeting import Meeting
+from penstock.runtime.meeting_check import check_meetings
 from penstock.runtime.neutral import prove_plan
 from penstock.runtime.reducing import make_groups
 from penstock.runtime.reference import Loss
 from penstock.runtime.returning import Returns
+from penstock.runtime.shipping import AS_PLANNED, KEPT, NOT_RUN
 from penstock.runtime.stages import Stage
 from penstock.runtime.state_names import state_entries, writers
 from penstock.runtime.watch import Doing, Watch
@@ -78,6 +81,7 @@ class Pipeline:
         check_units(plan, found)
         self.proof = prove_plan(plan, found, profile, cluster)
         self._layout = make_layout(self.proof.costs, found)
+        check_meetings(self.proof, self._layout)
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
         if self._world < len(self._layout.devices):
             raise InputError(
@@ -113,10 +117,11 @@ class Pipeline:
         trained = self.named_parameters()
         home = writers(entries, found, self._layout.segments)
         holdings = Holdings(model, entries, home, trained, self._device)
-        self._checkpoints = Checkpoints(holdings, Meeting(self._mail, self._rank, self._world, self._failed))
+        self._checkpoints = Checkpoints(holdings, Agreement(self._mail, self._rank, self._world, self._failed))
         addresses = Addresses(self._layout, self._rank)
+        split = split_jobs(self.proof.program, self._layout.devices)
         jobs = addresses, actions, self._stages, loss, self._mail
-        self._executor = Executor(*jobs, reduced, self._wait_for_parameters)
+        self._executor = Executor(*jobs, reduced, self._wait_for_parameters, split)
         self._evaluator = Evaluator(*jobs, self._wait_for_parameters)
         self._losses = Losses(self._layout, self._rank, self._world, self._mail)
         self._at_work = self._executor
@@ -145,6 +150,7 @@ class Pipeline:
                 is_split=len(segment.shares) > 1,
                 device=self._device,
                 check_finite=check_finite,
+                meeting=Meeting(self._mail, is_expected=segment.meets) if len(segment.shares) > 1 else None,
             )
             for number, segment in enumerate(self._layout.segments)
             if self._rank in (*segment.forward, *segment.backward)
@@ -205,6 +211,17 @@ class Pipeline:
         """What happened when in the last iteration, on all ranks. Every rank must ask together."""
         spans = self._executor.spans_s()
         return gather_timeline(self.proof, self._layout.devices, spans, self._stepped_s, self._group)
+
+    def mechanisms(self) -> dict[int, str]:
+        """For each segment that this rank has a part in: how its backward gets what it needs of the forward.
+
+        For a moved segment that is known when it has run: saved tensors shipped, or the forward run again, and why.
+        """
+        found = {}
+        for number in self._stages:
+            view = self._layout.segments[number]
+            found[number] = AS_PLANNED if view.recompute else KEPT if view.is_at_home(self._rank) else NOT_RUN
+        return found | self._executor.mechanisms()
 
     def step(self, inputs: Any, targets: Any) -> Tensor:
         """One iteration on a batch, up to the optimizer's step: gradients as one process would have them.

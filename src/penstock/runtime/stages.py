@@ -6,7 +6,7 @@ its place in the graph is kept, not its memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +18,13 @@ from penstock.model.blocks import Block, Carry
 from penstock.runtime.carry import Packed, pack, unpack
 from penstock.runtime.finite import check_batch, check_loss, check_output
 from penstock.runtime.interception import Interception
+from penstock.runtime.meeting import Meeting
 from penstock.runtime.rows import Rows
 from penstock.runtime.streams import Streams
 from penstock.runtime.weights import WeightJobs
 
 Finish = Callable[[Carry], Carry]
+Replayed = Callable[[Sequence[Tensor | None]], tuple[list[Tensor | None], WeightJobs | None]]
 
 
 @dataclass(eq=False)
@@ -38,6 +40,10 @@ class Graph:
     ones: list[Tensor]
     """For a graph that ends in the loss: the gradient to begin with."""
     caught: list[Tensor | None] = field(default_factory=list)
+    retained: bool = False
+    """Whether it will be gone back through again."""
+    replay: Replayed | None = None
+    """For a forward that ran elsewhere: goes back through a graph like its own."""
 
 
 class _Enter(torch.autograd.Function):
@@ -66,7 +72,10 @@ class Stage:
         is_split: bool,
         device: torch.device,
         check_finite: bool = False,
+        meeting: Meeting | None = None,
     ) -> None:
+        self.meeting = meeting
+        """With the ranks that have other rows of the same micro-batches."""
         self.blocks = tuple(blocks)
         self._check_finite = check_finite
         self._first_unit = first_unit
@@ -74,6 +83,7 @@ class Stage:
         self._is_split = is_split
         self._device = device
         named = {name: parameter for block in blocks for name, parameter in block.parameters.items()}
+        self.parameters = named
         self.trained = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
         self._not_put_off: list[Tensor] = list(self.trained.values())
         """What the backward must set aside, as far as is known from the last one."""
@@ -89,21 +99,41 @@ class Stage:
         """Draw random numbers from the streams of another seed from now on."""
         self._seed = seed
 
+    def recalling(self, notes: Sequence[Tensor]) -> AbstractContextManager[None]:
+        """Around a forward that runs again; without notes everything is added up over the rows here alone."""
+        if self.meeting is None:
+            return nullcontext()
+        return self.meeting.recalling(notes) if notes else self.meeting.apart()
+
+    def buffers(self) -> list[Tensor]:
+        """The buffers as they are now."""
+        found = (module._buffers[name] for module, name in self._buffers)
+        return [buffer for buffer in found if buffer is not None]
+
     def run(
-        self, given: Packed, step: int, rows: Rows, finish: Finish | None, *, keep: bool, defer: bool
+        self,
+        given: Packed,
+        step: int,
+        rows: Rows,
+        finish: Finish | None,
+        *,
+        keep: bool,
+        defer: bool,
+        hooks: saved_tensors_hooks | None = None,
     ) -> tuple[Packed, Graph]:
         """The forward. With `keep` the graph can be gone back through, with `defer` in two steps.
 
         Without `keep` the same kernels run, as they may differ where no gradient is wanted, but nothing is saved.
+        `hooks` get what is saved.
         """
         streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
         graph = Graph([], WeightJobs() if defer else None, list(given.needs_grad), [])
         with ExitStack() as stack:
             stack.enter_context(streams.kept())
             stack.enter_context(torch.enable_grad())
-            if not keep:
-                stack.enter_context(saved_tensors_hooks(lambda _: None, _no_backward))
-            stack.enter_context(Interception(streams, None if graph.jobs is None else graph.jobs.defer))
+            if hooks is not None or not keep:
+                stack.enter_context(hooks or saved_tensors_hooks(lambda _: None, _no_backward))
+            stack.enter_context(self._interception(streams, graph.jobs))
             carry = self._call(unpack(given, _enter(given, graph)), streams, step, rows, finish)
         packed, tensors = pack(carry)
         if finish is not None:
@@ -115,7 +145,7 @@ class Stage:
     def evaluate(self, given: Packed, step: int, rows: Rows, finish: Finish | None) -> Packed:
         """The forward alone, without gradients."""
         streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
-        with streams.kept(), torch.no_grad(), Interception(streams, None):
+        with streams.kept(), torch.no_grad(), self._interception(streams, None):
             return pack(self._call(unpack(given, list(given.tensors)), streams, step, rows, finish))[0]
 
     def _call(self, carry: Carry, streams: Streams, step: int, rows: Rows, finish: Finish | None) -> Carry:
@@ -134,14 +164,33 @@ class Stage:
                 check_loss(carry, unit, step, rows)
         return carry
 
-    def run_again(self, given: Packed, step: int, rows: Rows, finish: Finish | None, *, defer: bool) -> Graph:
-        """The forward once more, for the backward; buffers keep what the first run made of them."""
-        with self._buffers_kept():
-            return self.run(given, step, rows, finish, keep=True, defer=defer)[1]
+    def run_again(
+        self,
+        given: Packed,
+        step: int,
+        rows: Rows,
+        finish: Finish | None,
+        *,
+        defer: bool,
+        hooks: saved_tensors_hooks | None = None,
+        notes: Sequence[Tensor] = (),
+    ) -> Graph:
+        """The forward once more, for the backward; buffers keep what the first run made of them.
+
+        `notes` are what the ranks that share the segment added up then.
+        """
+        with self.buffers_kept(), self.recalling(notes):
+            return self.run(given, step, rows, finish, keep=True, defer=defer, hooks=hooks)[1]
 
     def backward(self, graph: Graph, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         """The gradients of what came in, one for each tensor that needs one. Weight gradients too, unless put off."""
-        outputs, graph.outputs = graph.outputs, []
+        if graph.replay is not None:
+            found, graph.jobs = graph.replay(grads)
+            graph.replay = None
+            return found
+        outputs = graph.outputs
+        if not graph.retained:
+            graph.outputs = []
         pairs = [(edge, grad) for edge, grad in zip(outputs, grads, strict=True) if grad is not None]
         if pairs:
             with ExitStack() as stack:
@@ -149,8 +198,9 @@ class Stage:
                 stack.enter_context(torch.autocast(self._device.type, enabled=False))
                 if graph.jobs is not None:
                     stack.enter_context(graph.jobs.set_aside(self._not_put_off))
-                stack.enter_context(Interception(None, None if graph.jobs is None else graph.jobs.defer))
-                torch.autograd.backward([edge for edge, _ in pairs], [grad for _, grad in pairs])
+                stack.enter_context(self._interception(None, graph.jobs))
+                edges, given = [edge for edge, _ in pairs], [grad for _, grad in pairs]
+                torch.autograd.backward(edges, given, retain_graph=graph.retained)
             if graph.jobs is not None:
                 # Often these are few, and to look at all would take time. One that is missed is still added, at once.
                 self._not_put_off = graph.jobs.not_put_off
@@ -164,8 +214,13 @@ class Stage:
             with torch.autocast(self._device.type, enabled=False):
                 graph.jobs.run()
 
+    def _interception(self, streams: Streams | None, jobs: WeightJobs | None) -> Interception:
+        defer = None if jobs is None else jobs.defer
+        return Interception(streams, defer, None if self.meeting is None else self.meeting.add_up)
+
     @contextmanager
-    def _buffers_kept(self) -> Iterator[None]:
+    def buffers_kept(self) -> Iterator[None]:
+        """Buffers are afterwards as they were before."""
         # They are exchanged, not written back: graphs in flight may still hold them.
         before = [(module, name, module._buffers[name]) for module, name in self._buffers]
         for module, name, buffer in before:

@@ -32,6 +32,13 @@ class WeightJobs:
         """The parameters that autograd itself has computed a gradient for."""
         return [parameter for parameter, _ in self._done]
 
+    def handed_over(self) -> "WeightJobs":
+        """All of it as another object; this one is empty afterwards."""
+        found = WeightJobs()
+        found._jobs, self._jobs = self._jobs, []
+        found._done, self._done = self._done, []
+        return found
+
     @contextmanager
     def set_aside(self, parameters: Sequence[Tensor]) -> Iterator[None]:
         """What autograd adds to the gradients of these parameters meanwhile is kept for `run`."""

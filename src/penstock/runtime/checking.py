@@ -1,0 +1,117 @@
+"""Whether a segment's backward can be replayed elsewhere from what its forward saves: tried out before it is done.
+
+A graph is made from another input of the same shapes, with other random numbers, and gone back through with the tensors
+that the real input leads to. Every gradient must come out as autograd has it, to the bit.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from penstock.runtime.carry import Packed
+from penstock.runtime.graph_marks import Unmarkable, marks
+from penstock.runtime.replaying import Replay
+from penstock.runtime.rows import Rows
+from penstock.runtime.saving import Collector, Pieces, Unshippable, put_together, take_apart
+from penstock.runtime.stages import Finish, Graph, Stage
+
+
+def why_not(
+    stage: Stage,
+    given: Packed,
+    step: int,
+    rows: Rows,
+    finish: Finish | None,
+    *,
+    defer: bool,
+    batch: Sequence[Tensor],
+) -> str:
+    """The reason why the forward must be run again for the backward, or nothing. Leaves everything as it was."""
+    try:
+        with stage.recalling(()):
+            return _try_out(stage, given, step, rows, finish, defer=defer, batch=batch)
+    except (Unshippable, Unmarkable) as error:
+        return str(error)
+    except Exception as error:
+        # Blocks may refuse the other input, or to go back twice; whatever they raise, they cannot be replayed.
+        told = str(error).splitlines() or [""]
+        return f"it failed when tried out ({type(error).__name__}: {told[0][:120]})"
+
+
+def _try_out(
+    stage: Stage,
+    given: Packed,
+    step: int,
+    rows: Rows,
+    finish: Finish | None,
+    *,
+    defer: bool,
+    batch: Sequence[Tensor],
+) -> str:
+    other = given.with_tensors([_another(tensor) for tensor in given.tensors])
+    collected = Collector(stage.buffers())
+    graph = stage.run_again(_copied(given), step, rows, finish, defer=defer, hooks=collected)
+    mine = marks(graph.outputs, stage.parameters)
+    pieces = take_apart(collected.seen, stage.parameters, batch)
+    replay = Replay(stage, _copied(other), step + 1, rows, finish, defer=defer)
+    theirs = marks(replay.graph.outputs, stage.parameters)
+    if mine != theirs or forms_of(pieces) != replay.saved_forms:
+        return "its way back depends on what is in its input"
+    with stage.buffers_kept():
+        out, eager = stage.run(_copied(given), step, rows, finish, keep=True, defer=defer)
+    numbers = torch.Generator().manual_seed(0)
+    outputs = [tensor for tensor, need in zip(out.tensors, out.needs_grad, strict=True) if need]
+    grads = eager.ones or [torch.randn(item.shape, generator=numbers).to(item) for item in outputs]
+    wanted = _gradients(stage, eager, grads)
+    tensors = put_together(pieces.pieces, [part.clone() for part in pieces.parts], stage.parameters)
+    for _ in range(2):
+        # Twice: going back must not use anything up.
+        found = _gradients(stage, replay.with_tensors(tensors), grads)
+        if len(found) != len(wanted) or not all(map(_same, found, wanted)):
+            return "its gradients come out differently when replayed"
+    return ""
+
+
+def forms_of(pieces: Pieces) -> list[tuple[tuple[int, ...], object]]:
+    """Shape and type of each tensor."""
+    return [(piece.size, piece.dtype) for piece in pieces.pieces]
+
+
+def _copied(given: Packed) -> Packed:
+    return given.with_tensors([tensor.clone() for tensor in given.tensors])
+
+
+def _another(tensor: Tensor) -> Tensor:
+    """Other numbers, of a kind that may be expected: the same backwards, and larger by an eighth."""
+    turned = tensor.flip(tuple(range(tensor.dim())))
+    turned = turned * 1.125 if tensor.is_floating_point() else turned
+    return torch.empty_like(tensor).copy_(turned)
+
+
+def _gradients(stage: Stage, graph: Graph, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Of what came in, and of every parameter."""
+    with _gradients_apart(stage.trained.values()) as parameters:
+        found = list(stage.backward(graph, grads))
+        stage.weights(graph)
+        return [*found, *(parameter.grad for parameter in parameters)]
+
+
+@contextmanager
+def _gradients_apart(parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    members = list(parameters)
+    before = [parameter.grad for parameter in members]
+    for parameter in members:
+        parameter.grad = None
+    try:
+        yield members
+    finally:
+        for parameter, grad in zip(members, before, strict=True):
+            parameter.grad = grad
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
