@@ -1,5 +1,6 @@
 """Weight gradients that wait for their turn: what I leaves behind for W."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -55,16 +56,29 @@ class WeightJobs:
 
     @torch.no_grad()
     def run(self) -> None:
-        """Do the jobs, and add up."""
-        sums: dict[Tensor, Tensor] = dict(self._done)
-        for parameters, job in self._jobs:
-            for parameter, found in zip(parameters, job(), strict=True):
-                sums[parameter] = sums[parameter] + found if parameter in sums else found
-        for parameter, total in sums.items():
-            fresh = total if total.dtype == parameter.dtype else total.to(parameter.dtype)
-            if parameter.grad is None:
-                parameter.grad = fresh
-            else:
-                parameter.grad.add_(fresh)
-        self._jobs.clear()
+        """Do the jobs, and add up; what a job needed and made is let go of as soon as it is added."""
+        left = Counter(parameter for parameters, _ in self._jobs for parameter in parameters)
+        sums = dict(self._done)
         self._done.clear()
+        self._jobs.reverse()
+        while self._jobs:
+            parameters, job = self._jobs.pop()
+            for parameter, found in zip(parameters, job(), strict=True):
+                total = sums.pop(parameter) + found if parameter in sums else found
+                left[parameter] -= 1
+                if left[parameter]:
+                    sums[parameter] = total
+                else:
+                    _add(parameter, total)
+                del found, total
+            del job
+        for parameter, total in sums.items():
+            _add(parameter, total)
+
+
+def _add(parameter: Tensor, total: Tensor) -> None:
+    fresh = total if total.dtype == parameter.dtype else total.to(parameter.dtype)
+    if parameter.grad is None:
+        parameter.grad = fresh
+    else:
+        parameter.grad.add_(fresh)

@@ -1,0 +1,134 @@
+"""What the runtime costs beside torch's kernels and transfers, by action, in processor time.
+
+The models have as many blocks and torch calls as the real ones, but are so narrow that kernels take next to nothing. A
+program is run by Penstock and by hand (`by_hand.py`) in turns; what the one takes more than the other, in processor
+time of the whole process, is divided by the number of actions. Waiting takes no processor time, so neither the other
+rank nor other work on the machine counts.
+"""
+
+import statistics
+from collections.abc import Iterator
+from time import process_time
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+import penstock
+from penstock import Kind, Pipeline
+from penstock.model.blocks import find_blocks
+from penstock.runtime.neutral import neutral_profile
+from planners.results import Result
+from runtime.by_hand import ByHand
+from runtime.found import Spread, spread
+from runtime.plans import with_cuts
+from runtime.ranks import Ranks
+from runtime.splits import equal_cuts
+from runtime.subjects import Subject, gpt, mlp, vgg
+
+NUM_MICROBATCHES = 8
+LIMIT_S = 100e-6
+SCHEDULES = ("1f1b", "zb_h1")
+"""Whole backwards, and backwards in two parts."""
+
+
+def _narrow_gpt() -> torch.nn.Sequential:
+    return gpt(8, 16, 8, 32)
+
+
+def _narrow_vgg() -> torch.nn.Sequential:
+    return vgg((4, 4, 0, 4, 4, 0, 4, 4, 4, 0, 4, 4, 4, 0, 4, 4, 4, 0), 4)
+
+
+def _narrow_mlp() -> torch.nn.Sequential:
+    return mlp((8, 16, 8, 16, 8, 8, 16, 8, 16, 8, 16, 10))
+
+
+NARROW = {
+    "gpt": Subject("gpt", "GPT, 8 layers", _narrow_gpt, 2, (8,), 32, 1, is_tokens=True),
+    "vgg": Subject("vgg", "VGG16-like", _narrow_vgg, 2, (3, 32, 32), 10, 1),
+    "mlp": Subject("mlp", "MLP of 11", _narrow_mlp, 2, (8,), 10, 1),
+}
+
+
+class OverheadRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One model with one schedule."""
+
+    title: str
+    schedule: str
+    num_actions: int
+    """Of the busier rank, the optimizer's left out."""
+    num_jobs: int
+    """Those that compute."""
+    beyond_s: tuple[float, ...]
+    """What an iteration takes beyond the one by hand, round by round."""
+    by_hand_s: float
+
+    @property
+    def per_action_s(self) -> Spread:
+        return spread([value / self.num_actions for value in self.beyond_s])
+
+
+def run_overhead(name: str, rounds: int) -> list[OverheadRun]:
+    """Measure a model with every schedule; of the two ranks the costlier one counts."""
+    with Ranks() as ranks:
+        runs: list[list[OverheadRun]] = [ranks.on_all(measure, NARROW[name], item, rounds) for item in SCHEDULES]
+    return [max(found, key=lambda run: run.per_action_s.middle) for found in runs]
+
+
+def measure(_memory: dict[str, Any], subject: Subject, schedule: str, rounds: int) -> OverheadRun:
+    """On a rank: Penstock and by hand, in turns."""
+    whole, mine = narrow_pipeline(subject, "1f1b"), narrow_pipeline(subject, schedule)
+    cut = whole.proof.program.plan.segments[0].stop
+    with torch.no_grad():
+        sample = torch.nn.Sequential(*list(subject.model())[:cut])(subject.batch(0, 1)[0])
+    device = whole.proof.program.devices[dist.get_rank()]
+    by_hand = ByHand(subject, cut, list(whole.proof.program.actions(device)), sample.shape, dist.new_group([0, 1]))
+    batch = subject.batch(0, NUM_MICROBATCHES)
+    ours, hands = [], []
+    # The first rounds tell the forms of messages and warm everything up.
+    for _ in range(rounds + 3):
+        hands.append(_seconds(lambda: by_hand.iteration(*batch, NUM_MICROBATCHES)))
+        ours.append(_seconds(lambda: mine.step(*batch)))
+    for pipe in (whole, mine):
+        pipe.close()
+    actions = [action.kind for action in mine.proof.program.actions(device) if action.kind != Kind.STEP]
+    return OverheadRun(
+        title=subject.title,
+        schedule=schedule,
+        num_actions=len(actions),
+        num_jobs=sum(kind < Kind.STEP for kind in actions),
+        beyond_s=tuple(one - other for one, other in zip(ours[3:], hands[3:], strict=True)),
+        by_hand_s=statistics.median(hands[3:]),
+    )
+
+
+def narrow_pipeline(subject: Subject, schedule: str, num_microbatches: int = NUM_MICROBATCHES) -> Pipeline:
+    """A pipeline of equal layers on two ranks."""
+    model = subject.model()
+    profile = neutral_profile(find_blocks(model), subject.rows)
+    cluster = penstock.load_cluster("2 x device @ 1 GB/s")
+    uniform = penstock.plan(profile, cluster, num_microbatches, planner="uniform", schedule=schedule)
+    plan = with_cuts(uniform, equal_cuts(profile.num_units, 2, int(subject.is_tokens)))
+    return Pipeline(model, plan, subject.loss, profile=profile, cluster=cluster, timeout_s=60)
+
+
+def _seconds(work: Any) -> float:
+    dist.barrier()
+    began = process_time()
+    work()
+    return process_time() - began
+
+
+def against_limit(runs: list[OverheadRun]) -> Iterator[Result]:
+    """Every model and schedule."""
+    for run in runs:
+        found = run.per_action_s
+        low, middle, high = (value * 1e6 for value in found)
+        yield Result(
+            f"{run.title}, {run.schedule}: runtime's own cost per action ({run.num_actions} an iteration)",
+            f"< {LIMIT_S * 1e6:.0f} us",
+            f"{middle:.0f} us [{low:.0f}, {high:.0f}]",
+            found.middle < LIMIT_S,
+        )

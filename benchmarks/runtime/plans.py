@@ -1,0 +1,104 @@
+"""The machine at hand as a cluster, and the plans that Penstock is asked to run on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import penstock
+from penstock import Cluster, Device, Freedoms, Host, Plan, Profile, Wire
+
+MESSAGE_BYTES = (8, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
+AUTO = "ours: auto"
+ONE_SET = "ours: auto, one set of cuts"
+TWO_SETS = "ours: two sets of cuts, forced"
+EQUAL_1F1B = "ours: equal layers, 1f1b"
+
+
+@dataclass(frozen=True)
+class Option:
+    """A plan by its name."""
+
+    name: str
+    plan: Plan
+
+    @property
+    def detail(self) -> str:
+        """The segments in short: units, the forward's rank, and the backward's where it is another."""
+        words = []
+        for segment in self.plan.segments:
+            ahead, back = ("+".join(m.device for m in group) for group in (segment.forward, segment.backward))
+            place = ahead if ahead == back else f"{ahead}>{back}"
+            words.append(f"{segment.start}-{segment.stop - 1} {place}{' again' if segment.recompute else ''}")
+        return f"{', '.join(words)}; {self.plan.schedule}"
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether some backward is elsewhere than its forward."""
+        return any(segment.is_moved for segment in self.plan.segments)
+
+
+def this_machine(profile: Profile, message_s: Sequence[float]) -> Cluster:
+    """Two devices of the profiled kind on one host, joined by what messages were measured to take.
+
+    Latency is what the smallest takes. The bandwidth is fitted to the others by their relative errors.
+    """
+    latency = message_s[0]
+    sizes = np.array(MESSAGE_BYTES[1:], dtype=float)
+    beyond = np.maximum(np.array(message_s[1:]) - latency, 1e-9)
+    weights = 1 / np.array(message_s[1:])
+    per_byte = float(np.sum(weights**2 * sizes * beyond) / np.sum((weights * sizes) ** 2))
+    wire = Wire(bandwidth=1 / per_byte, latency_s=latency)
+    kind = profile.units[0].times[0].kind
+    devices = tuple(Device(name=f"r{number}", host="here", kind=kind) for number in range(2))
+    return Cluster(name="here", hosts=(Host(name="here", inside=wire),), devices=devices, between=wire)
+
+
+def our_options(profile: Profile, cluster: Cluster, num_microbatches: int, equal_cuts: tuple[int, ...]) -> list[Option]:
+    """Auto as it is for pipelines, its parts switched off one by one, and the schedules and cuts that others use.
+
+    Without replication: what is compared are pipelines, and batch norm does not go with it.
+    """
+
+    def auto(**freedoms: bool | str) -> Plan:
+        return penstock.plan(profile, cluster, num_microbatches, freedoms=Freedoms(replication=False, **freedoms))  # type: ignore[arg-type]
+
+    def fixed(planner: str, schedule: str) -> Plan:
+        return penstock.plan(profile, cluster, num_microbatches, planner=planner, schedule=schedule)
+
+    options = [
+        Option(AUTO, auto()),
+        Option(ONE_SET, auto(two_cuts=False)),
+        Option(TWO_SETS, fixed("bipartition", "auto")),
+        Option("ours: auto, one segment a rank", auto(two_cuts=False, virtual_stages=False)),
+        Option("ours: balanced, 1f1b", fixed("balanced", "1f1b")),
+        Option("ours: balanced, zb_h1", fixed("balanced", "zb_h1")),
+        Option(EQUAL_1F1B, with_cuts(fixed("uniform", "1f1b"), equal_cuts)),
+    ]
+    if not options[2].is_moved:
+        del options[2]
+    return options
+
+
+def with_cuts(plan: Plan, cuts: tuple[int, ...]) -> Plan:
+    """A plan of one segment a device, cut elsewhere."""
+    from msgspec.structs import replace
+
+    ends = [0, *cuts, plan.num_units]
+    segments = [
+        replace(segment, start=start, stop=stop)
+        for segment, start, stop in zip(plan.segments, ends, ends[1:], strict=False)
+    ]
+    return replace(plan, segments=tuple(segments))
+
+
+def same_work(options: Sequence[Option]) -> dict[str, str]:
+    """Options whose plan is another's as well: name by name. They need not be measured twice."""
+    first: dict[tuple[object, ...], str] = {}
+    found = {}
+    for option in options:
+        key = (option.plan.segments, option.plan.schedule)
+        if key in first:
+            found[option.name] = first[key]
+        first.setdefault(key, option.name)
+    return found

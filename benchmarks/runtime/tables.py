@@ -1,0 +1,67 @@
+"""The tables of the README."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from runtime.found import ALONE, SpeedRun, spread
+from runtime.judged import EXPLAINED, error_of, predicted
+from runtime.overhead import OverheadRun
+
+
+def speed_tables(runs: Sequence[SpeedRun]) -> Iterator[str]:
+    """One table a run: every contender, quickest first."""
+    for run in runs:
+        lines = [
+            f"### {run.title}, M = {run.num_microbatches}",
+            "",
+            f"{len(run.limit)} rounds; limit {spread(run.limit)}.",
+            "",
+            "| contender | iteration | speed-up | of the limit | what |",
+            "| --- | ---: | ---: | ---: | --- |",
+        ]
+        for row in sorted(run.rows, key=lambda item: item.median_s):
+            speed, part = run.gain(row.name, ALONE), run.of_limit(row.name)
+            lines.append(f"| {row.name} | {row.median_s * 1e3:.0f} ms | {speed} | {part.middle:.3f} | {row.detail} |")
+        yield "\n".join(lines)
+
+
+def prediction_table(runs: Sequence[SpeedRun]) -> str:
+    """Predicted against measured, plan by plan; those far off with what took longer."""
+    lines = [
+        "### Predicted and measured",
+        "",
+        "*With contention*: predicted, were everything as much slower as two processes side by side are.",
+        "",
+        "| model | M | plan | predicted | measured | error | with contention |",
+        "| --- | ---: | --- | ---: | ---: | ---: | ---: |",
+    ]
+    far = []
+    for run in runs:
+        for row in predicted(run):
+            assert row.predicted_s is not None
+            assert row.predicted_busy_s is not None
+            error = error_of(row)
+            lines.append(
+                f"| {run.title} | {run.num_microbatches} | {row.name} | {row.predicted_s * 1e3:.0f} ms "
+                f"| {row.median_s * 1e3:.0f} ms | {error:+.1%} | {1 - row.predicted_busy_s / row.median_s:+.1%} |"
+            )
+            if abs(error) > EXPLAINED:
+                far.append(f"- {run.title}, M = {run.num_microbatches}, {row.name} ({error:+.1%}): {row.explained}")
+    middle = statistics.median([abs(error_of(row)) for run in runs for row in predicted(run)])
+    lines += ["", f"Median error {middle:.1%}. Above {EXPLAINED:.0%}, in seconds of both ranks together:", "", *far]
+    return "\n".join(lines)
+
+
+def overhead_table(runs: Sequence[OverheadRun]) -> str:
+    """Every model and schedule."""
+    lines = [
+        "| model | schedule | actions | of them jobs | by hand | more by Penstock | per action | per job |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for run in runs:
+        more = statistics.median(run.beyond_s)
+        lines.append(
+            f"| {run.title} | {run.schedule} | {run.num_actions} | {run.num_jobs} | {run.by_hand_s * 1e3:.1f} ms "
+            f"| {more * 1e3:.1f} ms | {more / run.num_actions * 1e6:.0f} us | {more / run.num_jobs * 1e6:.0f} us |"
+        )
+    return "\n".join(lines)
