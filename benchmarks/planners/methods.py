@@ -17,8 +17,7 @@ from penstock.planners.data_parallel import data_parallel
 from penstock.planners.freedoms import Freedoms
 from penstock.planners.pipedream import pipedream
 from penstock.planners.problem import Problem
-from penstock.planners.spp import device_orders, spp
-from penstock.planners.spp_partition import partitions
+from penstock.planners.spp import spp
 from penstock.planners.uniform import uniform
 from penstock.schedules import SCHEDULES
 from penstock.simulate.evaluate import Evaluation, evaluate
@@ -42,17 +41,7 @@ def pipedream_straight(problem: Problem) -> Plan:
 
 def spp_straight(problem: Problem) -> Plan:
     """SPP's steps with one device a stage: its order of devices from both ends, all numbers of stages, order by PE."""
-    plans = [
-        problem.plan("spp", found.cuts, found.groups)
-        for order in device_orders(problem)
-        for found in partitions(problem, order, replication=False)
-    ]
-    return min(plans, key=lambda plan: _with_pe_s(problem, plan))
-
-
-def _with_pe_s(problem: Problem, plan: Plan) -> float:
-    ordered = msgspec.structs.replace(plan, schedule="pe")
-    return evaluate(ordered, problem.profile, problem.cluster, within_memory=False).timeline.iteration_s
+    return spp(problem, replication=False)
 
 
 def _one(plan: Callable[[Problem], Plan]) -> Callable[[Problem], Sequence[Plan]]:

@@ -35,7 +35,7 @@ from penstock.planners.moves import Moves, shifted_cuts
 from penstock.planners.problem import Problem
 from penstock.planners.scoring import Judge
 from penstock.planners.spp import spp
-from penstock.planners.starts import Starts, as_auto, recomputed, starting_plans
+from penstock.planners.starts import Starts, as_auto, closing_plans, recomputed, starting_plans
 from penstock.planners.unit_times import unit_times
 from penstock.schedules.judging import Score
 
@@ -108,14 +108,15 @@ def auto(
         climber.settle(changes // (2 * NUM_SETTLED))
     best_more = [plan for _, _, plan in search.ranked(more)[:NUM_MORE]]
     found = [*(climber.plan for climber in climbers), *maps, *best_more, *others]
+    closing = [] if search.stopped else closing_plans(problem, freedoms)
     if turned is problem:
-        return search.judge(found)
+        return search.judge([*found, *closing])
     # What the others give for the devices as they are numbered is judged too, so that auto is never worse.
     final = _Search(problem, freedoms, work, seed, report)
     final.stopped = search.stopped
     origin = balanced(problem).cluster
     others = [] if final.stopped else final.starts().others
-    return final.judge([*(msgspec.structs.replace(plan, cluster=origin) for plan in found), *others])
+    return final.judge([*(msgspec.structs.replace(plan, cluster=origin) for plan in found), *others, *closing])
 
 
 class _Search:

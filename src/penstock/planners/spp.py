@@ -28,8 +28,8 @@ from penstock.schedules.pe import pe
 from penstock.simulate.evaluate import evaluate_costs
 
 
-def spp(problem: Problem) -> Plan:
-    """The fastest of the best partitions for all numbers of stages.
+def spp(problem: Problem, *, replication: bool = True) -> Plan:
+    """The fastest of the best partitions for all numbers of stages; without replication one device a stage.
 
     >>> from penstock.cluster.load import load_cluster
     >>> from penstock.profile.load import load_profile
@@ -38,7 +38,7 @@ def spp(problem: Problem) -> Plan:
     [['d0'], ['d1']]
     """
     best: tuple[float, Plan] | None = None
-    candidates = [item for order in device_orders(problem) for item in _candidates(problem, order)]
+    candidates = [item for order in device_orders(problem) for item in _candidates(problem, order, replication)]
     for item in sorted(candidates, key=lambda item: (item.bottleneck_s, len(item.groups))):
         if best is not None and item.least_s >= best[0]:
             continue
@@ -69,8 +69,11 @@ def device_orders(problem: Problem) -> Iterator[list[int]]:
         yield back
 
 
-def _candidates(problem: Problem, order: list[int]) -> Iterator[Partition]:
+def _candidates(problem: Problem, order: list[int], replication: bool) -> Iterator[Partition]:
     """One stage on all devices, looked at in any case; with and without replicas for every number; none twice."""
+    if not replication:
+        yield from partitions(problem, order, replication=False)
+        return
     seen = set()
     row = Row(problem, order)
     whole = []

@@ -4,7 +4,7 @@ Bi-Partition chooses by simulating under a schedule: all that it chooses from is
 with the best order, is never worse, whatever the schedule.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -50,13 +50,23 @@ def starting_plans(problem: Problem, freedoms: Freedoms) -> Starts:
     found: dict[object, Plan] = {}
     counts = []
     for plans in (_others(problem, freedoms), _more(problem, freedoms)):
-        for made in plans:
-            plan = made if freedoms.part_rows else with_whole_rows(made)
-            if freedoms.allow(plan, problem.cluster, recompute=problem.recompute):
-                found.setdefault(plan.segments, as_auto(plan, freedoms))
+        for plan in _allowed(plans, problem, freedoms):
+            found.setdefault(plan.segments, plan)
         counts.append(len(found))
     unique = list(found.values())
     return Starts(unique[: counts[0]], unique[counts[0] :])
+
+
+def closing_plans(problem: Problem, freedoms: Freedoms) -> list[Plan]:
+    """What is judged beside all that was found: SPP with one device a stage, whose order the search begins from too."""
+    return list(_allowed([spp(problem, replication=False)], problem, freedoms))
+
+
+def _allowed(plans: Iterable[Plan], problem: Problem, freedoms: Freedoms) -> Iterator[Plan]:
+    for made in plans:
+        plan = made if freedoms.part_rows else with_whole_rows(made)
+        if freedoms.allow(plan, problem.cluster, recompute=problem.recompute):
+            yield as_auto(plan, freedoms)
 
 
 def as_auto(plan: Plan, freedoms: Freedoms) -> Plan:

@@ -11,7 +11,8 @@ import pickle
 import queue
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from time import perf_counter
@@ -46,6 +47,19 @@ def wait_for(work: Any, timeout_s: float, tell: Tell) -> None:
             f"{tell()}: the connection is lost ({text.splitlines()[0][:200]})",
             hint="The other rank has ended, or cannot be reached: its own message says more.",
         ) from error
+
+
+@contextmanager
+def _unseen_by_profiler() -> Iterator[None]:
+    """Around what another thread will wait for: torch's profiler, which notes the end there, would spoil its memory."""
+    if not torch._C._autograd._profiler_enabled():
+        yield
+        return
+    torch._C._autograd._enable_record_function(False)
+    try:
+        yield
+    finally:
+        torch._C._autograd._enable_record_function(True)
 
 
 class Mail:
@@ -125,7 +139,9 @@ class Mail:
         for tensor in tensors:
             if tensor.numel():
                 flat = in_memory_order(tensor)
-                self._outbox.put((dist.isend(flat, peer, self._group, tag), flat, tell))
+                with _unseen_by_profiler():
+                    work = dist.isend(flat, peer, self._group, tag)
+                self._outbox.put((work, flat, tell))
 
     def expect(self, peer: int, tag: int, signature: Any, tell: Tell) -> "Pending":
         """Post the receive of a carry."""

@@ -89,10 +89,13 @@ class Watch:
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_S):
-            with suppress(RuntimeError):
+            try:
                 if self._store.check(["failed"]):
                     self._end()
                     return
+            except RuntimeError:
+                # The store has gone with the process that keeps it. Who needs that process finds out by itself.
+                return
             self._write(is_last=False)
 
     def _end(self) -> None:
