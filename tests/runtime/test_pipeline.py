@@ -11,7 +11,7 @@ from runtime import own_forward
 from runtime.comparing import check
 from runtime.models import profile_of
 from runtime.training import Job, train
-from runtime.users import accumulate_and_schedule, held_bytes, plan_of, timelines
+from runtime.users import accumulate_and_schedule, held_bytes, plan_of, timelines, train_under_the_profiler
 from runtime.world import World
 
 torch.set_num_threads(1)
@@ -124,3 +124,8 @@ def test_the_timeline_says_what_happened_when(world: World, name: str) -> None:
         if "RECV_F" in action:
             used = action.split("RECV_F")[0] + "F" + action.split("RECV_F")[1].split("@")[0] + " on " + action[-2:]
             assert ends[place] <= starts[at[used]]
+
+
+def test_torch_profiler_does_no_harm(world: World) -> None:
+    plan = plan_of([0, 3, 7], [["d0"], ["d1"]], num_microbatches=8)
+    assert all(count > 0 for count in world.run(2, train_under_the_profiler, plan))

@@ -414,3 +414,15 @@ def train_through_memory(job: Job, is_there: bool) -> tuple[Trained, int]:
         return train(job), len(made)
     finally:
         shared.WORTHWHILE_BYTES, shared._new_slab = before, new
+
+
+def train_under_the_profiler(plan: Plan) -> int:
+    """How many operators torch's profiler has seen."""
+    pipe = make("mlp", plan)
+    count = 0
+    for step in range(6):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            pipe.step(*KINDS["mlp"].batch(step, 16))
+        count += len(seen.key_averages())
+    pipe.close()
+    return count
