@@ -252,3 +252,24 @@ def test_ranks_of_several_hosts(run: Run, folder: Path, script: Callable[..., st
         *("--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "29501"),
         *("--nproc-per-node", "1", "-m", "penstock.cli.train_rank"),
     ]
+
+
+def test_it_goes_on_from_a_checkpoint(run: Run, folder: Path, script: Callable[..., str], tmp_path: Path) -> None:
+    words = ("train", script(), "--plan", str(folder / "plan.json"), "--json")
+    code, out, _ = run(*words, "--steps", "5")
+    assert code == 0
+    whole = json.loads(out)["steps"]
+    kept = str(tmp_path / "kept")
+    code, _, _ = run(*words, "--steps", "3", "--checkpoint", kept, "--save-every", "2")
+    assert code == 0
+    assert sorted(path.name for path in Path(kept).glob("step-*")) == ["step-00000002", "step-00000003"]
+    code, out, _ = run(*words, "--steps", "5", "--checkpoint", kept)
+    assert code == 0
+    found = json.loads(out)
+    assert [(step["step"], step["loss"]) for step in found["steps"]] == [
+        (step["step"], step["loss"]) for step in whole[3:]
+    ]
+    assert any("after 3 steps" in note for note in found["notes"])
+    code, out, _ = run(*words, "--steps", "5", "--checkpoint", kept)
+    assert code == 0
+    assert json.loads(out)["steps"] == []

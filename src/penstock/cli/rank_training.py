@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.events import Began, Event, Noted, Sampled, Stepped
 from penstock.cli.model_script import Given, Script, load_script, run_in_script
 from penstock.cli.saved import Opened
+from penstock.cli.saving import Saving
 from penstock.cli.training import Training
 from penstock.errors import InputError
 from penstock.profile.types import Profile
@@ -46,9 +47,11 @@ def train_rank(asked: Training, tell: Tell, *, alone: bool) -> dict[str, Any]:
         optimizer = _optimizer(script, trainer, asked)
         make_scheduler = script.find("make_scheduler")
         scheduler = make_scheduler(optimizer) if make_scheduler else None
-        recipe = Recipe(asked.steps, asked.accumulate, asked.clip, asked.bf16, device_type)
+        saving = Saving(trainer, scheduler, asked, tell)
+        first = saving.begin()
+        recipe = Recipe(asked.steps, asked.accumulate, asked.clip, asked.bf16, device_type, first)
         batches = _batches(script, given, asked, tell)
-        next_sample, num_done = 0, 0
+        next_sample, num_done = 0, first
         for done in train_steps(
             trainer, optimizer, batches, recipe, scheduler=scheduler, begins=lambda step: tell(Began(step))
         ):
@@ -57,6 +60,8 @@ def train_rank(asked: Training, tell: Tell, *, alone: bool) -> dict[str, Any]:
                 tell(Stepped(done.step, done.loss, done.num_rows, done.seconds))
             if not alone and (done.step >= next_sample or num_done == asked.steps):
                 next_sample = done.step + _sample(trainer, done, tell)
+            saving.after(num_done)
+        saving.finish(num_done)
         if num_done < asked.steps:
             tell(Noted(f"the script's batches ended after {num_done} of {asked.steps} steps"))
         trainer.close()

@@ -53,6 +53,8 @@ def command(
         return 0
     if find_spec("torch") is None:
         raise InputError("training needs torch", hint="pip install 'penstock[run]'")
+    if also_alone and asked.checkpoint is not None:
+        raise InputError("--also-alone begins anew, and --checkpoint goes on", hint="Leave one of them out.")
     if also_alone and hosts.nnodes > 1:
         raise InputError("--also-alone is for one host", hint="Leave it out, or train on one host.")
     with screen.working("proving and simulating (the very first run compiles the simulator)"):

@@ -38,6 +38,8 @@ class Training:
     clip: float | None = None
     bf16: bool = False
     check_finite: bool = False
+    checkpoint: str | None = None
+    save_every: int | None = None
 
     @property
     def words(self) -> list[str]:
@@ -55,6 +57,8 @@ class Training:
         """The plan with its profile and cluster, for batches of the size that was asked for, and that size."""
         profile = ProfileSource(self.profile) if self.profile is not None else None
         opened = open_plan(self.plan, profile=profile, cluster=self.cluster, schedule=None, force=False)
+        if self.save_every is not None and self.checkpoint is None:
+            raise InputError("--save-every: where to?", hint="Name a folder with --checkpoint.")
         if opened.program is not None:
             raise InputError("this is a program, and training takes a plan", where=self.plan)
         plan = opened.plan
@@ -87,6 +91,12 @@ def training_options(verb: F) -> F:
         return verb(asked=asked, **options)
 
     for option in (
+        click.option(
+            "--save-every", type=click.IntRange(1), help="Save after every so many steps, not at the end alone."
+        ),
+        click.option(
+            "--checkpoint", help="Save to this folder, and go on from the last checkpoint in it, if there is one."
+        ),
         click.option("--check-finite", is_flag=True, help="Stop where a number first is not finite, and say where."),
         click.option("--bf16", is_flag=True, help="Compute the forward under autocast to bfloat16."),
         click.option("--clip", type=click.FloatRange(min=0, min_open=True), help="Clip gradients to this norm."),

@@ -38,6 +38,8 @@ class Recipe:
     max_norm: float | None = None
     bf16: bool = False
     device_type: str = "cpu"
+    first_step: int = 0
+    """Where to go on; the batches before it are passed over."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,9 @@ def train_steps(
     begins: Callable[[int], None] = lambda _step: None,
 ) -> Iterator[StepDone]:
     """Train step after step, until there are no batches left or all steps are done."""
-    for step in range(recipe.num_steps):
+    for _ in range(recipe.first_step * recipe.num_accumulated):
+        next(batches, None)
+    for step in range(recipe.first_step, recipe.num_steps):
         began_s = perf_counter()
         begins(step)
         optimizer.zero_grad()
