@@ -16,6 +16,7 @@ from penstock.errors import RunError
 from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.carry import Packed, pack, share_memory
+from penstock.runtime.exchanging import RECEIVED, SENT, receive, send
 from penstock.runtime.feeding import some_rows
 from penstock.runtime.gathering import gather_forward, gather_gradients
 from penstock.runtime.iteration import Iteration
@@ -27,10 +28,6 @@ from penstock.runtime.rows import Rows
 from penstock.runtime.shipping import PLANNED, Job, Shipping, input_message
 from penstock.runtime.stages import Finish, Stage
 from penstock.runtime.watch import Doing
-
-SENT = {Kind.SEND_F: Kind.F, Kind.SEND_B: Kind.B, Kind.SEND_S: Kind.R}
-RECEIVED = {Kind.RECV_F: Kind.F, Kind.RECV_B: Kind.B, Kind.RECV_S: Kind.R}
-"""What a message carries, by the job that makes or needs it; R stands for what a backward elsewhere needs."""
 
 
 class Executor:
@@ -283,28 +280,12 @@ class Executor:
             self._stages[action.segment].weights(graph)
 
     def _send(self, iteration: Iteration, action: Action) -> None:
-        what, segment, microbatch = SENT[action.kind], action.segment, action.microbatch
-        peer = self._addresses.rank_of[action.peer]
-        theirs = self._addresses.other_end(iteration, action, peer)
-        mine = self._addresses.mine(iteration, segment, microbatch, backward=action.kind == Kind.SEND_B)
-        if theirs is None or not mine.common(theirs).num:
-            return
-        packed = iteration.take((what, segment, microbatch), theirs)
-        told = partial(self._addresses.tell, action, iteration.step)
-        self._mail.send(packed, peer, self._addresses.tag(what, segment, microbatch), iteration.signature, told)
+        send(self._addresses, self._mail, iteration, action)
 
     def _receive(self, iteration: Iteration, action: Action) -> None:
-        what, segment, microbatch = RECEIVED[action.kind], action.segment, action.microbatch
-        peer = self._addresses.rank_of[action.peer]
-        theirs = self._addresses.other_end(iteration, action, peer)
-        mine = self._addresses.mine(iteration, segment, microbatch, backward=action.kind != Kind.RECV_F)
-        if theirs is None or not mine.common(theirs).num:
-            return
-        source = {Kind.F: segment - 1, Kind.B: segment + 1}.get(what, segment)
-        told = partial(self._addresses.tell, action, iteration.step)
-        tag = self._addresses.tag(what, source, microbatch)
-        pending = self._mail.expect(peer, tag, iteration.signature, told)
-        iteration.pending[what, segment, microbatch, peer] = self._arrivals[action] = pending
+        pending = receive(self._addresses, self._mail, iteration, action)
+        if pending is not None:
+            self._arrivals[action] = pending
 
     def _reduce(self, iteration: Iteration, action: Action) -> None:
         group, parameters = self._groups[action.kind == Kind.REDUCE_TIE, action.segment]
