@@ -3,6 +3,7 @@
     python benchmarks/runtime/main.py              all of it, about 90 minutes (an estimate); a stopped run goes on
     python benchmarks/runtime/main.py --tables     the tables of the README, from what is on record
     python benchmarks/runtime/main.py --quick      small models, few rounds
+    python benchmarks/runtime/main.py --few-peers  of torch only 1F1B with equal layers: nothing is tried out first
 
 Two processes of one thread each: nothing else should run on the machine. Prints one line a target: what it is, the
 target, what was measured, and `ok` or `short`; exits 1 if any falls short.
@@ -29,10 +30,11 @@ SPEED = (("gpt", 8), ("gpt", 16), ("vgg", 8), ("mlp", 8))
 QUICK_SPEED = (("gpt", 8),)
 
 
-def tasks_of(part: str, *, quick: bool) -> list[Task]:
+def tasks_of(part: str, *, quick: bool, few: bool) -> list[Task]:
     """What is to be measured for a part."""
     if part == "speed":
-        return [Task(part, item) for item in (QUICK_SPEED if quick else SPEED)]
+        more = ("few peers",) if few else ()
+        return [Task(part, (*item, *more)) for item in (QUICK_SPEED if quick else SPEED)]
     if part == "overhead":
         return [Task(part, (name,)) for name in (("gpt",) if quick else subjects.FULL)]
     return [Task(part, (name, 8)) for name in (("mlp",) if quick else subjects.FULL)]
@@ -46,7 +48,8 @@ def measure(task: Task, *, quick: bool) -> object:
         return overhead.run_overhead(name, 10 if quick else 60)
     num_microbatches = int(task.about[1])
     if task.part == "speed":
-        effort = speed.QUICK if quick else speed.FULL if num_microbatches == 8 else speed.FEW
+        is_full = num_microbatches == 8 and len(task.about) == 2
+        effort = speed.QUICK if quick else speed.FULL if is_full else speed.FEW
         return speed.run_speed(subject, num_microbatches, effort, say)
     return peaks.run_peaks(subject, num_microbatches, 0.5 if quick else 2.0, only="balanced, 1f1b" if quick else "")
 
@@ -95,6 +98,7 @@ def read_options() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smaller run, kept nowhere")
+    parser.add_argument("--few-peers", action="store_true", help="of torch's schedules only 1F1B with equal layers")
     parser.add_argument("--only", choices=PARTS, action="append", help="only this part; may be given several times")
     parser.add_argument("--tables", action="store_true", help="print the README's tables; measure nothing")
     parser.add_argument("--records", type=Path, default=RECORDS, help="where measurements are kept")
@@ -110,7 +114,7 @@ def main() -> int:
     records = Records(None if options.quick else options.records, options.label)
     results: list[Result] = []
     for part in options.only or PARTS:
-        tasks = tasks_of(part, quick=options.quick)
+        tasks = tasks_of(part, quick=options.quick, few=options.few_peers)
         if options.tables:
             print("\n\n".join(tables_of(part, tasks, records)), end="\n\n")
             continue
