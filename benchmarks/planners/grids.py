@@ -28,7 +28,7 @@ from planners.results import Result
 WHOLE_ROWS = Freedoms(part_rows=False)
 LIMIT_S = 120.0
 FULL = ("llama-3-70b", "A100-80", 128, 64)
-QUICK = ("gpt2-xl", "RTX-3090", 2, 16)
+QUICK = ("gpt2-xl", "RTX-3090", 1, 16)
 
 
 def against_grids(*, quick: bool = False) -> Iterator[Result]:
