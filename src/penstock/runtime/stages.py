@@ -6,13 +6,13 @@ its place in the graph is kept, not its memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
+from torch.autograd.graph import GradientEdge, _engine_run_backward, get_gradient_edge, saved_tensors_hooks
 
 from penstock.model.blocks import Block, Carry
 from penstock.runtime.carry import Packed, pack, unpack
@@ -24,6 +24,8 @@ from penstock.runtime.streams import Streams
 from penstock.runtime.weights import WeightJobs
 
 Finish = Callable[[Carry], Carry]
+
+NOTHING: AbstractContextManager[None] = nullcontext()
 Replayed = Callable[[Sequence[Tensor | None]], tuple[list[Tensor | None], WeightJobs | None]]
 
 
@@ -128,12 +130,8 @@ class Stage:
         """
         streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
         graph = Graph([], WeightJobs() if defer else None, list(given.needs_grad), [])
-        with ExitStack() as stack:
-            stack.enter_context(streams.kept())
-            stack.enter_context(torch.enable_grad())
-            if hooks is not None or not keep:
-                stack.enter_context(hooks or saved_tensors_hooks(lambda _: None, _no_backward))
-            stack.enter_context(self._interception(streams, graph.jobs))
+        saving = hooks or (NOTHING if keep else saved_tensors_hooks(lambda _: None, _no_backward))
+        with streams.kept(), torch.enable_grad(), saving, self._interception(streams, graph.jobs):
             carry = self._call(unpack(given, _enter(given, graph)), streams, step, rows, finish)
         packed, tensors = pack(carry)
         if finish is not None:
@@ -193,14 +191,13 @@ class Stage:
             graph.outputs = []
         pairs = [(edge, grad) for edge, grad in zip(outputs, grads, strict=True) if grad is not None]
         if pairs:
-            with ExitStack() as stack:
-                # As torch advises, the types of the backward follow from those of the forward alone.
-                stack.enter_context(torch.autocast(self._device.type, enabled=False))
-                if graph.jobs is not None:
-                    stack.enter_context(graph.jobs.set_aside(self._not_put_off))
-                stack.enter_context(self._interception(None, graph.jobs))
-                edges, given = [edge for edge, _ in pairs], [grad for _, grad in pairs]
-                torch.autograd.backward(edges, given, retain_graph=graph.retained)
+            edges, given = tuple(edge for edge, _ in pairs), tuple(grad for _, grad in pairs)
+            aside = NOTHING if graph.jobs is None else graph.jobs.set_aside(self._not_put_off)
+            with self._without_autocast(), aside, self._interception(None, graph.jobs):
+                # What torch.autograd.backward does, less its checks, which take longer than small blocks do.
+                _engine_run_backward(
+                    edges, given, graph.retained, False, (), allow_unreachable=True, accumulate_grad=True
+                )
             if graph.jobs is not None:
                 # Often these are few, and to look at all would take time. One that is missed is still added, at once.
                 self._not_put_off = graph.jobs.not_put_off
@@ -211,8 +208,13 @@ class Stage:
     def weights(self, graph: Graph) -> None:
         """The weight gradients that the backward put off."""
         if graph.jobs is not None:
-            with torch.autocast(self._device.type, enabled=False):
+            with self._without_autocast():
                 graph.jobs.run()
+
+    def _without_autocast(self) -> AbstractContextManager[None]:
+        """As torch advises, the types of the backward follow from those of the forward alone."""
+        kind = self._device.type
+        return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else NOTHING
 
     def _interception(self, streams: Streams | None, jobs: WeightJobs | None) -> Interception:
         defer = None if jobs is None else jobs.defer
