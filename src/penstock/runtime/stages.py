@@ -26,6 +26,9 @@ from penstock.runtime.weights import WeightJobs
 Finish = Callable[[Carry], Carry]
 
 NOTHING: AbstractContextManager[None] = nullcontext()
+
+_ANCHOR = torch.empty(0, requires_grad=True)
+"""What makes autograd follow the tensors that enter a segment. It never gets a gradient."""
 Replayed = Callable[[Sequence[Tensor | None]], tuple[list[Tensor | None], WeightJobs | None]]
 
 
@@ -243,6 +246,5 @@ def _enter(given: Packed, graph: Graph) -> list[Tensor]:
     moving = [tensor for tensor, need in zip(given.tensors, given.needs_grad, strict=True) if need]
     if not moving:
         return list(given.tensors)
-    anchor = torch.empty(0, requires_grad=True)
-    inside = iter(_Enter.apply(anchor, moving, graph))  # type: ignore[no-untyped-call]
+    inside = iter(_Enter.apply(_ANCHOR, moving, graph))  # type: ignore[no-untyped-call]
     return [next(inside) if need else tensor for tensor, need in zip(given.tensors, given.needs_grad, strict=True)]
