@@ -209,6 +209,7 @@ def test_files(tmp_path: Path) -> None:
         ("lab", 6, 3, 5),  # memory of three kinds, speed, inside of a host with one device
         ("paired", 4, 1, 3),  # memory, speed, between
         ("processes", 4, 1, 2),  # speed, between
+        ("this-machine", 2, 1, 2),  # speed, between
         ("large", 1024, 128, 2),  # memory, speed
     ],
 )
@@ -219,7 +220,7 @@ def test_examples(name: str, num_devices: int, num_hosts: int, num_assumptions: 
 
 
 def test_every_example_is_tested() -> None:
-    tested = {"one-host", "two-hosts", "shared-network", "lab", "paired", "processes", "large"}
+    tested = {"one-host", "two-hosts", "shared-network", "lab", "paired", "processes", "this-machine", "large"}
     assert {path.stem for path in EXAMPLES.glob("*.toml")} == tested
 
 
