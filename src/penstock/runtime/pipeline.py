@@ -85,8 +85,8 @@ class Pipeline:
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
         if self._world < len(self._layout.devices):
             raise InputError(
-                f"the plan uses {len(self._layout.devices)} devices, but there are only {self._world} ranks",
-                hint=f"Start {len(self._layout.devices)} ranks, or plan for {self._world} devices.",
+                f"the plan uses {len(self._layout.devices)} devices, but there {_only(self._world, 'rank')}",
+                hint=f"Start {len(self._layout.devices)} ranks, or plan for fewer devices.",
             )
         real = (item.device for block in found for item in block.parameters.values() if not item.is_meta)
         self._device = next(real, torch.device(device))
@@ -304,3 +304,7 @@ class Pipeline:
     def _failed(self, error: BaseException) -> None:
         self._mail.give_up()
         self._watch.failed(error)
+
+
+def _only(count: int, what: str) -> str:
+    return f"is only {count} {what}" if count == 1 else f"are only {count} {what}s"
