@@ -49,7 +49,7 @@ def find_blocks(
     if inputs is None:
         raise InputError(
             f"{type(model).__name__} is not an nn.Sequential, so its blocks are found by running it once",
-            hint="Give a sample of its inputs (inputs=...), or an nn.Sequential.",
+            hint="Give sample inputs (inputs=...), or an nn.Sequential.",
         )
     from penstock.model.finding import blocks_of
 
