@@ -54,7 +54,6 @@ class Case(NamedTuple):
 
 QUICK = (
     Case("pipedream/gnmt", "4 fast", 4),
-    Case("pipedream/alexnet", "2 x 4", 4),
     Case("pipedream/alexnet", "lab", 4),
     Case("gpt2-xl", ANALYTIC["gpt2-xl"].cluster, 4),
 )
