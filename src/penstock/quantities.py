@@ -116,3 +116,12 @@ def _parse(text: str, units: dict[str, float], example: str, where: str) -> tupl
     if value < 0 or not math.isfinite(value):
         raise InputError(f"{text!r} must be finite and not negative", where=where)
     return value, number, unit
+
+
+def counted(number: int, noun: str, ending: str = "s") -> str:
+    """A number with its noun.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{ending}"

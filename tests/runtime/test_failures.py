@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.users import meet_too_late, wait_too_long
+from runtime.failing import meet_too_late, wait_too_long
 from runtime.world import World, leave
 
 
@@ -45,7 +45,7 @@ def test_a_rank_that_does_not_come_to_a_meeting_in_time(pair: World) -> None:
 
 
 def start(function: str, meeting: Path, num_ranks: int) -> list[subprocess.Popen[str]]:
-    code = f"import sys; from runtime.users import {function}; {function}(sys.argv[1], int(sys.argv[2]))"
+    code = f"import sys; from runtime.failing import {function}; {function}(sys.argv[1], int(sys.argv[2]))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     return [
         subprocess.Popen(
@@ -53,6 +53,13 @@ def start(function: str, meeting: Path, num_ranks: int) -> list[subprocess.Popen
         )
         for rank in range(num_ranks)
     ]
+
+
+def last_words(processes: list[subprocess.Popen[str]], timeout_s: float = 60) -> list[str]:
+    """What each has told; all must have failed."""
+    texts = [process.communicate(timeout=timeout_s)[1] for process in processes]
+    assert [process.returncode for process in processes] == [1] * len(processes)
+    return texts
 
 
 @pytest.mark.parametrize(
@@ -65,18 +72,14 @@ def start(function: str, meeting: Path, num_ranks: int) -> list[subprocess.Popen
     ],
 )
 def test_where_numbers_stop_being_finite(tmp_path: Path, where: str, rank: int, told: str) -> None:
-    processes = start(f"explode_at_{where}", tmp_path / "meeting", 2)
-    texts = [process.communicate(timeout=60)[1] for process in processes]
-    assert [process.returncode for process in processes] == [1, 1]
+    texts = last_words(start(f"explode_at_{where}", tmp_path / "meeting", 2))
     assert "penstock.errors.RunError: " in texts[rank]
     assert told in texts[rank]
     assert "What each rank did last:" in texts[rank]
 
 
 def test_a_shape_that_changes(tmp_path: Path) -> None:
-    processes = start("change_shapes", tmp_path / "meeting", 2)
-    first, second = [process.communicate(timeout=60)[1] for process in processes]
-    assert [process.returncode for process in processes] == [1, 1]
+    first, second = last_words(start("change_shapes", tmp_path / "meeting", 2))
     expected = "MismatchError: rank 0 (d0), step 1, 0SEND_F0@d1 (micro-batch 0, with rank 1): a tensor of shape (2, 3)"
     assert expected in first
     assert "now one of shape (2, 6)" in first
@@ -84,9 +87,7 @@ def test_a_shape_that_changes(tmp_path: Path) -> None:
 
 
 def test_a_forward_that_takes_another_way_than_before(tmp_path: Path) -> None:
-    processes = start("another_way", tmp_path / "meeting", 2)
-    first, second = [process.communicate(timeout=60)[1] for process in processes]
-    assert [process.returncode for process in processes] == [1, 1]
+    first, second = last_words(start("another_way", tmp_path / "meeting", 2))
     told = "MismatchError: rank 0 (d0), step 1, 1F0 (micro-batch 0): the segment's forward took another way than before"
     assert told in first
     assert "PeerLost: rank 1 (d1), step 1" in second
@@ -117,9 +118,8 @@ def test_a_rank_that_is_stuck_is_ended_too(tmp_path: Path) -> None:
         assert time.monotonic() - begun < 60
         time.sleep(0.1)
     ended = time.monotonic()
-    told = [process.communicate(timeout=10)[1] for process in processes]
+    told = last_words(processes, timeout_s=10)
     assert time.monotonic() - ended < 10
-    assert [process.returncode for process in processes] == [1, 1, 1]
     tables = [text.split("What each rank did last:")[1] for text in told if "What each rank did last:" in text]
     assert len(tables) == 1
     rows = [line.replace("[rank0]: ", "").replace("[rank2]: ", "").split() for line in tables[0].strip().splitlines()]

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from penstock.errors import MismatchError
 from penstock.model.blocks import find_blocks
 from penstock.runtime.carry import Packed, from_form, pack
+from penstock.runtime.jobs import Job
 from penstock.runtime.rows import Rows
 from penstock.runtime.shipping import SHIPPED as TOLD_SHIPPED
-from penstock.runtime.shipping import Job, Shipping, input_message
+from penstock.runtime.shipping import Shipping, input_message
 from penstock.runtime.stages import Finish, Stage
 from runtime import segments
 from runtime.segments import AGAIN, SHIPPED, Call

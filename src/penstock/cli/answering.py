@@ -6,7 +6,7 @@ from typing import Any
 from penstock.cli.amounts import Amounts
 from penstock.cli.choices import counts_data, show_counts, show_sizes, sizes_data
 from penstock.cli.method import Method
-from penstock.cli.screen import Screen, counted
+from penstock.cli.screen import Screen
 from penstock.cli.sources import ProfileSource
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
@@ -16,7 +16,7 @@ from penstock.planners.microbatches import choose_microbatches
 from penstock.planners.problem import Problem
 from penstock.profile.load import is_computed
 from penstock.profile.types import Profile
-from penstock.quantities import show_seconds
+from penstock.quantities import counted, show_seconds
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from penstock.cli.screen import Screen, counted
+from penstock.cli.screen import Screen
 from penstock.planners.device_counts import DeviceChoice, DeviceCount
 from penstock.planners.microbatches import MicrobatchChoice, Size
 from penstock.planners.outcome import Outcome
-from penstock.quantities import show_bytes, show_percent, show_seconds
+from penstock.quantities import counted, show_bytes, show_percent, show_seconds
 
 
 def show_sizes(screen: Screen, choice: MicrobatchChoice) -> None:

@@ -2,9 +2,9 @@
 
 import click
 
-from penstock.cli.screen import Screen, counted, screen_options
+from penstock.cli.screen import Screen, screen_options
 from penstock.cli.sources import check_outputs
-from penstock.quantities import show_bytes, show_rate, show_seconds
+from penstock.quantities import counted, show_bytes, show_rate, show_seconds
 
 
 @click.command("cluster")

@@ -7,9 +7,10 @@ import click
 
 from penstock.cli.comparing import comparison_data, planned_problems, plans_of, show_comparison
 from penstock.cli.freedoms import AutoOptions
-from penstock.cli.screen import Screen, counted, screen_options
+from penstock.cli.screen import Screen, screen_options
 from penstock.cli.sources import Precision, ProfileSource, profile_options
 from penstock.errors import InputError
+from penstock.quantities import counted
 
 if TYPE_CHECKING:
     from penstock.profile.types import Profile

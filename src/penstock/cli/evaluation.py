@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from penstock.cli.screen import Screen, counted
+from penstock.cli.screen import Screen
 from penstock.plan.types import Plan
 from penstock.planners.alternatives import Alternative
 from penstock.planners.bounds import Bound, lower_bound
 from penstock.profile.types import Profile
 from penstock.program.types import encode_program
-from penstock.quantities import show_bytes, show_percent, show_seconds
+from penstock.quantities import counted, show_bytes, show_percent, show_seconds
 from penstock.report.holders import shown_group
 from penstock.report.words import explain, gap, prover
 from penstock.simulate.evaluate import Evaluation

@@ -5,12 +5,12 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 from penstock.cli.model_script import load_model, run_in_script, script_path
-from penstock.cli.screen import Screen, counted
+from penstock.cli.screen import Screen
 from penstock.errors import InputError
 from penstock.profile.measure import DEFAULT_SECONDS, profile
 from penstock.profile.steadiness import Steadiness
 from penstock.profile.types import Profile
-from penstock.quantities import show_percent, show_seconds
+from penstock.quantities import counted, show_percent, show_seconds
 
 
 @dataclass(frozen=True)

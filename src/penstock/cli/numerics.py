@@ -7,11 +7,12 @@ from typing import Any
 
 from penstock.cli.hosts import Hosts, default_threads
 from penstock.cli.model_script import check_script
-from penstock.cli.screen import Screen, counted, printable
+from penstock.cli.screen import Screen, printable
 from penstock.cli.trained import loss_difference
 from penstock.cli.training import Training
 from penstock.cli.training_run import Trained, train
 from penstock.errors import InputError
+from penstock.quantities import counted
 from penstock.report.sums import changed_sums
 from penstock.simulate.evaluate import Evaluation, evaluate_costs
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from penstock.cli.measuring import MeasureOptions, measure
 from penstock.cli.model_script import is_script, script_path
-from penstock.cli.screen import Screen, counted, screen_options
+from penstock.cli.screen import Screen, screen_options
 from penstock.cli.sources import Precision, ProfileSource, check_outputs, computed_options, refuse_unused
 from penstock.errors import InputError
 from penstock.profile.types import Profile
-from penstock.quantities import show_bytes, show_seconds
+from penstock.quantities import counted, show_bytes, show_seconds
 
 MOST_ROWS = 30
 

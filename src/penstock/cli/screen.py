@@ -119,15 +119,6 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def counted(number: int, noun: str, ending: str = "s") -> str:
-    """A number with its noun.
-
-    >>> counted(1, "row"), counted(1200, "row")
-    ('1 row', '1,200 rows')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{ending}"
-
-
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else int(os.environ.get("COLUMNS", "") or WIDTH_WITHOUT_TERMINAL)

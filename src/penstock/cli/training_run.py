@@ -14,11 +14,11 @@ from penstock.cli.events import Event, Sampled, Stepped
 from penstock.cli.failures import failure_of
 from penstock.cli.hosts import Hosts
 from penstock.cli.launching import Run, run_ranks
-from penstock.cli.screen import Screen, counted, printable
+from penstock.cli.screen import Screen, printable
 from penstock.cli.train_rank import state_path
 from penstock.cli.training import Training
 from penstock.errors import PenstockError
-from penstock.quantities import show_percent
+from penstock.quantities import counted, show_percent
 from penstock.report.predicted import FEWEST_SPREAD
 from penstock.simulate.evaluate import Evaluation
 from penstock.timeline.build import build_timeline

@@ -1,14 +1,11 @@
 """All ranks do something, agree on what came of it, and go on together, or stop together with the same message."""
 
-import pickle
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-import torch
-
 from penstock.errors import PenstockError, RunError
-from penstock.runtime.mail import Mail, Tell, wait_for
+from penstock.runtime.mail import Mail, Tell
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,7 +37,7 @@ class Agreement:
         found = self._attempt(mine)
         if self.rank:
             self._send(found, 0, what)
-            answer = self._receive(0, self._mail.timeout_s + GRACE_S, what)
+            answer = self._receive(0, what, GRACE_S)
         else:
             answers = self._attempt(lambda: self._conclude(found, what, joint))
             for peer in range(1, self.world):
@@ -66,7 +63,7 @@ class Agreement:
         return kept[0]
 
     def _conclude(self, mine: Any, what: str, joint: Callable[[list[Any]], Sequence[Any]]) -> Sequence[Any]:
-        found = [mine, *(self._receive(peer, self._mail.timeout_s, what) for peer in range(1, self.world))]
+        found = [mine, *(self._receive(peer, what) for peer in range(1, self.world))]
         for item in found:
             if isinstance(item, _Failed):
                 raise item.error
@@ -85,16 +82,10 @@ class Agreement:
             return _Failed(failed)
 
     def _send(self, value: Any, peer: int, what: str) -> None:
-        body = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-        self._mail.send_tensors([torch.tensor([len(body)]), body], peer, TAG, self._telling(what, peer))
+        self._mail.send_object(value, peer, TAG, self._telling(what, peer))
 
-    def _receive(self, peer: int, timeout_s: float, what: str) -> Any:
-        tell = self._telling(what, peer)
-        length = torch.zeros(1, dtype=torch.int64)
-        wait_for(self._mail.receive_tensor(length, peer, TAG), timeout_s, tell)
-        body = torch.empty(int(length), dtype=torch.uint8)
-        wait_for(self._mail.receive_tensor(body, peer, TAG), timeout_s, tell)
-        return pickle.loads(body.numpy().tobytes())
+    def _receive(self, peer: int, what: str, more_s: float = 0.0) -> Any:
+        return self._mail.receive_object(peer, TAG, self._telling(what, peer), more_s)
 
     def _telling(self, what: str, peer: int) -> Tell:
         return lambda: f"rank {self.rank}, {what} (with rank {peer})"

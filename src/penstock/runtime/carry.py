@@ -6,6 +6,7 @@ devices that have different rows are slices: then every tensor must have its row
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -47,7 +48,7 @@ class Packed:
     tensors: tuple[Tensor, ...]
     needs_grad: tuple[bool, ...]
 
-    @property
+    @cached_property
     def form(self) -> Form:
         """What the other side must know."""
         tensors = zip(self.tensors, self.needs_grad, strict=True)

@@ -12,26 +12,17 @@ from torch import Tensor
 
 from penstock.runtime.carry import Packed
 from penstock.runtime.graph_marks import Unmarkable, marks
+from penstock.runtime.jobs import Job
 from penstock.runtime.replaying import Replay
-from penstock.runtime.rows import Rows
-from penstock.runtime.saving import Collector, Pieces, Unshippable, put_together, take_apart
-from penstock.runtime.stages import Finish, Graph, Stage
+from penstock.runtime.saving import Collector, Piece, Unshippable, put_together, take_apart
+from penstock.runtime.stages import Graph, Stage
 
 
-def why_not(
-    stage: Stage,
-    given: Packed,
-    step: int,
-    rows: Rows,
-    finish: Finish | None,
-    *,
-    defer: bool,
-    batch: Sequence[Tensor],
-) -> str:
+def why_not(stage: Stage, given: Packed, job: Job) -> str:
     """The reason why the forward must be run again for the backward, or nothing. Leaves everything as it was."""
     try:
         with stage.recalling(()):
-            return _try_out(stage, given, step, rows, finish, defer=defer, batch=batch)
+            return _try_out(stage, given, job)
     except (Unshippable, Unmarkable) as error:
         return str(error)
     except Exception as error:
@@ -40,27 +31,18 @@ def why_not(
         return f"it failed when tried out ({type(error).__name__}: {told[0][:120]})"
 
 
-def _try_out(
-    stage: Stage,
-    given: Packed,
-    step: int,
-    rows: Rows,
-    finish: Finish | None,
-    *,
-    defer: bool,
-    batch: Sequence[Tensor],
-) -> str:
+def _try_out(stage: Stage, given: Packed, job: Job) -> str:
     other = given.with_tensors([_another(tensor) for tensor in given.tensors])
     collected = Collector(stage.buffers())
-    graph = stage.run_again(_copied(given), step, rows, finish, defer=defer, hooks=collected)
+    graph = stage.run_again(_copied(given), job.step, job.rows, job.finish, defer=job.defer, hooks=collected)
     mine = marks(graph.outputs, stage.parameters)
-    pieces = take_apart(collected.seen, stage.parameters, batch)
-    replay = Replay(stage, _copied(other), step + 1, rows, finish, defer=defer)
+    pieces = take_apart(collected.seen, stage.parameters, job.batch)
+    replay = Replay(stage, _copied(other), job._replace(step=job.step + 1))
     theirs = marks(replay.graph.outputs, stage.parameters)
-    if mine != theirs or forms_of(pieces) != replay.saved_forms:
+    if mine != theirs or saved_forms(pieces.pieces) != replay.saved_forms:
         return "its way back depends on what is in its input"
     with stage.buffers_kept():
-        out, eager = stage.run(_copied(given), step, rows, finish, keep=True, defer=defer)
+        out, eager = stage.run(_copied(given), job.step, job.rows, job.finish, keep=True, defer=job.defer)
     numbers = torch.Generator().manual_seed(0)
     outputs = [tensor for tensor, need in zip(out.tensors, out.needs_grad, strict=True) if need]
     grads = eager.ones or [torch.randn(item.shape, generator=numbers).to(item) for item in outputs]
@@ -74,9 +56,9 @@ def _try_out(
     return ""
 
 
-def forms_of(pieces: Pieces) -> list[tuple[tuple[int, ...], object]]:
-    """Shape and type of each tensor."""
-    return [(piece.size, piece.dtype) for piece in pieces.pieces]
+def saved_forms(pieces: Iterable[Piece]) -> list[tuple[tuple[int, ...], object]]:
+    """Shape and type of each tensor, as `Replay` knows them."""
+    return [(piece.size, piece.dtype) for piece in pieces]
 
 
 def _copied(given: Packed) -> Packed:

@@ -1,5 +1,6 @@
 """Clipping by the norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` does it in one process."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,11 +20,16 @@ class Clipping:
     """
 
     def __init__(
-        self, names: Sequence[str], owned: Mapping[str, nn.Parameter], dtype: torch.dtype, group: Any, mail: Mail
+        self, parameters: Mapping[str, nn.Parameter], tellers: Mapping[str, int], group: Any, mail: Mail
     ) -> None:
-        self._owned = [(names.index(name), parameter) for name, parameter in owned.items()]
-        self._num = len(names)
-        self._dtype = dtype
+        """All trained parameters in the model's order, and for each the rank that tells its norm."""
+        rank = dist.get_rank(group)
+        self._told_here = [
+            (number, item) for number, (name, item) in enumerate(parameters.items()) if tellers[name] == rank
+        ]
+        self._num = len(parameters)
+        dtypes = (item.dtype for item in parameters.values())
+        self._dtype = functools.reduce(torch.promote_types, dtypes, torch.bfloat16)
         self._group = group
         self._mail = mail
 
@@ -31,7 +37,7 @@ class Clipping:
         """The norm of all gradients."""
         # A sum with zeros changes no bit, and doubles hold every smaller type.
         told = torch.zeros(2, self._num, dtype=torch.float64)
-        for number, parameter in self._owned:
+        for number, parameter in self._told_here:
             if parameter.grad is not None:
                 told[0, number] = torch.linalg.vector_norm(parameter.grad, kind)
                 told[1, number] = 1.0
@@ -50,8 +56,3 @@ class Clipping:
             )
         torch.nn.utils.clip_grads_with_norm_(list(parameters), max_norm, total)
         return total
-
-
-def owned_by(rank: int, trainers: Mapping[str, int], trained: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
-    """The parameters whose norm this rank tells."""
-    return {name: parameter for name, parameter in trained.items() if trainers[name] == rank}

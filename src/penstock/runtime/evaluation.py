@@ -1,36 +1,20 @@
 """The loss without training: forwards only, in the order of the program, in eval mode, nothing saved."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from torch import nn
 
 from penstock.program.actions import Action, Kind
-from penstock.runtime.addresses import Addresses
 from penstock.runtime.executor import Executor
 from penstock.runtime.gathering import gather_forward
 from penstock.runtime.iteration import Iteration
-from penstock.runtime.mail import Mail
-from penstock.runtime.reference import Loss
-from penstock.runtime.stages import Stage
 
 KINDS = (Kind.F, Kind.SEND_F, Kind.RECV_F)
 
 
 class Evaluator(Executor):
-    """Does the forwards of one rank. What is left of a program that proves is one that proves."""
-
-    def __init__(
-        self,
-        addresses: Addresses,
-        actions: Sequence[Action],
-        stages: Mapping[int, Stage],
-        loss: Loss,
-        mail: Mail,
-        before_forward: Callable[[int], None],
-    ) -> None:
-        forwards = [action for action in actions if action.kind in KINDS]
-        super().__init__(addresses, forwards, stages, loss, mail, {}, before_forward, ())
+    """Does the forwards of one rank."""
 
     def _forward(self, iteration: Iteration, action: Action) -> None:
         segment, microbatch = action.segment, action.microbatch
@@ -43,6 +27,11 @@ class Evaluator(Executor):
         with self._meetings.taking(iteration, action, backward=False):
             out = self._stages[segment].evaluate(given, iteration.step, rows, finish)
         self._deliver(iteration, action, out, rows)
+
+
+def forwards_of(actions: Iterable[Action]) -> list[Action]:
+    """What is left of a program that proves is one that proves."""
+    return [action for action in actions if action.kind in KINDS]
 
 
 @contextmanager

@@ -20,12 +20,13 @@ from penstock.runtime.exchanging import RECEIVED, SENT, receive, send
 from penstock.runtime.feeding import some_rows
 from penstock.runtime.gathering import gather_forward, gather_gradients
 from penstock.runtime.iteration import Iteration
+from penstock.runtime.jobs import Job
 from penstock.runtime.mail import Mail, Pending
 from penstock.runtime.meetings import Meetings
 from penstock.runtime.reducing import Reduction
 from penstock.runtime.reference import Loss, add_up, scaled
 from penstock.runtime.rows import Rows
-from penstock.runtime.shipping import PLANNED, Job, Shipping, input_message
+from penstock.runtime.shipping import PLANNED, Shipping, input_message
 from penstock.runtime.stages import Finish, Stage
 from penstock.runtime.watch import Doing
 

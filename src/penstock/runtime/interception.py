@@ -9,7 +9,7 @@ Only calls through torch's own functions are seen, which is how all modules of t
 import math
 import types
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -89,26 +89,16 @@ def _dropout(
     p: float = 0.5,
     training: bool = True,
     inplace: bool = False,
+    *,
+    by_channel: bool = False,
 ) -> Tensor:
     if not training or p == 0.0:
         return input
-    return streams.dropout(input, p, in_place=inplace)
+    return streams.dropout(input, p, in_place=inplace, by_channel=by_channel)
 
 
 def _plain_dropout(streams: Streams | _NoStreams, input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
     return _dropout(streams, input, p, train)
-
-
-def _channel_dropout(
-    streams: Streams | _NoStreams,
-    input: Tensor,  # noqa: A002
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
-) -> Tensor:
-    if not training or p == 0.0:
-        return input
-    return streams.dropout(input, p, in_place=inplace, by_channel=True)
 
 
 def _attention(
@@ -205,8 +195,8 @@ def _group_norm(defer: Defer, input: Tensor, *args: Any, **named: Any) -> Tensor
 _RANDOM: Mapping[Any, Callable[..., Tensor]] = {
     F.dropout: _dropout,
     torch.dropout: _plain_dropout,
-    F.dropout2d: _channel_dropout,
-    F.dropout3d: _channel_dropout,
+    F.dropout2d: partial(_dropout, by_channel=True),
+    F.dropout3d: partial(_dropout, by_channel=True),
     F.scaled_dot_product_attention: _attention,
 }
 

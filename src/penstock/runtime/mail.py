@@ -32,7 +32,7 @@ Tell = Callable[[], str]
 HEADER_HINT = "What a block returns may change its shapes only together with the shapes of the model's inputs."
 
 
-def wait_for(work: Any, timeout_s: float, tell: Tell) -> None:
+def _wait_for(work: Any, timeout_s: float, tell: Tell) -> None:
     """Wait until a transfer has ended, at most so long."""
     try:
         work.wait(timedelta(seconds=timeout_s))
@@ -105,10 +105,10 @@ class Mail:
             sys.stderr.flush()
             os._exit(1)
 
-    def wait(self, work: Any, tell: Tell) -> None:
+    def wait(self, work: Any, tell: Tell, more_s: float = 0.0) -> None:
         """Wait until a transfer has ended."""
         self.waiting = tell
-        wait_for(work, self.timeout_s, tell)
+        _wait_for(work, self.timeout_s + more_s, tell)
         self.waiting = None
 
     def check(self) -> None:
@@ -123,8 +123,7 @@ class Mail:
         form = packed.form
         known = self._sent.setdefault(key, form)
         if known is form:
-            body = torch.frombuffer(bytearray(pickle.dumps(form)), dtype=torch.uint8)
-            self.send_tensors([torch.tensor([len(body)]), body], peer, tag, tell)
+            self.send_object(form, peer, tag, tell)
         elif known != form:
             raise MismatchError(f"{tell()}: {difference(known, form)}", hint=HEADER_HINT)
         if peer in self._outgoing and is_worthwhile(known.tensors):
@@ -166,13 +165,22 @@ class Mail:
 
     def learn_form(self, peer: int, tag: int, signature: Any, tell: Tell) -> Form:
         """Receive what precedes the first message of its kind."""
-        length = torch.zeros(1, dtype=torch.int64)
-        self.wait(self.receive_tensor(length, peer, tag), tell)
-        body = torch.empty(int(length), dtype=torch.uint8)
-        self.wait(self.receive_tensor(body, peer, tag), tell)
-        form: Form = pickle.loads(body.numpy().tobytes())
+        form: Form = self.receive_object(peer, tag, tell)
         self._received[signature, peer, tag] = form
         return form
+
+    def send_object(self, value: Any, peer: int, tag: int, tell: Tell) -> None:
+        """Send anything that can be pickled."""
+        body = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+        self.send_tensors([torch.tensor([len(body)]), body], peer, tag, tell)
+
+    def receive_object(self, peer: int, tag: int, tell: Tell, more_s: float = 0.0) -> Any:
+        """Wait for it, so much longer than for other things."""
+        length = torch.zeros(1, dtype=torch.int64)
+        self.wait(self.receive_tensor(length, peer, tag), tell, more_s)
+        body = torch.empty(int(length), dtype=torch.uint8)
+        self.wait(self.receive_tensor(body, peer, tag), tell, more_s)
+        return pickle.loads(body.numpy().tobytes())
 
     def empty(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A buffer."""
@@ -182,7 +190,7 @@ class Mail:
         while (item := self._outbox.get()) is not None:
             work, _, tell = item
             try:
-                wait_for(work, self.timeout_s, tell)
+                _wait_for(work, self.timeout_s, tell)
             except RunError as error:
                 self._failed.append(error)
             del item, work, tell

@@ -1,6 +1,5 @@
 """The user's end: a model, a plan and a loss become a pipeline that trains."""
 
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -15,11 +14,12 @@ from penstock.errors import InputError
 from penstock.model.blocks import Block, Carry, find_blocks
 from penstock.plan.types import Plan
 from penstock.profile.types import Profile
+from penstock.quantities import counted
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.agreement import Agreement
 from penstock.runtime.checkpoint import DEFAULT_KEEP, Checkpoints, Holdings, Loaded
-from penstock.runtime.clipping import Clipping, owned_by
-from penstock.runtime.evaluation import Evaluator, eval_mode
+from penstock.runtime.clipping import Clipping
+from penstock.runtime.evaluation import Evaluator, eval_mode, forwards_of
 from penstock.runtime.executor import Executor
 from penstock.runtime.feeding import count_rows, signature
 from penstock.runtime.holding import check_same, let_go, make_held
@@ -85,7 +85,8 @@ class Pipeline:
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
         if self._world < len(self._layout.devices):
             raise InputError(
-                f"the plan uses {len(self._layout.devices)} devices, but there {_only(self._world, 'rank')}",
+                f"the plan uses {len(self._layout.devices)} devices, but there "
+                f"{'is' if self._world == 1 else 'are'} only {counted(self._world, 'rank')}",
                 hint=f"Start {len(self._layout.devices)} ranks, or plan for fewer devices.",
             )
         real = (item.device for block in found for item in block.parameters.values() if not item.is_meta)
@@ -103,7 +104,9 @@ class Pipeline:
         self._stepped_s = (0.0, 0.0)
         self._mail = Mail(group, self._device, timeout_s)
         self._stages = self._make_stages(found, model, seed, check_finite=check_finite)
-        self._clipping = self._make_clipping(found, model)
+        tellers = first_trainers(self._layout, found)
+        everything = {name: item for name, item in model.named_parameters() if name in tellers}
+        self._clipping = Clipping(everything, tellers, group, self._mail)
         entries = state_entries(model)
         let_go(model, [block for stage in self._stages.values() for block in stage.blocks])
         self._model = model
@@ -120,9 +123,9 @@ class Pipeline:
         self._checkpoints = Checkpoints(holdings, Agreement(self._mail, self._rank, self._world, self._failed))
         addresses = Addresses(self._layout, self._rank)
         split = split_jobs(self.proof.program, self._layout.devices)
-        jobs = addresses, actions, self._stages, loss, self._mail
-        self._executor = Executor(*jobs, reduced, self._wait_for_parameters, split)
-        self._evaluator = Evaluator(*jobs, self._wait_for_parameters)
+        given = self._stages, loss, self._mail
+        self._executor = Executor(addresses, actions, *given, reduced, self._wait_for_parameters, split)
+        self._evaluator = Evaluator(addresses, forwards_of(actions), *given, {}, self._wait_for_parameters, ())
         self._losses = Losses(self._layout, self._rank, self._world, self._mail)
         self._at_work = self._executor
         self._returns = Returns(
@@ -155,12 +158,6 @@ class Pipeline:
             for number, segment in enumerate(self._layout.segments)
             if self._rank in (*segment.forward, *segment.backward)
         }
-
-    def _make_clipping(self, blocks: Sequence[Block], model: nn.Module) -> Clipping:
-        trainers = first_trainers(self._layout, blocks)
-        trained = {name: item for name, item in model.named_parameters() if name in trainers}
-        dtype = functools.reduce(torch.promote_types, (item.dtype for item in trained.values()), torch.bfloat16)
-        return Clipping(list(trained), owned_by(self._rank, trainers, trained), dtype, self._group, self._mail)
 
     def _doing(self) -> Doing:
         return self._at_work.doing(self._step - 1)
@@ -304,7 +301,3 @@ class Pipeline:
     def _failed(self, error: BaseException) -> None:
         self._mail.give_up()
         self._watch.failed(error)
-
-
-def _only(count: int, what: str) -> str:
-    return f"is only {count} {what}" if count == 1 else f"are only {count} {what}s"

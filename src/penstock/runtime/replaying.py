@@ -11,23 +11,21 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from penstock.runtime.carry import Packed
-from penstock.runtime.rows import Rows
-from penstock.runtime.stages import Finish, Graph, Stage
+from penstock.runtime.jobs import Job
+from penstock.runtime.stages import Graph, Stage
 from penstock.runtime.weights import WeightJobs
 
 
 class Replay:
     """A graph that is gone back through again and again."""
 
-    def __init__(
-        self, stage: Stage, given: Packed, step: int, rows: Rows, finish: Finish | None, *, defer: bool
-    ) -> None:
+    def __init__(self, stage: Stage, given: Packed, job: Job) -> None:
         self._stage = stage
         self._tensors: Sequence[Tensor] = ()
         self.saved_forms: list[tuple[tuple[int, ...], object]] = []
         """Shape and type of each tensor that the forward saved."""
         hooks = saved_tensors_hooks(self._number, self._find)
-        self.graph = stage.run_again(given, step, rows, finish, defer=defer, hooks=hooks)
+        self.graph = stage.run_again(given, job.step, job.rows, job.finish, defer=job.defer, hooks=hooks)
         self.graph.retained = True
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> Graph:

@@ -29,7 +29,7 @@ class Returns:
         addresses: Addresses,
     ) -> None:
         self._actions = [action for action in actions if action.kind in (Kind.SEND_P, Kind.RECV_P)]
-        self._parameters = parameters
+        self._parameters = {segment: _by_type(members) for segment, members in parameters.items()}
         # What segments share may be trained here by another of them: it is fresh then, and may be in use already.
         self._trained = set(trained)
         self._mail = mail
@@ -44,8 +44,10 @@ class Returns:
             self.finish(action.segment)
             told = partial(self._addresses.tell, action, step)
             if action.kind == Kind.SEND_P:
-                found = _by_type(self._parameters[action.segment])
-                flat = [torch.cat([item.detach().reshape(-1) for item in members]) for members in found]
+                flat = [
+                    torch.cat([item.detach().reshape(-1) for item in members])
+                    for members in self._parameters[action.segment]
+                ]
                 self._mail.send(pack(flat)[0], peer, tag, SIGNATURE, told)
             else:
                 self._coming.setdefault(action.segment, []).append(self._mail.expect(peer, tag, SIGNATURE, told))
@@ -53,7 +55,7 @@ class Returns:
     def finish(self, segment: int) -> None:
         """Wait for the fresh parameters of a segment, if some are on their way, and put them in place."""
         for pending in self._coming.pop(segment, ()):
-            for members, flat in zip(_by_type(self._parameters[segment]), pending.wait().tensors, strict=True):
+            for members, flat in zip(self._parameters[segment], pending.wait().tensors, strict=True):
                 parts = torch.split(flat, [item.numel() for item in members])
                 with torch.no_grad():
                     for item, fresh in zip(members, parts, strict=True):

@@ -6,19 +6,19 @@ the forward runs again. What was found is kept for each form of input; later mic
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from penstock.errors import MismatchError
 from penstock.runtime.carry import VALUE, Form, Packed, from_form, pack, unpack
-from penstock.runtime.checking import why_not
+from penstock.runtime.checking import saved_forms, why_not
 from penstock.runtime.graph_marks import Unmarkable, marks
+from penstock.runtime.jobs import Job
 from penstock.runtime.replaying import Replay
-from penstock.runtime.rows import Rows
 from penstock.runtime.saving import Collector, Piece, Seen, Unshippable, put_together, take_apart
-from penstock.runtime.stages import Finish, Graph, Stage
+from penstock.runtime.stages import Graph, Stage
 
 SHIPPED = "saved tensors shipped"
 AGAIN = "forward run again"
@@ -31,25 +31,6 @@ DIFFERENT_HINT = (
     "The way back must follow from the shapes of the inputs alone. Plan with recompute for this segment, or without "
     "moving it."
 )
-
-
-class Job(NamedTuple):
-    """A segment's forward of one micro-batch, as both sides know it."""
-
-    segment: int
-    step: int
-    rows: Rows
-    finish: Finish | None
-    defer: bool
-    """Whether its weight gradients are put off."""
-    signature: Any
-    batch: Sequence[Tensor]
-    """The tensors of the whole batch."""
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What decides the shapes in it."""
-        return self.signature, self.segment, self.rows.num, self.defer
 
 
 @dataclass(frozen=True)
@@ -88,7 +69,7 @@ class Shipping:
         """Why this forward must be run again for its backward; nothing if it can be shipped."""
         known = self._lookup(job, given.form)
         if known is None:
-            found = why_not(stage, given, job.step, job.rows, job.finish, defer=job.defer, batch=job.batch)
+            found = why_not(stage, given, job)
             known = _Known(given.form, found)
             self._known.setdefault(job.key, []).append(known)
             self._note(job.segment, found)
@@ -132,8 +113,8 @@ class Shipping:
         if replay is None:
             given = from_batch or from_form(head.given, tensors[:count])
             used = given.with_tensors([tensor.clone() for tensor in given.tensors])
-            replay = Replay(stage, used, job.step, job.rows, job.finish, defer=job.defer)
-            if replay.saved_forms != [(piece.size, piece.dtype) for piece in head.pieces[count:]]:
+            replay = Replay(stage, used, job)
+            if replay.saved_forms != saved_forms(head.pieces[count:]):
                 raise MismatchError(
                     f"the forward of segment {job.segment} does not save here what it saves on the other rank",
                     hint="Use the same version of torch, the same kind of device and the same model on all ranks.",

@@ -1,0 +1,146 @@
+"""What goes wrong, as functions that ranks can run; those with a meeting are the whole life of a process."""
+
+import os
+import time
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from penstock.runtime.pipeline import Pipeline
+from runtime.users import mean_square, plan_of
+
+
+def join(meeting: str, rank: int, num_ranks: int) -> None:
+    """Meet the others; all draw the same random numbers from here on."""
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=num_ranks)
+    torch.manual_seed(0)
+
+
+class Longer(nn.Module):
+    """Hands on a tensor whose shape depends on what is in it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if float(x.detach().abs().sum()) < 100 else torch.cat([x, x], 1)
+
+
+class Slow(nn.Module):
+    """Waits where it is told to."""
+
+    def __init__(self, seconds: float, rank: int) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.rank = rank
+
+    def forward(self, x: Tensor) -> Tensor:
+        if dist.get_rank() == self.rank:
+            time.sleep(self.seconds)
+        return x
+
+
+def change_shapes(meeting: str, rank: int) -> None:
+    """The whole life of a process; what rank 0 sends has another shape in the second step."""
+    join(meeting, rank, 2)
+    model = nn.Sequential(nn.Linear(3, 3), Longer(), nn.Tanh())
+    pipe = Pipeline(model, plan_of([0, 2, 3], [["d0"], ["d1"]]), mean_square)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+    pipe.step(torch.full((6, 3), 1e5), torch.zeros(6))
+
+
+def wait_too_long() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), Slow(2.5, rank=0), nn.Linear(3, 3))
+    plan = plan_of([0, 2, 3], [["d0"], ["d1"]], num_microbatches=1)
+    pipe = Pipeline(model, plan, mean_square, timeout_s=1.0)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+def another_way(meeting: str, rank: int) -> None:
+    """The whole life of a process; a moved segment goes another way in its second step."""
+    join(meeting, rank, 2)
+    model = nn.Sequential(nn.Linear(3, 3), Turn(), nn.Tanh())
+    plan = plan_of([0, 1, 2, 3], [["d0"], ["d0"], ["d1"]], backward=[["d0"], ["d1"], ["d1"]])
+    pipe = Pipeline(model, plan, mean_square)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+    pipe.step(torch.full((6, 3), 1e5), torch.zeros(6))
+
+
+class Turn(nn.Module):
+    """The same shapes either way."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 if float(x.detach().abs().max()) < 100 else x * 3
+
+
+def meet_too_late() -> None:
+    """Rank 1 takes its time before a batch norm that both share."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Slow(3.0, 1), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    pipe = Pipeline(model, plan_of([0, 3], [["d0", "d1"]]), mean_square, timeout_s=1.0)
+    pipe.step(torch.randn(12, 3), torch.randn(12))
+
+
+class Stumble(nn.Module):
+    """Ends its process in the third run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.runs += 1
+        if self.runs == 3:
+            os._exit(3)
+        return x
+
+
+def lose_a_rank(meeting: str, rank: int) -> None:
+    """The whole life of a process; rank 1's ends early."""
+    join(meeting, rank, 2)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Stumble())
+    pipe = Pipeline(model, plan_of([0, 1, 3], [["d0"], ["d1"]]), mean_square)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+class Explode(nn.Module):
+    """Gives something that is not a number, in its third run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.runs += 1
+        return x * (float("nan") if self.runs == 3 else 1.0)
+
+
+def _explode(where: str, meeting: str, rank: int) -> None:
+    """The whole life of a process; numbers stop being finite here or there."""
+    join(meeting, rank, 2)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Explode() if where == "block" else nn.Tanh(), nn.Tanh())
+
+    def loss(out: Tensor, targets: Tensor) -> Tensor:
+        return mean_square(out, targets) * (float("inf") if where == "loss" else 1.0)
+
+    pipe = Pipeline(model, plan_of([0, 1, 4], [["d0"], ["d1"]], num_microbatches=2), loss, check_finite=True)
+    optimizer = pipe.optimizer(torch.optim.SGD, lr=float("inf") if where == "step" else 0.1)
+    bad = float("nan") if where == "batch" else 1.0
+    for _ in range(2):
+        pipe.step(torch.cat([torch.ones(5, 3), torch.full((1, 3), bad)]), torch.zeros(6))
+        optimizer.step()
+
+
+explode_at_block = partial(_explode, "block")
+explode_at_loss = partial(_explode, "loss")
+explode_at_batch = partial(_explode, "batch")
+explode_at_step = partial(_explode, "step")
+
+
+def stay_stuck(meeting: str, rank: int) -> None:
+    """The whole life of a process; rank 1 does nothing for a long time, rank 2 waits for it, rank 0 for rank 2."""
+    join(meeting, rank, 3)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Slow(60, rank=1), nn.Linear(3, 3))
+    plan = plan_of([0, 1, 3, 4], [["d0"], ["d1"], ["d2"]], num_microbatches=2)
+    pipe = Pipeline(model, plan, mean_square, timeout_s=3.0)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
