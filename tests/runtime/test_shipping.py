@@ -266,3 +266,21 @@ def test_nothing_is_kept_but_the_graph() -> None:
         assert [item() for item in left] == [None] * len(left)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("defer", [False, True])
+def test_the_forward_lets_go_of_the_memory_of_its_input(defer: bool) -> None:
+    make, shape = SHIPPED["mlp"]
+    pair = Pair(make, defer=defer)
+    pair.forward(0, torch.randn(shape))
+    gc.disable()  # another rank may wait for this memory: it must not wait for Python's search for circles
+    try:
+        for number in range(3):
+            view = memoryview(bytearray(torch.randn(shape).numpy().tobytes()))
+            left = weakref.ref(view)
+            x = torch.frombuffer(view, dtype=torch.float32).view(shape).requires_grad_()
+            made = pair.sender.run(pair.here, pack(x)[0], pair.job(number, x, None), "told")
+            del x, view, made
+            assert left() is None
+    finally:
+        gc.enable()

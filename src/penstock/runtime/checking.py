@@ -14,7 +14,7 @@ from penstock.runtime.carry import Packed
 from penstock.runtime.graph_marks import Unmarkable, marks
 from penstock.runtime.jobs import Job
 from penstock.runtime.replaying import Replay
-from penstock.runtime.saving import Collector, Piece, Unshippable, put_together, take_apart
+from penstock.runtime.saving import Piece, Unshippable, collecting, put_together, take_apart
 from penstock.runtime.stages import Graph, Stage
 
 
@@ -33,10 +33,11 @@ def why_not(stage: Stage, given: Packed, job: Job) -> str:
 
 def _try_out(stage: Stage, given: Packed, job: Job) -> str:
     other = given.with_tensors([_another(tensor) for tensor in given.tensors])
-    collected = Collector(stage.buffers())
-    graph = stage.run_again(_copied(given), job.step, job.rows, job.finish, defer=job.defer, hooks=collected)
+    seen, hooks = collecting(stage.buffers())
+    graph = stage.run_again(_copied(given), job.step, job.rows, job.finish, defer=job.defer, hooks=hooks)
     mine = marks(graph.outputs, stage.parameters)
-    pieces = take_apart(collected.seen, stage.parameters, job.batch)
+    graph.let_go()
+    pieces = take_apart(seen, stage.parameters, job.batch)
     replay = Replay(stage, _copied(other), job._replace(step=job.step + 1))
     theirs = marks(replay.graph.outputs, stage.parameters)
     if mine != theirs or saved_forms(pieces.pieces) != replay.saved_forms:

@@ -48,26 +48,29 @@ class Seen:
     cast_of: Tensor | None
 
 
-class Collector(saved_tensors_hooks):
-    """While it is entered, saved tensors are collected. Nothing can be gone back through afterwards."""
+def collecting(buffers: Iterable[Tensor]) -> tuple[list[Seen], saved_tensors_hooks]:
+    """While the hooks are entered, saved tensors come into the list. Nothing can be gone back through afterwards.
 
-    def __init__(self, buffers: Iterable[Tensor]) -> None:
-        super().__init__(self._pack, self._unpack)
-        self.seen: list[Seen] = []
-        self._buffers = {_memory(buffer) for buffer in buffers}
+    The list knows nothing of the hooks: so what is in it goes when the list does, and does not wait for Python's search
+    for cycles, which may take a long time to come to memory that other ranks wait for.
+    """
+    seen: list[Seen] = []
+    changing = {_memory(buffer) for buffer in buffers}
 
-    def _pack(self, tensor: Tensor) -> int:
+    def pack(tensor: Tensor) -> int:
         with torch._C.DisableTorchFunction():
             plain = tensor.detach()
-            if type(plain) is Tensor and plain.layout == torch.strided and _memory(plain) in self._buffers:
+            if type(plain) is Tensor and plain.layout == torch.strided and _memory(plain) in changing:
                 # The next micro-batch may change it.
                 plain = plain.clone()
-            self.seen.append(Seen(plain, plain._version, _cast_of(tensor)))
-            return len(self.seen) - 1
+            seen.append(Seen(plain, plain._version, _cast_of(tensor)))
+            return len(seen) - 1
 
-    @staticmethod
-    def _unpack(_: object) -> Tensor:
-        raise AssertionError("what was saved here goes elsewhere")
+    return seen, saved_tensors_hooks(pack, _gone)
+
+
+def _gone(_: object) -> Tensor:
+    raise AssertionError("what was saved here goes elsewhere")
 
 
 def _memory(tensor: Tensor) -> int:

@@ -17,7 +17,7 @@ from penstock.runtime.checking import saved_forms, why_not
 from penstock.runtime.graph_marks import Unmarkable, marks
 from penstock.runtime.jobs import Job
 from penstock.runtime.replaying import Replay
-from penstock.runtime.saving import Collector, Piece, Seen, Unshippable, put_together, take_apart
+from penstock.runtime.saving import Piece, Seen, Unshippable, collecting, put_together, take_apart
 from penstock.runtime.stages import Graph, Stage
 
 SHIPPED = "saved tensors shipped"
@@ -79,14 +79,16 @@ class Shipping:
         """The forward, and the message with what its backward needs. Only where there is no reason against it."""
         known = self._lookup(job, given.form)
         assert known is not None, "asked for a reason before"
-        collector = Collector(stage.buffers())
-        out, graph = stage.run(given, job.step, job.rows, job.finish, keep=True, defer=job.defer, hooks=collector)
+        seen, hooks = collecting(stage.buffers())
+        out, graph = stage.run(given, job.step, job.rows, job.finish, keep=True, defer=job.defer, hooks=hooks)
         inputs = [] if job.segment == 0 else [Seen(tensor, tensor._version, None) for tensor in given.tensors]
         try:
-            pieces, parts = take_apart([*inputs, *collector.seen], stage.parameters, job.batch)
+            pieces, parts = take_apart([*inputs, *seen], stage.parameters, job.batch)
             graph_marks = marks(graph.outputs, stage.parameters)
         except (Unshippable, Unmarkable) as error:
             raise MismatchError(f"{told}: {error}, which it did not before", hint=DIFFERENT_HINT) from error
+        finally:
+            graph.let_go()
         shipment = Shipment(known.given if inputs else None, pieces)
         if known.shipment is None:
             known.shipment, known.graph_marks = shipment, graph_marks

@@ -50,6 +50,10 @@ class Graph:
     replay: Replayed | None = None
     """For a forward that ran elsewhere: goes back through a graph like its own."""
 
+    def let_go(self) -> None:
+        """Nobody will go back through it: it and what would catch its gradients hold each other, unseen by Python."""
+        self.outputs = []
+
 
 class _Enter(torch.autograd.Function):
     @staticmethod
