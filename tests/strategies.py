@@ -11,7 +11,7 @@ from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.plan.costs import Costs
 from penstock.plan.pricing import price
 from penstock.plan.types import Group, Member, Origin, Plan, Segment, on
-from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
+from penstock.profile.types import Overhead, Profile, Sizes, Tie, Times, Unit
 from penstock.program.lowering import lower
 from penstock.program.types import Program
 from penstock.schedules import SCHEDULES, schedule
@@ -38,7 +38,8 @@ class Case:
 
 
 @st.composite
-def profiles(draw: st.DrawFn, *, max_units: int = 7) -> Profile:
+def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) -> Profile:
+    """With `overheads`, some spend time around units: planners after papers do not know that, all else does."""
     kinds = draw(st.sampled_from([("slow",), ("slow", "quick")]))
     sizes_of_rows = draw(st.sampled_from([(4,), (2, 8)]))
     units = []
@@ -70,7 +71,11 @@ def profiles(draw: st.DrawFn, *, max_units: int = 7) -> Profile:
         chosen = draw(st.lists(st.integers(0, len(units) - 1), min_size=2, max_size=3, unique=True))
         size = min(units[place].parameter_bytes for place in chosen)
         ties = (Tie(name="shared", parameter_bytes=size, units=tuple(chosen)),)
-    return Profile(name="random", rows=4, units=tuple(units), input_bytes=draw(BYTES), ties=ties)
+    spent: tuple[Overhead, ...] = ()
+    if overheads and draw(st.booleans()):
+        parts = draw(st.tuples(SECONDS, SECONDS, st.floats(0.0, 1e-3)))
+        spent = (Overhead(kind=kinds[-1], job_s=parts[0], message_s=parts[1], byte_s=parts[2]),)
+    return Profile(name="random", rows=4, units=tuple(units), input_bytes=draw(BYTES), ties=ties, overheads=spent)
 
 
 @st.composite
@@ -105,7 +110,7 @@ def clusters(draw: st.DrawFn, *, max_devices: int = 5) -> Cluster:
 @st.composite
 def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False) -> Case:
     """Any plan; a `straight` one has one segment on each of some devices."""
-    profile, cluster = draw(profiles()), draw(clusters())
+    profile, cluster = draw(profiles(overheads=True)), draw(clusters())
     names = [device.name for device in cluster.devices]
     inner = draw(st.sets(st.integers(1, max(1, profile.num_units - 1)), max_size=5))
     cuts = [0, *sorted(cut for cut in inner if cut < profile.num_units), profile.num_units]

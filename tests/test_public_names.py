@@ -26,6 +26,7 @@ NAMES = [
     "Member",
     "MemoryLimitError",
     "MismatchError",
+    "Overhead",
     "PeerLost",
     "PenstockError",
     "Pipeline",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.planners.make import plan
     from penstock.profile.load import load_profile, save_profile
     from penstock.profile.measure import profile
-    from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
+    from penstock.profile.types import Overhead, Profile, Sizes, Tie, Times, Unit
     from penstock.program.actions import Action, Kind
     from penstock.program.lowering import lower
     from penstock.program.proof import Proof, prove
@@ -78,7 +78,7 @@ _HOMES = {
     "planners.make": ("plan",),
     "profile.load": ("load_profile", "save_profile"),
     "profile.measure": ("profile",),
-    "profile.types": ("Profile", "Sizes", "Tie", "Times", "Unit"),
+    "profile.types": ("Overhead", "Profile", "Sizes", "Tie", "Times", "Unit"),
     "program.actions": ("Action", "Kind"),
     "program.lowering": ("lower",),
     "program.proof": ("Proof", "prove"),
@@ -113,6 +113,7 @@ __all__ = [
     "Member",
     "MemoryLimitError",
     "MismatchError",
+    "Overhead",
     "PeerLost",
     "PenstockError",
     "Pipeline",

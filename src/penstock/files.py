@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -134,9 +134,14 @@ def encode_json(value: msgspec.Struct) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
-def digest(value: msgspec.Struct) -> str:
-    """A short name for the contents of a value: equal values have equal digests, on every machine."""
-    return "sha256:" + hashlib.sha256(msgspec.json.encode(value)).hexdigest()[:32]
+def digest(value: msgspec.Struct, *, without: Collection[str] = ()) -> str:
+    """A short name for the contents of a value: equal values have equal digests, on every machine.
+
+    Fields may be left out: one that came later and is empty must not give old files another name.
+    """
+    fields = msgspec.to_builtins(value)
+    named = {name: item for name, item in fields.items() if name not in without}
+    return "sha256:" + hashlib.sha256(msgspec.json.encode(named)).hexdigest()[:32]
 
 
 def line_and_column(data: bytes, offset: int) -> str:

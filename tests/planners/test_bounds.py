@@ -68,7 +68,7 @@ def test_no_plan_is_faster(case: Case, replication: bool, moved: bool) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(profiles(), clusters(), st.integers(1, 6))
+@given(profiles(overheads=True), clusters(), st.integers(1, 6))
 def test_fewer_freedoms_never_lower_the_bound(profile: Profile, cluster: Cluster, num: int) -> None:
     full = parts(lower_bound(profile, cluster, num))
     for replication, moved in product((True, False), repeat=2):

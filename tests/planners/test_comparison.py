@@ -22,7 +22,7 @@ FIXED = [name for name in PLANNERS if name not in PLAN_FOR_A_SCHEDULE]
 
 
 @settings(max_examples=8, deadline=None)
-@given(profiles(), clusters())
+@given(profiles(overheads=True), clusters())
 def test_made_once_or_for_every_schedule_is_the_same(profile: Profile, cluster: Cluster) -> None:
     for planner in FIXED:
         problems = [

@@ -175,7 +175,7 @@ def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> Non
 
 
 @settings(max_examples=30, deadline=None)
-@given(profiles(max_units=3), clusters(max_devices=3), st.integers(1, 3), st.booleans())
+@given(profiles(max_units=3, overheads=True), clusters(max_devices=3), st.integers(1, 3), st.booleans())
 def test_any_small_problem(profile: Profile, cluster: Cluster, num: int, moved: bool) -> None:
     problem = Problem(profile, cluster, num, schedule="zb_h1")
     found = exact(problem, moved=moved)

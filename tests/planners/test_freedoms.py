@@ -57,7 +57,12 @@ def _keeps_to(plan: Plan, freedoms: Freedoms, profile: Profile, cluster: Cluster
 
 
 @settings(max_examples=25, deadline=None)
-@given(profiles(), clusters(), st.integers(1, 3), st.fixed_dictionaries({name: st.booleans() for name in SWITCHES}))
+@given(
+    profiles(overheads=True),
+    clusters(),
+    st.integers(1, 3),
+    st.fixed_dictionaries({name: st.booleans() for name in SWITCHES}),
+)
 def test_kept_in_any_combination(profile: Profile, cluster: Cluster, num: int, switches: dict[str, bool]) -> None:
     freedoms = Freedoms(**switches)  # type: ignore[arg-type]
     made = auto(Problem(profile, cluster, num), freedoms=freedoms, work=20)

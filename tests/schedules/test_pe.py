@@ -107,7 +107,7 @@ def test_any_case_is_proved(case: Case) -> None:
 @st.composite
 def replicated(draw: st.DrawFn) -> Case:
     """Disjoint groups in a row; no ties and no optimizer step, which the bound does not know."""
-    profile, cluster = draw(profiles()), draw(clusters(max_devices=7))
+    profile, cluster = draw(profiles(overheads=True)), draw(clusters(max_devices=7))
     units = tuple(
         msgspec.structs.replace(unit, times=tuple(msgspec.structs.replace(times, step_s=0.0) for times in unit.times))
         for unit in profile.units

@@ -129,7 +129,7 @@ def show_segments(screen: Screen, plan: Plan, profile: Profile, result: Evaluati
                 shown_group(segment.forward),
                 "same" if not segment.is_moved else shown_group(segment.backward),
                 show_seconds(float(costs.forward_s[places].max())),
-                show_seconds(float((costs.input_grad_s + costs.weight_grad_s)[places].max())),
+                show_seconds(float(costs.backward_s[places].max())),
                 show_bytes(float(costs.parameter_bytes[number])),
                 show_bytes(float(costs.output_bytes[number])),
             )

@@ -47,6 +47,8 @@ class Costs:
     recompute_s: Floats
     input_grad_s: Floats
     weight_grad_s: Floats
+    joined_s: Floats
+    """What a backward in one job takes less than I and W together."""
     step_s: Floats
     input_bytes: Floats
     output_bytes: Floats
@@ -82,6 +84,11 @@ class Costs:
         """Whether every device's share of a micro-batch is a whole number of rows."""
         rows = self.share * self.plan.rows
         return bool(np.allclose(rows, np.round(rows), rtol=0, atol=1e-6))
+
+    @cached_property
+    def backward_s(self) -> Floats:
+        """Over places: input and weight gradients in one job."""
+        return self.input_grad_s + self.weight_grad_s - self.joined_s
 
     @cached_property
     def kept_bytes(self) -> Floats:

@@ -9,6 +9,7 @@ from penstock.cluster.types import Cluster
 from penstock.errors import MismatchError
 from penstock.plan.costs import Costs
 from penstock.plan.holdings import held_bytes, ties_between
+from penstock.plan.overheads import with_overheads
 from penstock.plan.seconds import Part, UnitClock
 from penstock.plan.types import Plan
 from penstock.profile.affine import fit
@@ -65,6 +66,7 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         recompute_s=seconds(backward_device, "forward_s"),
         input_grad_s=seconds(backward_device, "input_grad_s"),
         weight_grad_s=seconds(backward_device, "weight_grad_s"),
+        joined_s=np.zeros(len(share)),
         step_s=seconds(backward_device, "step_s"),
         input_bytes=np.concatenate([[first], cut[:-1]]),
         output_bytes=cut,
@@ -79,6 +81,7 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         tied_segments=tied_segments,
         notes=(*notes, *clock.notes),
     )
+    costs = with_overheads(costs, clock)
     if not costs.has_whole_rows:
         text = f"shares of a micro-batch of {plan.rows} rows are not whole rows: times are as if rows could be split"
         costs = replace(costs, notes=(*costs.notes, text))

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from penstock.cluster.types import Cluster, Device
 from penstock.profile.affine import Model, fit
 from penstock.profile.kinds import relative_speed
-from penstock.profile.types import Profile
+from penstock.profile.types import Overhead, Profile
 
 Floats = npt.NDArray[np.float64]
 
@@ -61,6 +61,15 @@ class UnitClock:
             f"taken to be as fast as {kinds[0]}"
         )
         return fit(self._profile, kinds[0]), 1.0
+
+    def overhead(self, device: int) -> Overhead:
+        """What a device spends around its units; nothing where that was not measured for its kind."""
+        found = self._cluster.devices[device]
+        spent = next((item for item in self._profile.overheads if item.kind == found.kind), None)
+        if spent is None:
+            return Overhead(kind=found.kind, job_s=0.0, message_s=0.0, byte_s=0.0)
+        parts = (spent.job_s / found.speed, spent.message_s / found.speed, spent.byte_s / found.speed)
+        return Overhead(kind=found.kind, job_s=parts[0], message_s=parts[1], byte_s=parts[2])
 
     def work(self, device: int) -> Floats:
         """Running sums of F, I and W together for whole micro-batches."""

@@ -91,7 +91,7 @@ def least_seconds(costs: Costs) -> float:
     link must carry all of its transfers.
     """
     num = costs.num_microbatches
-    work = costs.forward_s + costs.input_grad_s + costs.weight_grad_s
+    work = costs.forward_s + costs.backward_s
     reduce_s = {item.number: item.ring for item in costs.reductions if not item.is_tie}
     fill, drain, least = 0.0, 0.0, 0.0
     for segment, (begin, end) in enumerate(pairwise(costs.place_offsets.tolist())):
@@ -100,7 +100,7 @@ def least_seconds(costs: Costs) -> float:
         least = max(least, fill + num * float(work[begin:end].max()) + max(closing, drain))
         fill += float(costs.forward_s[begin:end].min())
         if not costs.plan.split_backward:
-            drain += float((costs.input_grad_s + costs.weight_grad_s)[begin:end].min())
+            drain += float(costs.backward_s[begin:end].min())
     flows = costs.flows
     rate = costs.cluster.bandwidth[flows.source, flows.target]
     return max(least, float((num * flows.num_bytes / rate).max(initial=0.0)))

@@ -75,6 +75,26 @@ class Tie(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     units: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 
 
+class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a device of `kind` spends around its units, where that takes its time: as on a processor.
+
+    It counts for models so small that a job takes no longer than what must be done around it, and for large messages.
+    """
+
+    kind: str
+    job_s: Seconds
+    """Every job (F, I, W, B, R), besides its units."""
+    message_s: Seconds
+    """Every message that it sends, and every one that it receives."""
+    byte_s: Seconds
+    """Every byte that it sends."""
+
+    def __post_init__(self) -> None:
+        _make_floats(self, ("job_s", "message_s", "byte_s"))
+        if not all(map(math.isfinite, (self.job_s, self.message_s, self.byte_s))):
+            raise ValueError("seconds must be finite")
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
     """The units of a model in topological order, with what was measured or computed for each."""
 
@@ -92,6 +112,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Bytes of optimizer state per byte of parameters (Adam in one precision: 2)."""
     assumptions: tuple[str, ...] = ()
     """What the source did not say and was assumed, for people."""
+    overheads: tuple[Overhead, ...] = ()
+    """What is spent around units, by kind of device; nothing for a kind that is not there."""
 
     def __post_init__(self) -> None:
         if not self.units:
@@ -106,6 +128,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 raise ValueError(
                     f"unit {unit.name!r} is not measured on the same kinds and rows as {self.units[0].name!r}"
                 )
+        _no_repeats([overhead.kind for overhead in self.overheads], "overheads")
         for tie in self.ties:
             _check_tie(tie, self.units)
         for number, unit in enumerate(self.units):
@@ -125,7 +148,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     @cached_property
     def digest(self) -> str:
         """A short name for the contents, what was assumed left aside."""
-        return files.digest(msgspec.structs.replace(self, assumptions=()))
+        plain = msgspec.structs.replace(self, assumptions=())
+        return files.digest(plain, without=() if self.overheads else ("overheads",))
 
 
 def _make_floats(value: msgspec.Struct, names: tuple[str, ...]) -> None:

@@ -108,13 +108,12 @@ def wire(program: Program, costs: Costs, jobs: JobTable) -> Wiring:
 def durations(program: Program, costs: Costs, place: Ints) -> Floats:
     """Seconds for which each action keeps its device busy; zero for those that are only set going."""
     seconds = np.zeros(program.num_actions)
-    both = costs.input_grad_s + costs.weight_grad_s
     for kind, values in (
         (Kind.F, costs.forward_s),
         (Kind.R, costs.recompute_s),
         (Kind.I, costs.input_grad_s),
         (Kind.W, costs.weight_grad_s),
-        (Kind.B, both),
+        (Kind.B, costs.backward_s),
         (Kind.STEP, costs.step_s),
     ):
         rows = np.flatnonzero(program.kind == kind)

@@ -97,7 +97,7 @@ class Estimator:
         is_whole = np.zeros(4 * costs.num_places * num, dtype=bool)
         is_whole[jobs[program.kind == Kind.B]] = True
         seconds = np.repeat(self._seconds, num)
-        seconds[is_whole] += np.repeat(np.tile(costs.weight_grad_s, 4), num)[is_whole]
+        seconds[is_whole] = np.repeat(np.tile(costs.backward_s, 4), num)[is_whole]
         return Order(program.offsets, jobs.astype(np.int64), seconds, is_whole)
 
     def program_of(self, order: Order) -> Program:
@@ -151,22 +151,24 @@ class Estimator:
         before one has gone back from it, and between the two it has all of its jobs to do.
         """
         num, graph = self.costs.num_places, self._graph
+        seconds = self._seconds.copy()
+        seconds[3 * num :] -= self.costs.joined_s
         begin, target, occupancy, latency = graph[1], graph[2], graph[4], graph[5]
         head, tail = np.zeros(4 * num), np.zeros(4 * num)
         turns = np.concatenate([np.arange(2 * num), 3 * num - 1 - np.arange(num), np.arange(3 * num, 4 * num)])
         for state in turns.tolist():
-            done = head[state] + self._seconds[state]
+            done = head[state] + seconds[state]
             for entry in range(begin[state], begin[state + 1]):
                 arrival = done + occupancy[entry] + latency[entry]
                 head[target[entry]] = max(head[target[entry]], arrival)
         for state in turns[::-1].tolist():
             for entry in range(begin[state], begin[state + 1]):
-                after = occupancy[entry] + latency[entry] + self._seconds[target[entry]] + tail[target[entry]]
+                after = occupancy[entry] + latency[entry] + seconds[target[entry]] + tail[target[entry]]
                 tail[state] = max(tail[state], after)
         is_done = np.concatenate([np.ones(num), self.costs.recompute[self.costs.place_segment], np.ones(2 * num)]) > 0
         # A weight gradient may be part of its backward: then what comes after the backward comes after it too.
         tail[3 * num :] = 0.0
-        load = np.bincount(self._device_of, weights=self._seconds * is_done, minlength=self.costs.num_devices)
+        load = np.bincount(self._device_of, weights=seconds * is_done, minlength=self.costs.num_devices)
         first, last = np.full(self.costs.num_devices, np.inf), np.full(self.costs.num_devices, np.inf)
         np.minimum.at(first, self._device_of[is_done], head[is_done])
         np.minimum.at(last, self._device_of[is_done], tail[is_done])

@@ -71,6 +71,7 @@ class Greedy:
             costs.recompute_s,
             costs.input_grad_s,
             costs.weight_grad_s,
+            costs.backward_s,
             costs.recompute[costs.place_segment],
             self._forward.begin,
             self._forward.values,

@@ -42,6 +42,7 @@ def run_greedy(
     recompute_s: Floats,
     input_grad_s: Floats,
     weight_grad_s: Floats,
+    backward_s: Floats,
     is_recomputed: npt.NDArray[np.bool_],
     forward_begin: Ints,
     forward_source: Ints,
@@ -131,9 +132,8 @@ def run_greedy(
             kind = INPUT_GRAD if split else BACKWARD
             out_device[size], out_kind[size], out_place[size], out_microbatch[size] = device, kind, place, microbatch
             size += 1
-            now += input_grad_s[place]
+            now += input_grad_s[place] if split else backward_s[place]
             if not split:
-                now += weight_grad_s[place]
                 held[device] -= kept[place]
                 next_weights[place] += 1
             backward_end[place, microbatch] = now

@@ -67,7 +67,7 @@ def most_in_flight(costs: Costs) -> list[int]:
     num_segments, num = costs.plan.num_segments, costs.num_microbatches
     occupancy_s, latency_s = _links(costs)
     flows = costs.flows
-    work = costs.forward_s + costs.input_grad_s + costs.weight_grad_s
+    work = costs.forward_s + costs.backward_s
     slowest = max(float(work.max()), float(occupancy_s.max(initial=0.0)))
     latency = np.zeros((2, num_segments + 1))
     for side, what in enumerate((ACTIVATION, GRADIENT)):
@@ -115,7 +115,7 @@ def _start_order(costs: Costs) -> tuple[Ints, Ints]:
     num_tracks = 2 * costs.num_places
     device = np.stack([costs.forward_device, costs.backward_device], axis=1).ravel()
     again = np.where(costs.recompute[costs.place_segment], costs.recompute_s, 0.0)
-    backward_s = again + costs.input_grad_s + costs.weight_grad_s
+    backward_s = again + costs.backward_s
     until_sent = again + costs.input_grad_s if costs.plan.split_backward else backward_s
     tracks = np.arange(num_tracks)
     # Of the same micro-batch, later segments first: they are nearer to what others wait for.

@@ -260,14 +260,13 @@ class _Seconds:
     """Seconds of compute actions by kind, segment and device."""
 
     def __init__(self, costs: Costs) -> None:
-        both = costs.input_grad_s + costs.weight_grad_s
         self._seconds: dict[tuple[Kind, int, int], float] = {}
         for kind, devices, seconds in (
             (Kind.F, costs.forward_device, costs.forward_s),
             (Kind.R, costs.backward_device, costs.recompute_s),
             (Kind.I, costs.backward_device, costs.input_grad_s),
             (Kind.W, costs.backward_device, costs.weight_grad_s),
-            (Kind.B, costs.backward_device, both),
+            (Kind.B, costs.backward_device, costs.backward_s),
             (Kind.STEP, costs.backward_device, costs.step_s),
         ):
             for segment, device, value in zip(costs.place_segment, devices, seconds, strict=True):

@@ -1,0 +1,47 @@
+"""What devices spend around their units, added to the jobs of a plan: for every job, for every message, for every byte.
+
+On a processor the same cores that compute also copy what is sent, and a job that takes no longer than what must be done
+around it is not worth having. A message's price is part of the job that makes what is in it or needs it.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from penstock.plan.costs import Costs
+from penstock.plan.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED
+from penstock.plan.seconds import UnitClock
+
+
+def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
+    """The costs with what devices spend around their units; the same where nothing of it is known."""
+    spent = [clock.overhead(device) for device in range(costs.num_devices)]
+    if not any(item.job_s or item.message_s or item.byte_s for item in spent):
+        return costs
+    job_s = np.array([item.job_s for item in spent])
+    message_s = np.array([item.message_s for item in spent])
+    byte_s = np.array([item.byte_s for item in spent])
+    here, there = job_s[costs.forward_device], job_s[costs.backward_device]
+    forward_s, input_grad_s, step_s = costs.forward_s + here, costs.input_grad_s + there, costs.step_s.copy()
+    flows = costs.flows
+    sent = message_s[flows.source] + byte_s[flows.source] * flows.num_bytes
+    received = message_s[flows.target]
+    makers = {ACTIVATION: forward_s, GRADIENT: input_grad_s, SAVED: forward_s, PARAMETERS: step_s}
+    takers = {ACTIVATION: forward_s, GRADIENT: input_grad_s, SAVED: input_grad_s}
+    for what, made in makers.items():
+        chosen = flows.what == what
+        np.add.at(made, flows.source_place[chosen], sent[chosen])
+        if what in takers:
+            np.add.at(takers[what], flows.target_place[chosen], received[chosen])
+    found = replace(
+        costs,
+        forward_s=forward_s,
+        recompute_s=costs.recompute_s + there,
+        input_grad_s=input_grad_s,
+        weight_grad_s=costs.weight_grad_s + there,
+        joined_s=there,
+        step_s=step_s,
+    )
+    # Seconds change nothing about what moves; to find it takes longer than all of this.
+    found.__dict__["flows"] = flows
+    return found
