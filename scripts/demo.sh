@@ -13,7 +13,7 @@ say() { printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"; }
 run() { say "$@"; "$@"; }
 
 printf '%sPart 1: a small GPT on two processes of this computer%s\n' "$bold" "$plain"
-run penstock profile examples/gpt.py:make_model --rows 2,4 --threads 1 --seconds 20 -o "$out/gpt.json"
+run penstock profile examples/gpt.py:make_model --rows 2,4 --threads 1 --beside 1 --seconds 20 -o "$out/gpt.json"
 run penstock cluster examples/clusters/this-machine.toml
 run penstock plan --profile "$out/gpt.json" --cluster examples/clusters/this-machine.toml -m 8 -o "$out/plan.json"
 run penstock train examples/gpt.py --plan "$out/plan.json" --steps 30 --threads 1 --also-alone \

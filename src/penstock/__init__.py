@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from penstock.planners.freedoms import Freedoms
     from penstock.planners.make import plan
     from penstock.profile.load import load_profile, save_profile
-    from penstock.profile.measure import profile
     from penstock.profile.types import Overhead, Profile, Sizes, Tie, Times, Unit
     from penstock.program.actions import Action, Kind
     from penstock.program.lowering import lower
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.program.types import Program, load_program, save_program
     from penstock.runtime.materialise import materialise
     from penstock.runtime.pipeline import Pipeline
+    from penstock.runtime.profiling import profile
     from penstock.schedules import SCHEDULES, schedule
     from penstock.simulate.evaluate import Evaluation, evaluate
     from penstock.simulate.fast import simulate
@@ -77,7 +77,6 @@ _HOMES = {
     "planners.freedoms": ("Freedoms",),
     "planners.make": ("plan",),
     "profile.load": ("load_profile", "save_profile"),
-    "profile.measure": ("profile",),
     "profile.types": ("Overhead", "Profile", "Sizes", "Tie", "Times", "Unit"),
     "program.actions": ("Action", "Kind"),
     "program.lowering": ("lower",),
@@ -85,6 +84,7 @@ _HOMES = {
     "program.types": ("Program", "load_program", "save_program"),
     "runtime.materialise": ("materialise",),
     "runtime.pipeline": ("Pipeline",),
+    "runtime.profiling": ("profile",),
     "schedules": ("SCHEDULES", "schedule"),
     "simulate.evaluate": ("Evaluation", "evaluate"),
     "simulate.fast": ("simulate",),

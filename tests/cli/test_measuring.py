@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import penstock
+from penstock.profile.measure import measure
 
 Run = Callable[..., "tuple[int, str, str]"]
 
@@ -79,10 +80,32 @@ def test_a_model_is_measured_shown_and_written(run: Run, script: str, tmp_path: 
     assert code == 0, err
     assert "Sequential: one micro-batch of 4 rows on cpu-1-thread" in out
     assert "easured in 4 rounds over" in out
-    assert out.rstrip().endswith(f'next: penstock plan --profile {path} --cluster "8 x cpu-1-thread @ 100 GB/s"')
+    assert out.rstrip().endswith(f'next: penstock plan --profile {path} --cluster "2 x cpu-1-thread @ 2 GB/s"')
     found = penstock.load_profile(path)
     assert [unit.name for unit in found.units] == ["0", "1", "2"]
     assert [size.rows for size in found.units[0].sizes] == [4, 2]
+
+
+def test_the_function_is_make_model_unless_said_otherwise(run: Run, script: str) -> None:
+    code, out, err = run("profile", script, "--seconds", "0")
+    assert code == 0, err
+    assert "Sequential: one micro-batch of 4 rows" in out
+
+
+def test_beside_others(run: Run, script: str) -> None:
+    code, out, err = run("profile", f"{script}:make_model", "--seconds", "0", "--beside", "2", "-v")
+    assert code == 0, err
+    assert "Measured beside 2 processes that did the same." in out
+
+
+def test_others_that_do_not_get_to_work(run: Run, script: str, tmp_path: Path) -> None:
+    flag = tmp_path / "once"
+    once = f"from pathlib import Path\nflag = Path({str(flag)!r})\nassert not flag.exists()\nflag.touch()\n"
+    path = tmp_path / "once.py"
+    path.write_text(once + Path(script).read_text())
+    code, _, err = run("profile", f"{path}:make_model", "--seconds", "0", "--beside", "1")
+    assert code == 2
+    assert "--beside: a second process with the same model did not get to work" in err
 
 
 def test_rows_blocks_and_json(run: Run, script: str) -> None:
@@ -103,7 +126,7 @@ def test_a_dict_will_do_and_an_unwritten_profile_says_how_to_write_it(run: Run, 
 
 
 def test_unsteady_times_are_a_warning(run: Run, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cli.measuring.profile", partial(penstock.profile, steady=0.0))
+    monkeypatch.setattr("penstock.cli.measuring.measure", partial(measure, steady=0.0))
     code, _, err = run("profile", f"{script}:make_model", "--seconds", "0", "-q")
     assert code == 0
     assert "warning: the times are steady to " in err
@@ -120,7 +143,6 @@ def test_unsteady_times_are_a_warning(run: Run, script: str, monkeypatch: pytest
         ((":leaves",), "the script ended itself (exit code 3)"),
         ((":fails_later",), f"model.py, line {_line('nonsense')}: AttributeError"),
         ((":unknown",), "there is no function 'unknown'"),
-        (("",), "which function makes the model?"),
         ((":make_model", "--kind", "T4"), "--kind: such options are for computed profiles"),
         ((":make_model", "--blocks", "0,9"), "has no submodule '9'"),
         ((":make_model", "--rows", "two"), "'two' is not a valid integer"),
@@ -144,7 +166,7 @@ def test_a_script_that_does_not_load(run: Run, tmp_path: Path) -> None:
 
 
 def test_options_for_measuring_only(run: Run) -> None:
-    for words in (("--seconds", "3"), ("--threads", "1"), ("--blocks", "a")):
+    for words in (("--seconds", "3"), ("--threads", "1"), ("--blocks", "a"), ("--beside", "1")):
         code, _, err = run("profile", "gpt2", *words)
         assert code == 2
         assert f"{words[0]}: such options are for measuring a model" in err

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 import penstock
 from model_cases import CASES, GPT, VGG
 from penstock.errors import InputError
-from penstock.profile.measure import profile
+from penstock.profile.measure import measure
 from penstock.profile.types import Profile
 
 
@@ -33,7 +33,7 @@ def _bytes(found: Profile, rows: int) -> list[tuple[int, int]]:
 
 def test_bytes_of_linear_layers() -> None:
     model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5, bias=False))
-    found = profile(model, torch.randn(6, 10), _mean_square, seconds=0)
+    found = measure(model, torch.randn(6, 10), _mean_square, seconds=0)
     assert found.rows == 6
     assert found.input_bytes == 6 * 10 * 4
     assert [unit.parameter_bytes for unit in found.units] == [(10 * 20 + 20) * 4, 0, 20 * 5 * 4]
@@ -50,13 +50,13 @@ def test_bytes_of_linear_layers() -> None:
 
 def test_what_is_changed_in_place_is_kept_once() -> None:
     model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(inplace=True), nn.Linear(20, 5))
-    found = profile(model, torch.randn(4, 10), _mean_square, seconds=0)
+    found = measure(model, torch.randn(4, 10), _mean_square, seconds=0)
     assert _bytes(found, 4)[1] == (4 * 20 * 4, 0)
 
 
 def test_a_skip_is_in_every_cut_that_it_crosses() -> None:
     case = CASES["resnet"]
-    found = profile(case.model(), torch.randn(4, 4, 6, 6), _mean_square, blocks=case.names, rows=[2], seconds=0)
+    found = measure(case.model(), torch.randn(4, 4, 6, 6), _mean_square, blocks=case.names, rows=[2], seconds=0)
     image = 2 * 4 * 6 * 6 * 4
     assert [cut for cut, _ in _bytes(found, 2)] == [image, 2 * image, 2 * image, image, 0]
 
@@ -74,7 +74,7 @@ def test_tied_parameters_are_found() -> None:
 def test_times_follow_the_work() -> None:
     """A product of 4 x the size takes longer in each pass, and twice the rows take longer."""
     model = nn.Sequential(nn.Linear(128, 128), nn.Linear(128, 1024), nn.Linear(1024, 128), nn.Dropout(0.5))
-    found = profile(model, torch.randn(512, 128), _mean_square, rows=[512, 128], seconds=1)
+    found = measure(model, torch.randn(512, 128), _mean_square, rows=[512, 128], seconds=1)
     small, wide, narrow, drop = (unit.times[0] for unit in found.units)
     for time in (wide, narrow):
         assert time.forward_s > small.forward_s
@@ -91,7 +91,7 @@ def test_times_follow_the_work() -> None:
 def test_frozen_parameters_take_no_weight_gradient() -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 8))
     model[1].requires_grad_(False)
-    times = [unit.times[0] for unit in profile(model, torch.randn(64, 64), _mean_square, seconds=0).units]
+    times = [unit.times[0] for unit in measure(model, torch.randn(64, 64), _mean_square, seconds=0).units]
     assert times[1].weight_grad_s == times[1].step_s == 0
     assert times[1].input_grad_s > 0
 
@@ -106,7 +106,7 @@ def test_nothing_is_left_behind(make: Callable[[], nn.Module]) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     kept, random = images.clone(), torch.get_rng_state()
     model[0].train() if isinstance(model, nn.Sequential) else model.train()
-    profile(model, images, _mean_square, seconds=0)
+    measure(model, images, _mean_square, seconds=0)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(images, kept)
     assert torch.equal(torch.get_rng_state(), random)
@@ -118,21 +118,21 @@ def test_nothing_is_left_behind(make: Callable[[], nn.Module]) -> None:
 def test_it_says_how_steady_it_was() -> None:
     heard: list[int] = []
     model = nn.Sequential(nn.Linear(4, 4))
-    found = profile(
+    found = measure(
         model, torch.randn(4, 4), _mean_square, seconds=0, report=lambda steadiness: heard.append(steadiness.num_rounds)
     )
     assert heard == [1, 2, 3, 4]  # at least so many, however little time
-    unsteady = profile(model, torch.randn(4, 4), _mean_square, seconds=0.05, steady=0.0)
+    unsteady = measure(model, torch.randn(4, 4), _mean_square, seconds=0.05, steady=0.0)
     assert unsteady.assumptions[0].startswith("NOT steady to 0.0 %: measured in ")
     assert "the least steady one (0) to" in unsteady.assumptions[0]
     assert found.digest != unsteady.digest
     assert "The model was in evaluation mode." not in found.assumptions
     model.eval()
-    assert "The model was in evaluation mode." in profile(model, torch.randn(4, 4), _mean_square, seconds=0).assumptions
+    assert "The model was in evaluation mode." in measure(model, torch.randn(4, 4), _mean_square, seconds=0).assumptions
 
 
 def test_one_row_is_measured_beside_two() -> None:
-    found = profile(nn.Sequential(nn.Linear(3, 3)), torch.randn(1, 3), _mean_square, seconds=0)
+    found = measure(nn.Sequential(nn.Linear(3, 3)), torch.randn(1, 3), _mean_square, seconds=0)
     assert found.rows == 1
     assert found.input_bytes == 12
     assert [size.rows for size in found.units[0].sizes] == [2, 1]
@@ -150,20 +150,20 @@ def test_checkpointed_blocks_keep_their_inputs_only() -> None:
             return x
 
     names = ["parts.0", "parts.1", "parts.2"]
-    found = profile(Checkpointed(), torch.randn(6, 4), _mean_square, blocks=names, seconds=0)
+    found = measure(Checkpointed(), torch.randn(6, 4), _mean_square, blocks=names, seconds=0)
     assert [saved for _, saved in _bytes(found, 6)][:2] == [6 * 4 * 4] * 2
 
 
 def test_under_autocast() -> None:
     model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = profile(model, torch.randn(4, 8), lambda out: out.float().square().mean(), seconds=0)
+        found = measure(model, torch.randn(4, 8), lambda out: out.float().square().mean(), seconds=0)
     assert _bytes(found, 4)[0][0] == 4 * 16 * 2
 
 
 def test_a_planner_can_use_it() -> None:
     model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
-    found = profile(model, torch.randn(8, 16), _mean_square, seconds=0)
+    found = measure(model, torch.randn(8, 16), _mean_square, seconds=0)
     cluster = penstock.load_cluster("2 x cpu-1-thread @ 1 GB/s")
     plan = penstock.plan(found, cluster, 4, planner="balanced", schedule="1f1b")
     assert penstock.evaluate(plan, found, cluster).timeline.iteration_s > 0
@@ -191,4 +191,4 @@ def test_what_cannot_be_measured(
     model: Callable[[], nn.Module], inputs: Any, loss: Any, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
-        profile(model(), inputs, loss, seconds=0, **options)
+        measure(model(), inputs, loss, seconds=0, **options)

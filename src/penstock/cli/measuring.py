@@ -4,13 +4,17 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
+from penstock.cli.companions import companions
 from penstock.cli.model_script import load_model, run_in_script, script_path
 from penstock.cli.screen import Screen
 from penstock.errors import InputError
-from penstock.profile.measure import DEFAULT_SECONDS, profile
+from penstock.profile.measure import DEFAULT_SECONDS, measure
 from penstock.profile.steadiness import Steadiness
 from penstock.profile.types import Profile
 from penstock.quantities import counted, show_percent, show_seconds
+from penstock.runtime.profiling import with_overheads
 
 
 @dataclass(frozen=True)
@@ -21,9 +25,11 @@ class MeasureOptions:
     blocks: str | None = None
     seconds: float | None = None
     threads: int | None = None
+    beside: int = 0
+    """How many others measure the same model at the same time."""
 
 
-def measure(screen: Screen, source: str, asked: MeasureOptions) -> Profile:
+def measure_script(screen: Screen, source: str, asked: MeasureOptions) -> Profile:
     """The measured profile of the model that a script's function makes."""
     try:
         import torch
@@ -45,23 +51,32 @@ def measure(screen: Screen, source: str, asked: MeasureOptions) -> Profile:
                 f"{show_seconds(limit_s)}, steady to {show_percent(steadiness.overall)}"
             )
 
-        show("finding the blocks")
-        found: Profile = run_in_script(
-            script_path(source),
-            lambda: profile(
-                given.model,
-                given.inputs,
-                given.loss,
-                targets=given.targets,
-                blocks=names,
-                rows=asked.rows,
-                seconds=limit_s,
-                report=report,
-            ),
-        )
+        if asked.beside:
+            show(f"waiting for {counted(asked.beside, 'process', 'es')} beside this one to get to work")
+        with companions(asked.beside, source, {"blocks": names, "rows": asked.rows, "threads": asked.threads}):
+            show("finding the blocks")
+            found: Profile = run_in_script(
+                script_path(source),
+                lambda: measure(
+                    given.model,
+                    given.inputs,
+                    given.loss,
+                    targets=given.targets,
+                    blocks=names,
+                    rows=asked.rows,
+                    seconds=limit_s,
+                    report=report,
+                ),
+            )
+        if found.kinds[0].startswith("cpu"):
+            show("finding out what the runtime spends around jobs and messages")
+            found = with_overheads(found)
     if not reports[-1].is_steady:
         screen.warn(
             f"the times are steady to {show_percent(reports[-1].overall)} only; let nothing else run beside, "
             "or allow more --seconds"
         )
+    if asked.beside:
+        text = f"Measured beside {counted(asked.beside, 'process', 'es')} that did the same."
+        found = replace(found, assumptions=(*found.assumptions, text))
     return found

@@ -58,10 +58,10 @@ class Script(NamedTuple):
 
 
 def load_model(source: str) -> Given:
-    """Run the script and call its function. What goes wrong there is told with the line of the script."""
-    path, function = script_path(source), script_function(source)
-    if not function:
-        raise InputError("which function makes the model?", where=source, hint=f"Write {path}:make_model. {_WANTED}")
+    """Run the script and call its function, which is make_model if none is named.
+
+    What goes wrong there is told with the line of the script.
+    """
     return load_script(source).make_model()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import numpy as np
 
-from penstock.cli.measuring import MeasureOptions, measure
+from penstock.cli.measuring import MeasureOptions, measure_script
 from penstock.cli.model_script import is_script, script_path
 from penstock.cli.screen import Screen, screen_options
 from penstock.cli.sources import Precision, ProfileSource, check_outputs, computed_options, refuse_unused
@@ -38,6 +38,11 @@ class _Rows(click.ParamType[tuple[int, ...]]):
     "--seconds", type=click.FloatRange(min=0), help="Measuring a model: for at most so long; 30 if not given."
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Measuring a model: the threads that torch uses on a CPU.")
+@click.option(
+    "--beside",
+    type=click.IntRange(min=0),
+    help="Measuring a model: beside so many processes that do the same, as the ranks of one computer will.",
+)
 @click.option("-o", "--output", help="Write the profile to this file.")
 @screen_options
 def command(
@@ -50,6 +55,7 @@ def command(
     blocks: str | None,
     seconds: float | None,
     threads: int | None,
+    beside: int | None,
     output: str | None,
 ) -> None:
     """What a model costs, unit by unit: seconds and bytes of one micro-batch.
@@ -61,7 +67,7 @@ def command(
     from penstock.profile.load import save_profile
 
     computing = {"kind": kinds, "sequence": sequence, "precision": precision}
-    measuring = {"blocks": blocks, "seconds": seconds, "threads": threads}
+    measuring = {"blocks": blocks, "seconds": seconds, "threads": threads, "beside": beside}
     refuse_unused(source, **computing, **measuring, rows=rows, output=output)
     if source is None:
         _list(screen)
@@ -70,7 +76,7 @@ def command(
     check_outputs((script_path(source) if measured else source,), (output,))
     if measured:
         _refuse("are for computed profiles; a model is measured where it is", computing)
-        profile = measure(screen, source, MeasureOptions(rows or (), blocks, seconds, threads))
+        profile = measure_script(screen, source, MeasureOptions(rows or (), blocks, seconds, threads, beside or 0))
         again = output or ""
     else:
         _refuse("are for measuring a model, such as script.py:make_model", measuring)
@@ -88,7 +94,9 @@ def command(
     if output:
         screen.wrote(output)
     if again:
-        screen.next(f'penstock plan --profile {again} --cluster "8 x {profile.kinds[0]} @ 100 GB/s"')
+        kind = profile.kinds[0]
+        shape = f"2 x {kind} @ 2 GB/s" if kind.startswith("cpu") else f"8 x {kind} @ 100 GB/s"
+        screen.next(f'penstock plan --profile {again} --cluster "{shape}"')
     else:
         screen.next(f"penstock profile {source} -o profile.json")
 

@@ -23,7 +23,7 @@ _FEWEST_ROUNDS = 4
 _ADAMW_RATIO = 2.0
 
 
-def profile(
+def measure(
     model: "nn.Module",
     inputs: Any,
     loss: Callable[..., Any],
@@ -36,16 +36,7 @@ def profile(
     name: str = "",
     report: Callable[[Steadiness], None] | None = None,
 ) -> Profile:
-    """What `model` costs on the device where it is, block by block: a profile to plan with.
-
-    It is trained on `inputs` as `penstock.model.blocks.find_blocks` says; `loss(output)`, or `loss(output, targets)`
-    if there are targets, is the number to train. `blocks` are the names of its blocks, found if not given. It is
-    measured for these `rows` of a micro-batch (the most of them is the profile's own size), else for all rows of the
-    inputs and half of them. Rounds are repeated until the medians are `steady` (to 2 %), for at most about `seconds`;
-    after every round `report` hears how steady they are, and the profile's assumptions say it in the end.
-
-    Parameters, gradients, buffers and the state of torch's random numbers are left as they were.
-    """
+    """A model's units, measured where it is: `penstock.profile` without what the runtime spends around them."""
     try:
         from penstock.model.blocks import find_blocks
         from penstock.model.state import undone

@@ -97,6 +97,7 @@ class Executor:
                 loss_made(add_up([iteration.losses[number] for number in sorted(iteration.losses)]))
         for reduction in self._reductions.values():
             reduction.finish(self._mail, before)
+        self._mail.hand_over()
         self._mail.check()
         self._at = None
 

@@ -2,7 +2,8 @@
 
 The first message of its kind (which segment, which micro-batch, for inputs of these shapes) is preceded by its form, so
 that the receiver can make buffers; later ones must have the same form. On a rank one thread waits for sends to end and
-lets go of what was sent, so nothing else waits for them.
+lets go of what was sent, so nothing else waits for them. To wake it takes longer than to send: it gets small messages,
+which hold no memory to speak of, many at once.
 """
 
 import atexit
@@ -19,15 +20,21 @@ from time import perf_counter
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from penstock.errors import MismatchError, PeerLost, RunError, RuntimeTimeout
 from penstock.runtime.carry import Form, Packed, from_form, in_memory_order
-from penstock.runtime.shared import NO_SLAB, Incoming, Outgoing, find_neighbours, is_worthwhile
+from penstock.runtime.shared import NO_SLAB, WORTHWHILE_BYTES, Incoming, Outgoing, find_neighbours, is_worthwhile
 
 Tell = Callable[[], str]
 """Says who is doing what with whom, for messages to people."""
+
+SMALL_BYTES = WORTHWHILE_BYTES
+MOST_SMALL = 256
+"""Small sends that nobody has waited for yet; those that were in time take none."""
+
+Sent = tuple[Any, Tensor, Tell]
+"""A send under way, and what must stay until it has ended."""
 
 HEADER_HINT = "What a block returns may change its shapes only together with the shapes of the model's inputs."
 
@@ -74,7 +81,8 @@ class Mail:
         self._incoming = {peer: Incoming(process) for peer, process in neighbours.items()}
         self._sent: dict[tuple[Any, ...], Form] = {}
         self._received: dict[tuple[Any, ...], Form] = {}
-        self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[list[Sent] | None] = queue.SimpleQueue()
+        self._small: list[Sent] = []
         self._failed: list[RunError] = []
         self._given_up = False
         self.waiting: Tell | None = None
@@ -86,6 +94,7 @@ class Mail:
     def close(self) -> None:
         """Wait until everything sent has arrived."""
         atexit.unregister(self._leave)
+        self.hand_over()
         self._outbox.put(None)
         self._thread.join(self.timeout_s)
         self.check()
@@ -121,8 +130,9 @@ class Mail:
         self.check()
         key = (signature, peer, tag)
         form = packed.form
-        known = self._sent.setdefault(key, form)
-        if known is form:
+        known = self._sent.get(key)
+        if known is None:
+            known = self._sent[key] = form
             self.send_object(form, peer, tag, tell)
         elif known != form:
             raise MismatchError(f"{tell()}: {difference(known, form)}", hint=HEADER_HINT)
@@ -139,8 +149,20 @@ class Mail:
             if tensor.numel():
                 flat = in_memory_order(tensor)
                 with _unseen_by_profiler():
-                    work = dist.isend(flat, peer, self._group, tag)
-                self._outbox.put((work, flat, tell))
+                    # What dist.isend does, less its checks.
+                    work = self._group.send([flat], peer, tag)
+                if flat.nbytes > SMALL_BYTES:
+                    self._outbox.put([(work, flat, tell)])
+                else:
+                    self._small.append((work, flat, tell))
+                    if len(self._small) >= MOST_SMALL:
+                        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Let the small sends so far be waited for."""
+        if self._small:
+            self._outbox.put(self._small)
+            self._small = []
 
     def expect(self, peer: int, tag: int, signature: Any, tell: Tell) -> "Pending":
         """Post the receive of a carry."""
@@ -161,7 +183,7 @@ class Mail:
 
     def receive_tensor(self, tensor: Tensor, peer: int, tag: int) -> Any:
         """Post the receive of one plain tensor."""
-        return dist.irecv(tensor, peer, self._group, tag)
+        return self._group.recv([tensor], peer, tag)
 
     def learn_form(self, peer: int, tag: int, signature: Any, tell: Tell) -> Form:
         """Receive what precedes the first message of its kind."""
@@ -187,13 +209,14 @@ class Mail:
         return torch.empty_strided(tuple(shape), tuple(stride), dtype=dtype, device=self._device)
 
     def _watch(self) -> None:
-        while (item := self._outbox.get()) is not None:
-            work, _, tell = item
-            try:
-                _wait_for(work, self.timeout_s, tell)
-            except RunError as error:
-                self._failed.append(error)
-            del item, work, tell
+        while (items := self._outbox.get()) is not None:
+            while items:
+                work, _, tell = items.pop()
+                try:
+                    _wait_for(work, self.timeout_s, tell)
+                except RunError as error:
+                    self._failed.append(error)
+                del work, tell
 
 
 @dataclass(eq=False)

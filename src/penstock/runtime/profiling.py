@@ -1,0 +1,76 @@
+"""The profile of a model: its units measured, and what this runtime spends around them."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from penstock.errors import RunError
+from penstock.profile.measure import DEFAULT_SECONDS, DEFAULT_STEADY, measure
+from penstock.profile.steadiness import Steadiness
+from penstock.profile.types import Profile
+from penstock.quantities import show_seconds
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def profile(
+    model: "nn.Module",
+    inputs: Any,
+    loss: Callable[..., Any],
+    *,
+    targets: Any = None,
+    blocks: Sequence[str] | None = None,
+    rows: Sequence[int] = (),
+    seconds: float = DEFAULT_SECONDS,
+    steady: float = DEFAULT_STEADY,
+    name: str = "",
+    report: Callable[[Steadiness], None] | None = None,
+    overheads: bool = True,
+) -> Profile:
+    """What `model` costs on the device where it is, block by block: a profile to plan with.
+
+    It is trained on `inputs` as `penstock.model.blocks.find_blocks` says; `loss(output)`, or `loss(output, targets)`
+    if there are targets, is the number to train. `blocks` are the names of its blocks, found if not given. It is
+    measured for these `rows` of a micro-batch (the most of them is the profile's own size), else for all rows of the
+    inputs and half of them. Rounds are repeated until the medians are `steady` (to 2 %), for at most about `seconds`;
+    after every round `report` hears how steady they are, and the profile's assumptions say it in the end. On a
+    processor, two processes then find out for some seconds what the runtime spends around jobs and messages, unless
+    `overheads` are not wanted.
+
+    Parameters, gradients, buffers and the state of torch's random numbers are left as they were.
+    """
+    found = measure(
+        model,
+        inputs,
+        loss,
+        targets=targets,
+        blocks=blocks,
+        rows=rows,
+        seconds=seconds,
+        steady=steady,
+        name=name,
+        report=report,
+    )
+    on_processor = next(model.parameters()).device.type == "cpu"
+    return with_overheads(found) if overheads and on_processor else found
+
+
+def with_overheads(profile: Profile) -> Profile:
+    """The profile of a model on this machine's processor, with what the runtime spends there."""
+    import torch
+
+    from penstock.runtime.overheads import measure_overhead
+
+    try:
+        spent = measure_overhead(profile.kinds[0], torch.get_num_threads())
+    except RunError as error:
+        text = f"What the runtime spends around jobs and messages is not known, and taken as nothing: {error.what}"
+        return replace(profile, assumptions=(*profile.assumptions, f"{text.rstrip('.')}."))
+    text = (
+        f"Around its units the runtime was found to spend {show_seconds(spent.job_s)} for every job, "
+        f"{show_seconds(spent.message_s)} for each end of a message and {show_seconds(spent.byte_s * 1e6)} for "
+        "every MB sent."
+    )
+    return replace(profile, overheads=(spent,), assumptions=(*profile.assumptions, text))
