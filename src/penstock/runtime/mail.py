@@ -102,6 +102,8 @@ class Mail:
     def give_up(self) -> None:
         """The run has failed: nothing on its way holds the process up."""
         self._given_up = True
+        # To let go of a send that has not ended would wait for it: the thread has them.
+        self.hand_over()
         self._outbox.put(None)
 
     def _leave(self) -> None:
