@@ -48,8 +48,8 @@ def measure(task: Task, *, quick: bool) -> object:
         return overhead.run_overhead(name, 10 if quick else 60)
     num_microbatches = int(task.about[1])
     if task.part == "speed":
-        is_full = num_microbatches == 8 and len(task.about) == 2
-        effort = speed.QUICK if quick else speed.FULL if is_full else speed.FEW
+        effort = speed.FULL if len(task.about) == 2 else speed.FEW
+        effort = speed.QUICK if quick else effort if num_microbatches == 8 else speed.LONG
         return speed.run_speed(subject, num_microbatches, effort, say)
     return peaks.run_peaks(subject, num_microbatches, 0.5 if quick else 2.0, only="balanced, 1f1b" if quick else "")
 

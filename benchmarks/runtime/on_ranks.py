@@ -8,23 +8,31 @@ import torch
 import torch.distributed as dist
 
 import penstock
+from penstock.profile.measure import measure
 from penstock.runtime.carry import pack
 from penstock.runtime.mail import Mail
+from penstock.runtime.profiling import with_overheads
 from runtime.contenders import Contender, OurPlan, TorchPlan, make_contender
 from runtime.subjects import Subject
 
-NUM_CHECKED = 3
+NUM_CHECKED = 2
 """Iterations whose losses are compared."""
 
 Memory = dict[str, Any]
 
 
 def measure_profile(_memory: Memory, subject: Subject, seconds: float) -> penstock.Profile:
-    """As a user would: one process, one thread, the whole micro-batch and half of it."""
+    """As `penstock profile --beside 1` does: both ranks at the same time, one thread each, for so long."""
     inputs, targets = subject.batch(0, 1)
-    return penstock.profile(
-        subject.model(), inputs, subject.loss, targets=targets, seconds=seconds, steady=0.01, name=subject.name
+    dist.barrier()
+    return measure(
+        subject.model(), inputs, subject.loss, targets=targets, seconds=seconds, steady=0.0, name=subject.name
     )
+
+
+def add_overheads(_memory: Memory, profile: penstock.Profile) -> penstock.Profile:
+    """What the runtime spends around units."""
+    return with_overheads(profile)
 
 
 def measure_messages(_memory: Memory, sizes: tuple[int, ...], repeats: int) -> list[float]:

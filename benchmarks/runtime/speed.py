@@ -11,9 +11,9 @@ from runtime import on_ranks
 from runtime.contenders import NUM_STAGES, TORCH_KINDS, OurPlan, TorchPlan
 from runtime.explaining import explain
 from runtime.found import ALONE, WHOLE, Row, SpeedRun
-from runtime.plans import MESSAGE_BYTES, Option, our_options, same_work, this_machine
+from runtime.plans import AUTO, EQUAL_1F1B, MESSAGE_BYTES, Option, our_options, same_work, this_machine
 from runtime.ranks import Ranks
-from runtime.splits import all_cuts, best_cuts, equal_cuts
+from runtime.splits import MOST_TRIED, best_cuts, cuts_by_evenness, equal_cuts
 from runtime.subjects import Subject
 
 RANKS_OF_STAGES = {"interleaved zb1p": (0, 1, 0, 1), "zbv": (0, 1, 1, 0)}
@@ -30,10 +30,13 @@ class Effort:
     """Of torch's schedules."""
     tries: int
     """Iterations for each way to cut; none: only equal layers."""
+    options: tuple[str, ...] = ()
+    """Of our plans; all if none is named."""
 
 
-FULL = Effort(rounds=9, profile_s=60.0, kinds=TORCH_KINDS, tries=2)
-FEW = Effort(rounds=7, profile_s=60.0, kinds=("1f1b",), tries=0)
+FULL = Effort(rounds=5, profile_s=25.0, kinds=TORCH_KINDS, tries=2)
+FEW = Effort(rounds=5, profile_s=25.0, kinds=("1f1b",), tries=0)
+LONG = Effort(rounds=4, profile_s=25.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B))
 QUICK = Effort(rounds=2, profile_s=1.0, kinds=("1f1b",), tries=1)
 
 
@@ -50,11 +53,13 @@ class Entry:
 def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say) -> SpeedRun:
     """Measure all of it."""
     with Ranks() as ranks:
-        profile: Profile = ranks.on_first(on_ranks.measure_profile, subject, effort.profile_s)
+        measured = ranks.on_all(on_ranks.measure_profile, subject, effort.profile_s)[0]
+        profile: Profile = ranks.on_first(on_ranks.add_overheads, measured)
         message_s = ranks.on_all(on_ranks.measure_messages, MESSAGE_BYTES, 30)[0]
         cluster = this_machine(profile, message_s)
         layers = partial(equal_cuts, profile.num_units, num_ends=int(subject.is_tokens))
         options = our_options(profile, cluster, num_microbatches, layers(num_stages=2))
+        options = [item for item in options if not effort.options or item.name in effort.options]
         twins = same_work(options)
         entries = [Entry(ALONE, "", num_microbatches)]
         if subject.has_full_baseline:
@@ -136,7 +141,13 @@ def _search(
         finally:
             ranks.on_all(on_ranks.drop, name)
 
-    return best_cuts(all_cuts(profile, NUM_STAGES[kind], RANKS_OF_STAGES.get(kind, (0, 1))), tries, run)
+    return best_cuts(candidates(profile, kind), tries, run)
+
+
+def candidates(profile: Profile, kind: str) -> list[tuple[int, ...]]:
+    """The cuts to try, the most even first: all for GPipe and 1F1B, of others some."""
+    found = cuts_by_evenness(profile, NUM_STAGES[kind], RANKS_OF_STAGES.get(kind, (0, 1)))
+    return found if kind in ("gpipe", "1f1b") else found[:MOST_TRIED]
 
 
 def _predicted(

@@ -5,8 +5,8 @@ from itertools import combinations, pairwise
 
 from penstock import Profile, Unit
 
-MOST_TRIED = 24
-"""Of the many ways to cut into four, so many are tried: those that divide the profiled work best over the ranks."""
+MOST_TRIED = 6
+"""Where not all cuts are tried, so many are: those that divide the profiled work best over the ranks."""
 HOPELESS = 1.25
 """Cuts whose first tried iteration takes so many times the best so far are not tried further."""
 
@@ -21,12 +21,9 @@ def equal_cuts(num_units: int, num_stages: int, num_ends: int) -> tuple[int, ...
     return tuple(num_ends + num_layers * number // num_stages for number in range(1, num_stages))
 
 
-def all_cuts(profile: Profile, num_stages: int, ranks: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """All ways to cut into two; of those into four, the most even ones. `ranks` has the rank of each stage."""
-    places = range(1, profile.num_units)
-    found = list(combinations(places, num_stages - 1))
-    if num_stages == 2:
-        return found
+def cuts_by_evenness(profile: Profile, num_stages: int, ranks: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """All ways to cut into stages, those that divide the work best first. `ranks` has the rank of each stage."""
+    found = combinations(range(1, profile.num_units), num_stages - 1)
     work = [_work_s(unit) for unit in profile.units]
 
     def busiest(cuts: tuple[int, ...]) -> float:
@@ -35,7 +32,7 @@ def all_cuts(profile: Profile, num_stages: int, ranks: tuple[int, ...]) -> list[
             loads[rank] += sum(work[start:stop])
         return max(loads)
 
-    return sorted(found, key=busiest)[:MOST_TRIED]
+    return sorted(found, key=busiest)
 
 
 def _work_s(unit: Unit) -> float:

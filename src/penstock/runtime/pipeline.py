@@ -17,6 +17,7 @@ from penstock.profile.types import Profile
 from penstock.quantities import counted
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.agreement import Agreement
+from penstock.runtime.allocator import keep_freed_memory
 from penstock.runtime.checkpoint import DEFAULT_KEEP, Checkpoints, Holdings, Loaded
 from penstock.runtime.clipping import Clipping
 from penstock.runtime.evaluation import Evaluator, eval_mode, forwards_of
@@ -91,6 +92,8 @@ class Pipeline:
             )
         real = (item.device for block in found for item in block.parameters.values() if not item.is_meta)
         self._device = next(real, torch.device(device))
+        if self._device.type == "cpu":
+            keep_freed_memory()
         self._group = group = dist.new_group(list(range(self._world)))
         # Until a checkpoint is loaded there is nothing to train with.
         self._lacks_values = init == "checkpoint" and is_on_meta(model)
