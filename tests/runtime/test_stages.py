@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from penstock.errors import InputError
+from penstock.errors import InputError, RunError
 from penstock.model.blocks import find_blocks
 from penstock.runtime.carry import Packed, pack
 from penstock.runtime.rows import Rows
@@ -159,3 +159,56 @@ def test_nothing_is_left_behind(defer: bool) -> None:
         assert [item() for item in left] == [None, None]
     finally:
         gc.enable()
+
+
+def outputs(stage: Stage, x: Tensor, times: int, *, step: int = 3) -> list[Tensor]:
+    return [stage.run(given(x), step, ROWS, None, keep=True, defer=False)[0].tensors[0] for _ in range(times)]
+
+
+def test_random_numbers_are_the_same_in_the_first_run_and_in_later_ones() -> None:
+    class Noise(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.rand_like(x)
+
+    x = torch.randn(4, 3)
+    for layer in (nn.Dropout(0.5), Noise()):
+        first, *others = outputs(stage_of(nn.Linear(3, 3), layer), x, 3)
+        assert all(torch.equal(first, other) for other in others)
+
+
+def test_dropout_may_begin_at_any_time() -> None:
+    late, early, x = nn.Dropout(0.0), nn.Dropout(0.5), torch.randn(4, 3)
+    stage, always = stage_of(late), stage_of(early)
+    outputs(stage, x, 2)
+    late.p = 0.5
+    assert torch.equal(outputs(stage, x, 1)[0], outputs(always, x, 1)[0])
+    late.eval()
+    assert torch.equal(outputs(stage, x, 1)[0], x)
+    late.train()
+    assert torch.equal(outputs(stage, x, 1)[0], outputs(always, x, 1)[0])
+
+
+def test_random_numbers_out_of_the_blue_are_refused() -> None:
+    class Late(nn.Module):
+        draws = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.dropout(x, 0.5) if self.draws else x * 2
+
+    block = Late()
+    stage, x = stage_of(block), torch.randn(4, 3)
+    outputs(stage, x, 2)
+    block.draws = True
+    with pytest.raises(RunError, match="drew random numbers, which it did not when it first ran"):
+        outputs(stage, x, 1)
+
+
+def test_nobody_looks_at_calls_that_draw_nothing() -> None:
+    class Looked(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(torch._C._len_torch_function_stack())
+            return x * 2
+
+    seen: list[int] = []
+    outputs(stage_of(Looked()), torch.randn(4, 3), 3)
+    assert seen[0] > seen[1] == seen[2]

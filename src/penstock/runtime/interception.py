@@ -47,7 +47,10 @@ class Interception(TorchFunctionMode):
             if found is not None:
                 return found
         elif func in _RANDOM:
-            return _RANDOM[func](self._streams or _NoStreams(), *args, **named)
+            streams = self._streams or _NoStreams()
+            # Attention without dropout is common, and draws nothing.
+            streams.may_draw |= func is not F.scaled_dot_product_attention
+            return _RANDOM[func](streams, *args, **named)
         elif self._add_up is not None and func in _OVER_ROWS:
             return _OVER_ROWS[func](self._add_up, *args, **named)
         elif func is F.multi_head_attention_forward:
@@ -57,6 +60,8 @@ class Interception(TorchFunctionMode):
 
 
 class _NoStreams:
+    may_draw = True
+
     def dropout(self, *_: object, **__: object) -> Tensor:
         raise InputError(
             "a block with dropout recomputes itself in the backward (torch.utils.checkpoint)",
@@ -126,6 +131,7 @@ def _attention(
         scores = scores.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
+    streams.may_draw = True
     return streams.dropout(scores.softmax(-1), dropout_p, in_place=False) @ value
 
 

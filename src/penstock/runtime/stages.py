@@ -8,6 +8,7 @@ its place in the graph is kept, not its memory.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -96,6 +97,9 @@ class Stage:
         self.trained = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
         self._not_put_off: list[Tensor] = list(self.trained.values())
         """What the backward must set aside, as far as is known from the last one."""
+        self._modules = list(model.modules())
+        self._draws: dict[bytes, bool] = {}
+        """Whether random numbers may be drawn, by which modules are in training: as far as is known."""
         held = {id(buffer) for block in blocks for buffer in block.buffers.values()}
         self._buffers = [
             (module, name)
@@ -135,11 +139,10 @@ class Stage:
         Without `keep` the same kernels run, as they may differ where no gradient is wanted, but nothing is saved.
         `hooks` get what is saved.
         """
-        streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
         graph = Graph([], WeightJobs() if defer else None, list(given.needs_grad), [])
         saving = hooks or (NOTHING if keep else saved_tensors_hooks(lambda _: None, _no_backward))
-        with streams.kept(), torch.enable_grad(), saving, self._interception(streams, graph.jobs):
-            carry = self._call(unpack(given, _enter(given, graph)), streams, step, rows, finish)
+        with torch.enable_grad(), saving:
+            carry = self._call(unpack(given, _enter(given, graph)), graph.jobs, step, rows, finish)
         packed, tensors = pack(carry)
         if finish is not None:
             graph.ones = [torch.ones_like(tensor) for tensor in tensors if tensor.requires_grad]
@@ -149,21 +152,44 @@ class Stage:
 
     def evaluate(self, given: Packed, step: int, rows: Rows, finish: Finish | None) -> Packed:
         """The forward alone, without gradients."""
-        streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
-        with streams.kept(), torch.no_grad(), self._interception(streams, None):
-            return pack(self._call(unpack(given, list(given.tensors)), streams, step, rows, finish))[0]
+        with torch.no_grad():
+            return pack(self._call(unpack(given, list(given.tensors)), None, step, rows, finish))[0]
 
-    def _call(self, carry: Carry, streams: Streams, step: int, rows: Rows, finish: Finish | None) -> Carry:
+    def _call(self, carry: Carry, jobs: WeightJobs | None, step: int, rows: Rows, finish: Finish | None) -> Carry:
+        """The blocks, and what makes the loss.
+
+        To look at every call of torch takes longer than small calls do. So it is done only if weight gradients are put
+        off, if sums are over the rows of several ranks, or if random numbers are drawn: which the first run shows.
+        """
+        streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
+        modes = bytes(module.training for module in self._modules)
+        draws = self._draws.get(modes)
+        if draws is False and jobs is None and self.meeting is None:
+            with streams.untouched():
+                return self._call_blocks(carry, None, step, rows, finish)
+        with streams.kept(), self._interception(streams, jobs):
+            carry = self._call_blocks(carry, partial(streams.enter, watch=draws is None), step, rows, finish)
+            streams.leave()
+        if draws is None:
+            self._draws[modes] = streams.may_draw
+        return carry
+
+    def _call_blocks(
+        self, carry: Carry, enter: Callable[[int], None] | None, step: int, rows: Rows, finish: Finish | None
+    ) -> Carry:
+        """`enter` is told before which unit comes next."""
         if self._check_finite and self._first_unit == 0:
             check_batch(carry, step, rows)
         unit = self._first_unit
         for unit, block in enumerate(self.blocks, start=self._first_unit):
-            streams.enter(unit)
+            if enter is not None:
+                enter(unit)
             carry = block.call(carry)
             if self._check_finite:
                 check_output(carry, unit, block, step, rows)
         if finish is not None:
-            streams.enter(unit + 1)
+            if enter is not None:
+                enter(unit + 1)
             carry = finish(carry)
             if self._check_finite:
                 check_loss(carry, unit, step, rows)

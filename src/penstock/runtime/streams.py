@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from penstock.errors import InputError
+from penstock.errors import InputError, RunError
 from penstock.runtime.rows import Rows
 
 
@@ -29,6 +29,10 @@ class Streams:
         self._own: torch.Generator | None = None
         self._unit = 0
         self._calls = 0
+        self._set: list[Tensor] | None = None
+        """What the generators were set to last, if somebody wants to know whether they were drawn from."""
+        self.may_draw = False
+        """Whether something asked for random numbers, or would with other settings."""
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -39,11 +43,31 @@ class Streams:
         finally:
             set_generator_states(self._device, states)
 
-    def enter(self, unit: int) -> None:
-        """What comes next belongs to this unit."""
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Around what does not draw random numbers: if it does all the same, they are not those of one process."""
+        before = generator_states(self._device)
+        yield
+        if not all(map(torch.equal, before, generator_states(self._device))):
+            raise RunError(
+                "a block drew random numbers, which it did not when it first ran",
+                hint="Random numbers must be drawn in the first step too: dropout may begin with p = 0.",
+            )
+
+    def enter(self, unit: int, *, watch: bool = False) -> None:
+        """What comes next belongs to this unit. With `watch`, `may_draw` says whether it reads torch's generators."""
+        self.leave()
         self._unit, self._calls = unit, 0
         for generator in _generators(self._device):
             generator.manual_seed(_number(*self._name, self._rows.start, unit, -1))
+        self._set = generator_states(self._device) if watch else None
+
+    def leave(self) -> None:
+        """What belonged to the unit has ended."""
+        if self._set is not None:
+            now = generator_states(self._device)
+            self.may_draw |= not all(map(torch.equal, self._set, now))
+            self._set = None
 
     def dropout(self, x: Tensor, p: float, *, in_place: bool, by_channel: bool = False) -> Tensor:
         """Dropout in training; `by_channel` drops whole channels, as dropout2d does."""
