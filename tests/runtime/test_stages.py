@@ -212,3 +212,23 @@ def test_nobody_looks_at_calls_that_draw_nothing() -> None:
     seen: list[int] = []
     outputs(stage_of(Looked()), torch.randn(4, 3), 3)
     assert seen[0] > seen[1] == seen[2]
+
+
+def test_what_torch_func_transforms_is_left_to_autograd() -> None:
+    class Mapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.func.vmap(self.linear)(x)
+
+    block, x = Mapped(), torch.randn(4, 3)
+    stage = stage_of(block)
+    _, graph = stage.run(given(x), 0, ROWS, None, keep=True, defer=True)
+    stage.backward(graph, [torch.ones(4, 2)])
+    stage.weights(graph)
+    expected = torch.autograd.grad(block(x).sum(), list(block.parameters()))
+    for parameter, grad in zip(block.parameters(), expected, strict=True):
+        assert parameter.grad is not None
+        assert torch.equal(parameter.grad, grad)

@@ -29,7 +29,18 @@ def is_trained(weight: Tensor | None) -> bool:
 def can_defer(*weights: Tensor | None) -> bool:
     """Whether the gradients of these parameters can be put off: all that need one are parameters themselves."""
     needed = [weight for weight in weights if weight is not None and weight.requires_grad]
-    return bool(needed) and torch.is_grad_enabled() and all(weight.is_leaf for weight in needed)
+    if not needed or not torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        return False
+    return all(weight.is_leaf for weight in needed)
+
+
+class Deferred(torch.autograd.Function):
+    """A function whose backward puts weight gradients off."""
+
+    @classmethod
+    def call(cls, *args: Any) -> Any:
+        """What `apply` does, less its questions about torch.func, which `can_defer` has asked."""
+        return super(torch.autograd.Function, cls).apply(*args)  # type: ignore[misc]
 
 
 def unseen(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +89,7 @@ def linear(defer: Defer, x: Tensor, weight: Tensor, bias: Tensor | None = None) 
         x = x.to(dtype)
     elif x.dtype != weight.dtype:
         return None
-    return _Linear.apply(defer, x, weight, bias, dtype)  # type: ignore[no-any-return,no-untyped-call]
+    return _Linear.call(defer, x, weight, bias, dtype)  # type: ignore[no-any-return]
 
 
 def _cast(weight: Tensor | None, dtype: torch.dtype | None) -> Tensor | None:
@@ -89,7 +100,7 @@ def _cast(weight: Tensor | None, dtype: torch.dtype | None) -> Tensor | None:
     return found
 
 
-class _Linear(torch.autograd.Function):
+class _Linear(Deferred):
     @staticmethod
     def forward(
         ctx: Any, defer: Defer, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype | None
@@ -144,7 +155,7 @@ def convolution(
     elif x.dtype != weight.dtype:
         return None
     sizes = [_spread(value, x.dim() - 2) for value in (stride, padding, dilation)]
-    return _Convolution.apply(defer, call, x, weight, bias, dtype, sizes, groups)  # type: ignore[no-any-return,no-untyped-call]
+    return _Convolution.call(defer, call, x, weight, bias, dtype, sizes, groups)  # type: ignore[no-any-return]
 
 
 def _spread(value: Any, count: int) -> list[int]:
@@ -152,7 +163,7 @@ def _spread(value: Any, count: int) -> list[int]:
     return values * count if len(values) == 1 else values
 
 
-class _Convolution(torch.autograd.Function):
+class _Convolution(Deferred):
     @staticmethod
     def forward(
         ctx: Any,
@@ -200,10 +211,10 @@ def embedding(
     if not can_defer(weight) or sparse or max_norm is not None:
         return None
     padding = -1 if padding_idx is None else padding_idx % weight.shape[0]
-    return _Embedding.apply(defer, indices, weight, padding, scale_grad_by_freq)  # type: ignore[no-any-return,no-untyped-call]
+    return _Embedding.call(defer, indices, weight, padding, scale_grad_by_freq)  # type: ignore[no-any-return]
 
 
-class _Embedding(torch.autograd.Function):
+class _Embedding(Deferred):
     @staticmethod
     def forward(ctx: Any, defer: Defer, indices: Tensor, weight: Tensor, padding: int, by_frequency: bool) -> Tensor:
         ctx.defer, ctx.weight, ctx.form = defer, weight, (weight.shape[0], padding, by_frequency)

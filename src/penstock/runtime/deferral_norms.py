@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.runtime.deferral import Defer, can_defer, defer_both, unseen
+from penstock.runtime.deferral import Defer, Deferred, can_defer, defer_both, unseen
 
 
 def layer_norm(
@@ -20,7 +20,7 @@ def layer_norm(
     """torch.nn.functional.layer_norm."""
     if not _can_norm(x, weight, bias):
         return None
-    return _LayerNorm.apply(defer, x, list(normalized_shape), weight, bias, eps)  # type: ignore[no-any-return,no-untyped-call]
+    return _LayerNorm.call(defer, x, list(normalized_shape), weight, bias, eps)  # type: ignore[no-any-return]
 
 
 def group_norm(
@@ -35,7 +35,7 @@ def group_norm(
     # Asked for the weights' gradients alone, torch 2.13's kernel crashes where channels come last in memory.
     if not _can_norm(x, weight, bias) or x.dim() < 2 or not x.is_contiguous():
         return None
-    return _GroupNorm.apply(defer, x, num_groups, weight, bias, eps)  # type: ignore[no-any-return,no-untyped-call]
+    return _GroupNorm.call(defer, x, num_groups, weight, bias, eps)  # type: ignore[no-any-return]
 
 
 def _can_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
@@ -47,7 +47,7 @@ def _can_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
     )
 
 
-class _LayerNorm(torch.autograd.Function):
+class _LayerNorm(Deferred):
     @staticmethod
     def forward(
         ctx: Any, defer: Defer, x: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
@@ -71,7 +71,7 @@ class _LayerNorm(torch.autograd.Function):
         return None, x_grad, None, None, None, None
 
 
-class _GroupNorm(torch.autograd.Function):
+class _GroupNorm(Deferred):
     @staticmethod
     def forward(
         ctx: Any, defer: Defer, x: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
