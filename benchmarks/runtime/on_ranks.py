@@ -30,9 +30,10 @@ def measure_profile(_memory: Memory, subject: Subject, seconds: float) -> pensto
     )
 
 
-def add_overheads(_memory: Memory, profile: penstock.Profile) -> penstock.Profile:
+def add_overheads(_memory: Memory, profile: penstock.Profile, subject: Subject) -> penstock.Profile:
     """What the runtime spends around units."""
-    return with_overheads(profile)
+    inputs, targets = subject.batch(0, 1)
+    return with_overheads(profile, subject.model(), inputs, subject.loss, targets=targets)
 
 
 def measure_messages(_memory: Memory, sizes: tuple[int, ...], repeats: int) -> list[float]:

@@ -54,7 +54,7 @@ def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say)
     """Measure all of it."""
     with Ranks() as ranks:
         measured = ranks.on_all(on_ranks.measure_profile, subject, effort.profile_s)[0]
-        profile: Profile = ranks.on_first(on_ranks.add_overheads, measured)
+        profile: Profile = ranks.on_first(on_ranks.add_overheads, measured, subject)
         message_s = ranks.on_all(on_ranks.measure_messages, MESSAGE_BYTES, 30)[0]
         cluster = this_machine(profile, message_s)
         layers = partial(equal_cuts, profile.num_units, num_ends=int(subject.is_tokens))

@@ -65,6 +65,15 @@ def test_what_a_moved_backward_needs_is_paid_too() -> None:
     assert costs.step_s.tolist() == [8, 8 + 6.5]
 
 
+def test_a_backward_in_two_jobs_takes_longer() -> None:
+    spent = Overhead(kind="cpu", job_s=0.5, message_s=0, byte_s=0, split_ratio=0.25)
+    costs = costs_of(segment(0, 3, "d1"), overheads=(spent,))
+    # On d1, at half speed, I and W of three units take 12 and 18 seconds; apart, 7.5 more, and a second for every job.
+    assert costs.input_grad_s.tolist() == [13]
+    assert costs.weight_grad_s.tolist() == [18 + 7.5 + 1]
+    assert costs.backward_s.tolist() == [31]
+
+
 def test_a_kind_that_was_not_measured_spends_nothing() -> None:
     costs = costs_of(segment(0, 2, "gpu"), segment(2, 3, "d0"))
     assert costs.joined_s.tolist() == [0, 0.5]

@@ -221,7 +221,8 @@ def test_what_torch_func_transforms_is_left_to_autograd() -> None:
             self.linear = nn.Linear(3, 2)
 
         def forward(self, x: Tensor) -> Tensor:
-            return torch.func.vmap(self.linear)(x)
+            found: Tensor = torch.func.vmap(self.linear)(x)
+            return found
 
     block, x = Mapped(), torch.randn(4, 3)
     stage = stage_of(block)

@@ -68,9 +68,11 @@ def measure_script(screen: Screen, source: str, asked: MeasureOptions) -> Profil
                     report=report,
                 ),
             )
-        if found.kinds[0].startswith("cpu"):
-            show("finding out what the runtime spends around jobs and messages")
-            found = with_overheads(found)
+        show("finding out what the runtime spends around jobs and messages")
+        found = run_in_script(
+            script_path(source),
+            lambda: with_overheads(found, given.model, given.inputs, given.loss, targets=given.targets, blocks=names),
+        )
     if not reports[-1].is_steady:
         screen.warn(
             f"the times are steady to {show_percent(reports[-1].overall)} only; let nothing else run beside, "

@@ -16,11 +16,13 @@ from penstock.plan.seconds import UnitClock
 def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
     """The costs with what devices spend around their units; the same where nothing of it is known."""
     spent = [clock.overhead(device) for device in range(costs.num_devices)]
-    if not any(item.job_s or item.message_s or item.byte_s for item in spent):
+    if not any(item.job_s or item.message_s or item.byte_s or item.split_ratio for item in spent):
         return costs
     job_s = np.array([item.job_s for item in spent])
     message_s = np.array([item.message_s for item in spent])
     byte_s = np.array([item.byte_s for item in spent])
+    ratio = np.array([item.split_ratio for item in spent])[costs.backward_device]
+    apart_s = ratio * (costs.input_grad_s + costs.weight_grad_s)
     here, there = job_s[costs.forward_device], job_s[costs.backward_device]
     forward_s, input_grad_s, step_s = costs.forward_s + here, costs.input_grad_s + there, costs.step_s.copy()
     flows = costs.flows
@@ -38,8 +40,8 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
         forward_s=forward_s,
         recompute_s=costs.recompute_s + there,
         input_grad_s=input_grad_s,
-        weight_grad_s=costs.weight_grad_s + there,
-        joined_s=there,
+        weight_grad_s=costs.weight_grad_s + apart_s + there,
+        joined_s=apart_s + there,
         step_s=step_s,
     )
     # Seconds change nothing about what moves; to find it takes longer than all of this.

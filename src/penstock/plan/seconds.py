@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from penstock.cluster.types import Cluster, Device
 from penstock.profile.affine import Model, fit
@@ -68,8 +69,8 @@ class UnitClock:
         spent = next((item for item in self._profile.overheads if item.kind == found.kind), None)
         if spent is None:
             return Overhead(kind=found.kind, job_s=0.0, message_s=0.0, byte_s=0.0)
-        parts = (spent.job_s / found.speed, spent.message_s / found.speed, spent.byte_s / found.speed)
-        return Overhead(kind=found.kind, job_s=parts[0], message_s=parts[1], byte_s=parts[2])
+        slower = {name: getattr(spent, name) / found.speed for name in ("job_s", "message_s", "byte_s")}
+        return replace(spent, **slower)
 
     def work(self, device: int) -> Floats:
         """Running sums of F, I and W together for whole micro-batches."""

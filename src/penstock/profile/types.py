@@ -88,11 +88,13 @@ class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Every message that it sends, and every one that it receives."""
     byte_s: Seconds
     """Every byte that it sends."""
+    split_ratio: Ratio = 0.0
+    """How much longer I and W together take than one backward, as a part of it."""
 
     def __post_init__(self) -> None:
-        _make_floats(self, ("job_s", "message_s", "byte_s"))
-        if not all(map(math.isfinite, (self.job_s, self.message_s, self.byte_s))):
-            raise ValueError("seconds must be finite")
+        _make_floats(self, ("job_s", "message_s", "byte_s", "split_ratio"))
+        if not all(map(math.isfinite, (self.job_s, self.message_s, self.byte_s, self.split_ratio))):
+            raise ValueError("overheads must be finite")
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):

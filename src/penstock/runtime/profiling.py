@@ -9,7 +9,7 @@ from penstock.errors import RunError
 from penstock.profile.measure import DEFAULT_SECONDS, DEFAULT_STEADY, measure
 from penstock.profile.steadiness import Steadiness
 from penstock.profile.types import Profile
-from penstock.quantities import show_seconds
+from penstock.quantities import show_percent, show_seconds
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,24 +53,34 @@ def profile(
         name=name,
         report=report,
     )
-    on_processor = next(model.parameters()).device.type == "cpu"
-    return with_overheads(found) if overheads and on_processor else found
+    return with_overheads(found, model, inputs, loss, targets=targets, blocks=blocks) if overheads else found
 
 
-def with_overheads(profile: Profile) -> Profile:
-    """The profile of a model on this machine's processor, with what the runtime spends there."""
+def with_overheads(
+    profile: Profile,
+    model: "nn.Module",
+    inputs: Any,
+    loss: Callable[..., Any],
+    *,
+    targets: Any = None,
+    blocks: Sequence[str] | None = None,
+) -> Profile:
+    """The profile of a model with what the runtime spends, if it is on this machine's processor."""
     import torch
 
-    from penstock.runtime.overheads import measure_overhead
+    from penstock.runtime.overheads import measure_overhead, measure_split
 
+    if next(model.parameters()).device.type != "cpu":
+        return profile
     try:
         spent = measure_overhead(profile.kinds[0], torch.get_num_threads())
+        spent = replace(spent, split_ratio=measure_split(model, inputs, loss, targets, blocks))
     except RunError as error:
         text = f"What the runtime spends around jobs and messages is not known, and taken as nothing: {error.what}"
         return replace(profile, assumptions=(*profile.assumptions, f"{text.rstrip('.')}."))
     text = (
         f"Around its units the runtime was found to spend {show_seconds(spent.job_s)} for every job, "
         f"{show_seconds(spent.message_s)} for each end of a message and {show_seconds(spent.byte_s * 1e6)} for "
-        "every MB sent."
+        f"every MB sent; a backward in two jobs takes {show_percent(spent.split_ratio)} longer than one in one."
     )
     return replace(profile, overheads=(spent,), assumptions=(*profile.assumptions, text))
