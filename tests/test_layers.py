@@ -10,6 +10,7 @@ LAYERS = [
     ("model",),
     ("profile",),
     ("cluster",),
+    ("probe",),
     ("plan",),
     ("program",),
     ("schedules",),
@@ -22,7 +23,7 @@ LAYERS = [
 ]
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 HEAVY = {"torch", "numba", "rich", "click"}
-TORCH = ("model/", "runtime/")
+TORCH = ("model/", "probe/", "runtime/")
 """What only torch users load."""
 
 

@@ -24,9 +24,9 @@ def test_the_specs_on_the_page_can_be_read() -> None:
 def test_every_key_is_in_the_table() -> None:
     table = PAGE.partition("## All keys")[2].partition("\n\nA wire")[0]
     documented = set(re.findall(r"`(\w+)`", "\n".join(row.split("|")[1] for row in table.strip().splitlines())))
-    tables = {"host", "device", "link"}
+    tables = {"host", "device", "link", "probe"}
     keys = {*toml_reader._TOP_KEYS, *toml_reader._HOST_KEYS, *toml_reader._DEVICE_KEYS, *toml_reader._LINK_KEYS}
-    assert documented | tables == keys
+    assert documented | tables == keys | {*toml_reader._PROBE_KEYS}
 
 
 def test_every_example_is_on_the_page() -> None:

@@ -15,13 +15,30 @@ from penstock.errors import InputError
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
 # Without comments, where a change would change nothing.
-SOURCES = [re.sub(rb" *#[^\n]*\n", b"\n", path.read_bytes()) for path in sorted(EXAMPLES.glob("*.toml"))]
+PROBED = b"""
+between = "50 MB/s, 80 us"
+inside = "2 GB/s, 60 us"
+[probe]
+date = 2026-11-16T08:00:00Z
+backend = "gloo"
+rounds = 3
+residuals = [
+  [0.0, 0.01],
+  [0.25, 0.0],
+]
+[[host]]
+name = "a"
+devices = 2
+kind = "cpu-1-thread"
+"""
+SOURCES = [PROBED, PROBED]
+SOURCES += [re.sub(rb" *#[^\n]*\n", b"\n", path.read_bytes()) for path in sorted(EXAMPLES.glob("*.toml"))]
 TOKENS = re.compile(rb"\s+|[A-Za-z_0-9.-]+|.", re.DOTALL)
 ODD_TOKENS = [
     b"0", b"-1", b"1e400", b"nan", b"-inf", b"65537", b"99999999999999999999", b"true", b'""', b"''", b"[]", b"{}",
     b"[[", b"]]", b"[[host]]\n", b"[[device]]\n", b"[[link]]\n", b"[host]\n", b"between", b"from", b"name", b"inside",
     b"kind", b"\n", b"#", b",", b'"unlimited"', b'"1 GB/s"', b'"5 us"', b"1979-05-27T07:32:00Z", b"\x00", b"\xff",
-    b"\xed\xa0\x80", b'"\\ud800"', b"'''", b"a.b.c",
+    b"2026-11-16", b"[probe]\n", b"[0.0, -1]", b"[[0.0]]", b"\xed\xa0\x80", b'"\\ud800"', b"'''", b"a.b.c",
 ]  # fmt: skip
 SPECS = ["8 x A100-40 @ 100 GB/s", "2 x 4 x V100-16 @ 100 GB/s / 1.25 GB/s", "1 x T4", "2x1xT4@1GB/s,3us/1Gbps,4us"]
 

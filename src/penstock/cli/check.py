@@ -5,6 +5,7 @@ from typing import Any
 import click
 import numpy as np
 
+from penstock.cli.cluster_age import warn_if_old
 from penstock.cli.saved import open_plan, saved_options
 from penstock.cli.screen import Screen, printable, screen_options
 from penstock.cli.sources import Precision, ProfileSource, refuse_unused
@@ -51,6 +52,7 @@ def command(
     refuse_unused(source, kind=kinds, rows=rows, sequence=sequence, precision=precision)
     profile = ProfileSource(source, kinds, rows, sequence, precision) if source else None
     opened = open_plan(path, profile=profile, cluster=cluster, schedule=schedule, force=force)
+    warn_if_old(screen, opened.cluster)
     program = opened.program or order(opened.costs)
     try:
         with screen.working("proving (the very first run compiles the checker)"):

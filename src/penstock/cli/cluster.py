@@ -1,56 +1,51 @@
-"""penstock cluster: what a cluster is, link by link."""
+"""penstock cluster: show a cluster, measure one, or read what other tools say of it."""
+
+import difflib
+from importlib import import_module
+from pathlib import Path
+from typing import ClassVar
 
 import click
 
-from penstock.cli.screen import Screen, screen_options
-from penstock.cli.sources import check_outputs
-from penstock.quantities import counted, show_bytes, show_rate, show_seconds
+
+class _Verbs(click.Group):
+    """`penstock cluster FILE` shows the file; the other verbs are loaded when they are called."""
+
+    summaries: ClassVar[dict[str, str]] = {
+        "show": "What a cluster is, link by link; the default.",
+        "probe": "Measure the links and devices of the cluster that this runs on.",
+        "import": "Read nvidia-smi topo, NCCL's XML, Slurm's topology or a CSV matrix.",
+    }
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.summaries, *ctx.help_option_names):
+            near = difflib.get_close_matches(args[0], self.summaries, n=1, cutoff=0.75)
+            if near and not Path(args[0]).exists():
+                raise click.UsageError(f"no such file or command: {args[0]!r}. Did you mean {near[0]!r}?", ctx)
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(self.summaries)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.summaries:
+            return None
+        command: click.Command = import_module(f"penstock.cli.cluster_{cmd_name}").command
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries.items()))
 
 
-@click.command("cluster")
-@click.argument("source")
-@click.option("-o", "--output", help="Write the cluster to this TOML file.")
-@screen_options
-def command(screen: Screen, source: str, output: str | None) -> None:
-    """What a cluster is: its hosts, devices and links, and what was assumed about them.
+@click.group("cluster", cls=_Verbs, options_metavar="", subcommand_metavar="[show] SOURCE | probe | import ...")
+def command() -> None:
+    """What a cluster is: show one, measure one, or read what other tools say of it.
 
-    SOURCE is a TOML file (docs/clusters.md), or a short form such as "2 x 4 x A100-40 @ 100 GB/s / 1.25 GB/s".
-    """
-    from penstock.cluster.describe import cluster_rows, link_classes
-    from penstock.cluster.load import load_cluster
-    from penstock.cluster.toml_writer import write_cluster
-    from penstock.files import write_whole
-
-    check_outputs((source,), (output,))
-    cluster = load_cluster(source)
-    if output:
-        write_whole(output, write_cluster(cluster).encode())
-    screen.data(cluster)
-    rows = [
-        (
-            row.label,
-            ", ".join(f"{count} x {kind}" for kind, count in row.kinds),
-            ", ".join("no limit known" if size is None else show_bytes(size) for size in row.memory_bytes),
-            ", ".join(f"{speed:g}" for speed in row.speeds),
-            show_rate(row.inside.bandwidth),
-            show_seconds(row.inside.latency_s),
-            "of each device" if row.interface_bandwidth is None else f"shared, {show_rate(row.interface_bandwidth)}",
-        )
-        for row in cluster_rows(cluster)
-    ]
-    title = f"{cluster.name}: {counted(cluster.num_devices, 'device')} on {counted(len(cluster.hosts), 'host')}"
-    screen.table(title, ("host", "devices", "memory", "speed", "inside", "latency", "interface"), rows, left=2)
-    links = [
-        (
-            f"{item.source} -> {item.target}",
-            f"{item.num_links:,}",
-            show_rate(item.wire.bandwidth),
-            show_seconds(item.wire.latency_s),
-        )
-        for item in link_classes(cluster)
-    ]
-    screen.table("links, slowest first", ("such as", "how many", "bandwidth", "latency"), links)
-    screen.assumptions(*cluster.assumptions)
-    if output:
-        screen.wrote(output)
-    screen.next(f'penstock plan --profile gpt2-xl --cluster "{output or source}"')
+    \b
+    penstock cluster lab.toml                          its hosts, devices and links
+    penstock cluster "2 x 4 x A100-40 @ 100 GB/s / 1.25 GB/s"
+    torchrun ... -m penstock cluster probe -o lab.toml
+    nvidia-smi topo -m | penstock cluster import - -o lab.toml
+    """  # noqa: D301

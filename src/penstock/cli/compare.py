@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.cluster_age import warn_if_old
 from penstock.cli.comparing import comparison_data, planned_problems, plans_of, show_comparison
 from penstock.cli.freedoms import AutoOptions
 from penstock.cli.screen import Screen, screen_options
@@ -56,6 +57,7 @@ def command(
     if ablate and (planners or schedules):
         raise InputError("--ablate is about the planner auto alone", hint="Leave --planners and --schedules out.")
     cluster = load_cluster(cluster_source)
+    warn_if_old(screen, cluster)
     wanted = ProfileSource(source, kinds, rows, sequence, precision).for_cluster(cluster)
     profile = wanted.load()
     asked = AutoOptions(work=work, seed=seed)

@@ -78,7 +78,7 @@ def run_ranks(
                 said(line.decode(errors="replace"))
 
         try:
-            with _ending_politely():
+            with ending_politely():
                 while process.poll() is None:
                     listen()
                     time.sleep(POLL_S)
@@ -111,7 +111,7 @@ def _take(run: Run, state: RankState, event: Event) -> None:
 
 
 @contextmanager
-def _ending_politely() -> Iterator[None]:
+def ending_politely() -> Iterator[None]:
     """A request to end is taken as Ctrl-C: the ranks must not be left behind."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -58,7 +58,7 @@ def main() -> None:
         code = cli.main(standalone_mode=False)
         sys.stdout.flush()
     except PenstockError as error:
-        _complain(str(error))
+        complain(str(error))
         code = 1 if isinstance(error, RunError) else 2
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -67,25 +67,26 @@ def main() -> None:
         usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx else ""
         hint = f"Try: {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
         click.echo(usage, nl=False, err=True)
-        _complain("\n  ".join(filter(None, (error.format_message(), hint))))
+        complain("\n  ".join(filter(None, (error.format_message(), hint))))
         code = 2
     except (click.Abort, KeyboardInterrupt):
-        _complain("stopped")
+        complain("stopped")
         code = 130
     except BrokenPipeError:
         # The reader of our output has gone, such as `head`: there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except MemoryError:
-        _complain("this is too large for the memory of this machine\n  Use fewer devices or micro-batches.")
+        complain("this is too large for the memory of this machine\n  Use fewer devices or micro-batches.")
         code = 2
     except OSError as error:
-        _complain(f"the output could not be written: {error.strerror or error}")
+        complain(f"the output could not be written: {error.strerror or error}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _complain(text: str) -> None:
+def complain(text: str) -> None:
+    """One clear message on standard error."""
     click.secho("error: ", fg="red", bold=True, nl=False, err=True)
     click.echo(text, err=True)

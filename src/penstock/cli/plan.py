@@ -7,6 +7,7 @@ import click
 
 from penstock.cli.amounts import Amounts, amount_options
 from penstock.cli.answering import answer
+from penstock.cli.cluster_age import warn_if_old
 from penstock.cli.evaluation import contents_of, evaluation_data, show_evaluation
 from penstock.cli.explaining import evaluate_or_advise, other_plan
 from penstock.cli.method import Method, method_options
@@ -59,6 +60,7 @@ def command(
     written = (output, program, timeline, trace)
     check_outputs((source, cluster_source), written)
     cluster = load_cluster(cluster_source)
+    warn_if_old(screen, cluster)
     wanted = ProfileSource(source, kinds, rows, sequence, precision).for_cluster(cluster)
     began = time.perf_counter()
     found = answer(screen, wanted, cluster, cluster_source, amounts, method)

@@ -2,6 +2,7 @@
 
 import click
 
+from penstock.cli.cluster_age import warn_if_old
 from penstock.cli.evaluation import contents_of, evaluation_data, show_evaluation
 from penstock.cli.saved import open_plan, saved_options
 from penstock.cli.screen import Screen, screen_options
@@ -42,6 +43,7 @@ def command(
     check_outputs((path, source, cluster), (output, program, trace))
     profile = ProfileSource(source, kinds, rows, sequence, precision) if source else None
     opened = open_plan(path, profile=profile, cluster=cluster, schedule=schedule, force=force)
+    warn_if_old(screen, opened.cluster)
     with screen.working("proving and simulating (the very first run compiles the simulator)"):
         result = evaluate_costs(opened.costs, program=opened.program, within_memory=not ignore_memory)
     write_all(contents_of(result, program=program, timeline=output, trace=trace))

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import click
 
+from penstock.cli.cluster_age import warn_if_old
 from penstock.cli.hosts import Hosts, default_threads, host_options
 from penstock.cli.model_script import check_script, script_path
 from penstock.cli.saved import Opened
@@ -44,6 +45,7 @@ def command(
     check_script(asked.script)
     check_outputs((script_path(asked.script), asked.plan, asked.profile, asked.cluster), (output, trace))
     asked, opened = asked.open()
+    warn_if_old(screen, opened.cluster)
     num_ranks = hosts.num_ranks_here(opened)
     asked = replace(asked, threads=asked.threads or default_threads(num_ranks))
     words = command_of(asked, hosts, num_ranks)

@@ -22,6 +22,10 @@ def complete(written: WrittenCluster) -> Cluster:
     hosts, host_notes = _all_hosts(written)
     devices, device_notes = _all_devices(written, hosts)
     wiring = wire_up(written, hosts, devices)
+    probed = written.probed
+    if probed is not None and probed.residuals and len(probed.residuals) != len(devices):
+        what = f"residuals has {len(probed.residuals)} rows for {len(devices)} devices"
+        raise InputError(what, where=written.at("probe.residuals"), hint="Leave it out if devices were added by hand.")
     return Cluster(
         name=written.name,
         hosts=wiring.hosts,
@@ -29,6 +33,7 @@ def complete(written: WrittenCluster) -> Cluster:
         between=wiring.between,
         links=wiring.links,
         assumptions=(*written.assumptions, *host_notes, *device_notes, *wiring.assumptions),
+        probed=msgspec.UNSET if probed is None else probed,
     )
 
 

@@ -29,4 +29,5 @@ def part_of(cluster: Cluster, places: Iterable[int]) -> Cluster:
         hosts=tuple(host for host in cluster.hosts if host.name in hosts),
         devices=devices,
         links=tuple(link for link in cluster.links if link.source in names and link.target in names),
+        probed=cluster.probed if isinstance(cluster.probed, msgspec.UnsetType) else cluster.probed.of_part(wanted),
     )

@@ -2,10 +2,12 @@
 
 import re
 import tomllib
+from datetime import datetime
 from pathlib import Path
 
 from penstock import files
 from penstock.cluster.complete import complete
+from penstock.cluster.probed import Probed
 from penstock.cluster.toml_table import Table
 from penstock.cluster.types import Cluster
 from penstock.cluster.written import WrittenCluster, WrittenDevice, WrittenHost, WrittenLink
@@ -13,11 +15,12 @@ from penstock.errors import InputError
 
 _TOP_KEYS = (
     "name", "hosts", "devices_per_host", "kind", "memory", "speed", "inside", "between", "shared_interface",
-    "assumptions", "host", "device", "link",
+    "assumptions", "probe", "host", "device", "link",
 )  # fmt: skip
 _HOST_KEYS = ("name", "devices", "kind", "memory", "speed", "inside", "shared_interface")
 _DEVICE_KEYS = ("name", "host", "kind", "memory", "speed")
 _LINK_KEYS = ("between", "from", "to", "wire")
+_PROBE_KEYS = ("date", "backend", "rounds", "residuals")
 
 _ON_TOP = "at the top of the file, before the first [[host]], [[device]] or [[link]]"
 _FROM_TOP = dict.fromkeys(("hosts", "devices_per_host", "between", "assumptions"), _ON_TOP)
@@ -85,6 +88,24 @@ def _written(top: Table) -> WrittenCluster:
         devices=tuple(_device(table) for table in top.tables("device")),
         links=tuple(link for table in top.tables("link") for link in _links(table)),
         assumptions=top.strings("assumptions"),
+        probed=_probed(top),
+    )
+
+
+def _probed(top: Table) -> Probed | None:
+    table = top.table("probe")
+    if table is None:
+        return None
+    table.refuse_unknown(_PROBE_KEYS, _FROM_TOP | _FROM_HOST | _FROM_LINK)
+    date = table.values.get("date")
+    if not isinstance(date, datetime) or date.tzinfo is None or not 2000 <= date.year < 9999:
+        hint = "Write the time of the probe with its zone, such as date = 2026-11-16T08:00:00Z."
+        raise InputError("date must be a date with time and zone, from 2000 on", where=table.at("date"), hint=hint)
+    return Probed(
+        date=date,
+        backend=table.needed_label("backend", 'Name what was measured with, such as backend = "gloo".'),
+        rounds=table.count("rounds", least=0) or 0,
+        residuals=table.matrix("residuals"),
     )
 
 

@@ -15,6 +15,8 @@ from penstock.errors import InputError
 from penstock.quantities import parse_bytes, parse_rate, parse_seconds
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+MAX_ENTRY = 1e6
+"""Of a matrix of fractions."""
 _WIRE_HINT = "Write a bandwidth and, if known, a latency: '25 GB/s, 5 us'."
 
 
@@ -86,6 +88,25 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.wrong(name, "a list of texts in quotes")
         return tuple(value)
+
+    def table(self, name: str) -> "Table | None":
+        """The table that `[name]` begins, or None if there is none."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.wrong(name, "a table", f"Begin it with a line [{name}].")
+        return Table(values=value, path=self.key(name), where=self.where)
+
+    def matrix(self, name: str) -> tuple[tuple[float, ...], ...]:
+        """As many rows as columns of numbers that are not negative; empty if it is not given."""
+        value = self.values.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == len(value) for row in value):
+            raise self.wrong(name, "a list of as many lists of numbers, all of the same length")
+        for number in (number for row in value for number in row):
+            if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= MAX_ENTRY:
+                raise InputError(f"{name} has {_show(number)} where a number from 0 is needed", where=self.at(name))
+        return tuple(tuple(float(number) for number in row) for row in value)
 
     def tables(self, name: str) -> list["Table"]:
         """The tables that `[[name]]` begins; none if there are none."""

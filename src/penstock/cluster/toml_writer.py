@@ -1,7 +1,11 @@
 """Writing a cluster as a TOML file that reads back to an equal one: nothing is left for the reader to assume."""
 
 import math
+from datetime import UTC
 
+import msgspec
+
+from penstock.cluster.probed import Probed
 from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.cluster.written import UNLIMITED
 from penstock.errors import InputError
@@ -27,6 +31,8 @@ def write_cluster(cluster: Cluster) -> str:
         lines.append(f"shared_interface = {_interface(cluster.hosts[0])}")
     if cluster.assumptions:
         lines += ["assumptions = [", *(f"  {_text(sentence)}," for sentence in cluster.assumptions), "]"]
+    if not isinstance(cluster.probed, msgspec.UnsetType):
+        lines += _probe_lines(cluster.probed)
     if not regular:
         for host in cluster.hosts:
             lines += ["", "[[host]]", f"name = {_text(host.name)}", "devices = 0", f"inside = {_wire(host.inside)}"]
@@ -38,6 +44,15 @@ def write_cluster(cluster: Cluster) -> str:
         lines += ["", "[[link]]", f"from = {_text(link.source)}", f"to = {_text(link.target)}"]
         lines.append(f"wire = {_wire(link.wire)}")
     return "\n".join(lines) + "\n"
+
+
+def _probe_lines(probed: Probed) -> list[str]:
+    date = probed.date.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    lines = ["", "[probe]", f"date = {date}", f"backend = {_text(probed.backend)}", f"rounds = {probed.rounds}"]
+    if probed.residuals:
+        rows = (", ".join(repr(float(value)) for value in row) for row in probed.residuals)
+        lines += ["residuals = [", *(f"  [{row}]," for row in rows), "]"]
+    return lines
 
 
 def _is_regular(cluster: Cluster) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import files
+from penstock.cluster.probed import Probed
 from penstock.errors import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -87,6 +88,8 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     links: tuple[Link, ...] = ()
     assumptions: tuple[str, ...] = ()
     """What the source did not say and was assumed, for people."""
+    probed: Probed | msgspec.UnsetType = msgspec.UNSET
+    """When and how it was measured, if it was."""
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -103,6 +106,9 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             if link.source == link.target:
                 raise ValueError(f"a link from device {link.source!r} to itself")
         _unique([f"{link.source!r} -> {link.target!r}" for link in self.links], "link")
+        rows = () if isinstance(self.probed, msgspec.UnsetType) else self.probed.residuals
+        if rows and len(rows) != len(self.devices):
+            raise ValueError("residuals must have a row and a column for each device")
 
     @property
     def num_devices(self) -> int:
@@ -138,8 +144,8 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @cached_property
     def digest(self) -> str:
-        """A short name for the contents, what was assumed left aside."""
-        return files.digest(msgspec.structs.replace(self, assumptions=()))
+        """A short name for the contents, what was assumed and how it was measured left aside."""
+        return files.digest(msgspec.structs.replace(self, assumptions=(), probed=msgspec.UNSET))
 
     def _check_matrix(self) -> None:
         if self.num_devices > MAX_MATRIX_DEVICES:

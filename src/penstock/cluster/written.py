@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from penstock.cluster.probed import Probed
 from penstock.cluster.types import Wire
 
 UNLIMITED = "unlimited"
@@ -76,6 +77,7 @@ class WrittenCluster(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[WrittenDevice, ...] = ()
     links: tuple[WrittenLink, ...] = ()
     assumptions: tuple[str, ...] = ()
+    probed: Probed | None = None
 
     def at(self, key: str) -> str:
         """Where a key is, for errors."""

@@ -1,0 +1,113 @@
+"""The one table from the classes of links that tools name to wires; what a user knows better takes its place.
+
+Bandwidths are those of one direction that software reaches, not line rates. They are mostly the figures that NCCL
+itself reckons with (src/graph/topo.h of NCCL 2.2x), which come from measurements of its makers.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from penstock.cluster.naming import near_names
+from penstock.cluster.toml_table import parse_wire
+from penstock.cluster.types import Wire
+from penstock.errors import InputError
+
+MAX_LINKS_OF_A_GPU = 128
+
+
+class LinkType(msgspec.Struct, frozen=True, kw_only=True):
+    """A class of links, and where its figure comes from."""
+
+    name: str
+    wire: Wire
+    source: str
+
+
+_INSIDE_S, _NETWORK_S = 10e-6, 15e-6
+_LATENCY = "latency: a round figure for a small message of NCCL"
+
+
+def _type(name: str, gigabytes_per_s: float, latency_s: float, source: str) -> LinkType:
+    return LinkType(name=name, wire=Wire(bandwidth=gigabytes_per_s * 1e9, latency_s=latency_s), source=source)
+
+
+LINK_TYPES: tuple[LinkType, ...] = (
+    _type("NV", 20.0, _INSIDE_S, f"each NVLink of 2nd to 4th generation, of 25 GB/s by data sheet: NCCL; {_LATENCY}"),
+    _type("NV.sm60", 18.0, _INSIDE_S, "each NVLink of a P100, of 20 GB/s by data sheet: NCCL"),
+    _type("NV.sm86", 12.0, _INSIDE_S, "each NVLink of an RTX 3090 or A6000: NCCL"),
+    _type("NV.sm90", 20.6, _INSIDE_S, "each NVLink of an H100 or H200: NCCL"),
+    _type("NV.sm100", 40.1, _INSIDE_S, "each NVLink of a B200, of 50 GB/s by data sheet: NCCL"),
+    _type("PIX", 12.0, _INSIDE_S, "one PCIe switch, generation 3 x16: NCCL; give PIX=24GB/s for generation 4"),
+    _type("PXB", 12.0, _INSIDE_S, "several PCIe switches, generation 3 x16: NCCL"),
+    _type("PHB", 12.0, _INSIDE_S, "through a PCIe host bridge, generation 3 x16: NCCL"),
+    _type("NODE", 10.0, _INSIDE_S, "between host bridges of one NUMA node: as between sockets of 2017: NCCL"),
+    _type("SYS", 10.0, _INSIDE_S, "between sockets, Intel of 2017 (6 to 40 GB/s by age and maker): NCCL"),
+    _type("NET", 12.0, _NETWORK_S, f"a network interface of 100 Gbit/s: NCCL; {_LATENCY}"),
+    _type("BLOCK", 12.0, _NETWORK_S, "hosts of one Slurm block: as NET; give it what joins a block"),
+    _type("SW1", 12.0, _NETWORK_S, "hosts on one switch: as NET"),
+    _type("SW2", 12.0, _NETWORK_S, "hosts two levels of switches apart: as on one; give what upper levels leave of it"),
+    _type("SW3", 12.0, _NETWORK_S, "hosts three levels of switches apart: as on one"),
+    _type("SW4", 12.0, _NETWORK_S, "hosts four or more levels of switches apart: as on one"),
+)
+_BY_NAME: Mapping[str, LinkType] = MappingProxyType({item.name: item for item in LINK_TYPES})
+_COUNTED = re.compile(r"NV([1-9]\d{0,2})\Z")
+PCI_EFFICIENCY = 0.75
+"""Of the line rate of PCI Express, NCCL reckons with this part: 12 GB/s for generation 3 x16."""
+
+
+class LinkTypes(msgspec.Struct, frozen=True):
+    """The table with what the user gave put in its place."""
+
+    given: Mapping[str, Wire] = MappingProxyType({})
+
+    def wire(self, name: str) -> Wire:
+        """The wire of a class.
+
+        >>> LinkTypes().wire("PIX").bandwidth
+        12000000000.0
+        """
+        return self.given[name] if name in self.given else _BY_NAME[name].wire
+
+    def nvlinks(self, count: int, sm: int | None = None) -> Wire:
+        """The wire of so many NVLinks together, of a GPU of this compute capability (90 is an H100).
+
+        >>> LinkTypes().nvlinks(4).bandwidth
+        80000000000.0
+        """
+        exact = f"NV{count}"
+        if exact in self.given:
+            return self.given[exact]
+        generation = 100 if sm is not None and sm >= 100 else sm
+        name = f"NV.sm{generation}" if f"NV.sm{generation}" in _BY_NAME and "NV" not in self.given else "NV"
+        one = self.wire(name)
+        return Wire(bandwidth=one.bandwidth * count, latency_s=one.latency_s)
+
+    def switches(self, levels: int) -> Wire:
+        """The wire between hosts whose first common switch is so many levels up."""
+        return self.wire(f"SW{min(max(levels, 1), 4)}")
+
+
+def parse_link_types(texts: Iterable[str]) -> LinkTypes:
+    """The table with `CLASS=WIRE` texts in it.
+
+    >>> parse_link_types(["NV4=100GB/s", "SYS=20 GB/s, 8 us"]).nvlinks(4).bandwidth
+    100000000000.0
+    """
+    given: dict[str, Wire] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name, where = name.strip(), f"--link {text[:60]!r}"
+        if not equals:
+            raise InputError("a class and its wire are needed", where=where, hint="Such as --link NV4=100GB/s.")
+        if name not in _BY_NAME and not _COUNTED.match(name):
+            hint = near_names(name, (*_BY_NAME, "NV4"))
+            raise InputError(f"the class {name[:40]!r} is not known", where=where, hint=hint)
+        written = parse_wire(value, key=name, where=where)
+        latency_s = _BY_NAME.get(name, _BY_NAME["NV"]).wire.latency_s
+        given[name] = (
+            written.wire if written.latency_given else msgspec.structs.replace(written.wire, latency_s=latency_s)
+        )
+    return LinkTypes(MappingProxyType(given))

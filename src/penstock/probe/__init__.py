@@ -1,0 +1,1 @@
+"""Measuring a cluster with torch.distributed: every link, what they share, and every device."""

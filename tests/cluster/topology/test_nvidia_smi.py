@@ -1,0 +1,85 @@
+"""The matrix of nvidia-smi, as terminals and people hand it over."""
+
+import numpy as np
+import pytest
+
+from penstock.cluster.topology.link_types import parse_link_types
+from penstock.cluster.topology.nvidia_smi import looks_like_nvidia_smi, parse_nvidia_smi
+from penstock.cluster.topology.wanted import Wanted
+from penstock.cluster.types import Cluster, Wire
+from penstock.errors import InputError
+from topology_texts import DGX_A100, NCCL_PCI, SLURM_TREE, V100_CUBE, WORKSTATION_MIG
+
+
+def parse(text: str, **given: object) -> Cluster:
+    return parse_nvidia_smi(text, name="host", where="topo.txt", wanted=Wanted(**given))  # type: ignore[arg-type]
+
+
+def test_tabs_and_colours() -> None:
+    cluster = parse(DGX_A100, kind="A100-40")
+    assert [device.name for device in cluster.devices] == ["d0", "d1", "d2", "d3"]
+    assert cluster.devices[0].memory_bytes == 40_000_000_000
+    assert cluster.hosts[0].inside == Wire(bandwidth=240e9, latency_s=10e-6)
+    assert cluster.links == ()
+    assert any("2 network interfaces" in note for note in cluster.assumptions)
+
+
+def test_pasted_with_spaces() -> None:
+    cluster = parse(V100_CUBE, kind="V100-16")
+    rates = cluster.bandwidth / 1e9
+    assert rates[0, 1:].tolist() == [20, 20, 40, 40, 10, 10, 10]
+    assert rates[6].tolist() == [10, 10, 20, 10, 20, 40, np.inf, 40]
+    assert (rates == rates.T).all()
+
+
+def test_mig_and_old_names_and_no_kind() -> None:
+    cluster = parse(WORKSTATION_MIG)
+    assert cluster.num_devices == 3
+    assert cluster.bandwidth[1, 2] == cluster.bandwidth[2, 1] == 10e9
+    assert cluster.bandwidth[0, 1] == 12e9
+    assert {device.kind for device in cluster.devices} == {"GPU"}
+    assert any("--kind" in note for note in cluster.assumptions)
+
+
+def test_links_can_be_given() -> None:
+    links = parse_link_types(["NV12=300 GB/s, 3 us", "SYS=20GB/s"])
+    assert parse(DGX_A100, links=links).hosts[0].inside == Wire(bandwidth=300e9, latency_s=3e-6)
+    assert parse(V100_CUBE, links=links).bandwidth[0, 5] == 20e9
+
+
+def test_several_hosts() -> None:
+    cluster = parse(DGX_A100, kind="A100-40", num_hosts=3, between=Wire(bandwidth=25e9, latency_s=2e-5))
+    assert cluster.num_devices == 12
+    assert cluster.devices[5].name == "h1.d1"
+    assert cluster.bandwidth[0, [1, 4]].tolist() == [240e9, 25e9]
+    with pytest.raises(InputError, match="what joins hosts"):
+        parse(DGX_A100, num_hosts=2)
+
+
+def test_one_gpu() -> None:
+    assert parse("\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n").num_devices == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no line with the columns"),
+        ("GPU0 GPU1 CPU Affinity\nGPU0 X NV4 0\n", "row of GPU1 is missing"),
+        ("GPU0 GPU1\nGPU0 X NV4\nGPU0 X NV4\n", "topo.txt:3: the row of GPU0 is there twice"),
+        ("GPU0 GPU1\nGPU0 X\n", "has 1 of 2 cells"),
+        ("GPU0 GPU0\n", "a column is there twice"),
+        ("GPU0 GPU1\nGPU0 X FAST\nGPU1 FAST X\n", "'FAST' is no class of links"),
+        ("GPU0 GPU1\nGPU0 X NV0\nGPU1 NV0 X\n", "'NV0' is no class of links"),
+        ("GPU0 GPU1\nGPU0 X NV999\nGPU1 NV999 X\n", "'NV999' is no class of links"),
+    ],
+)
+def test_what_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(text)
+    assert message in str(caught.value)
+    assert "nvidia-smi topo -m" in caught.value.hint or "Known are" in caught.value.hint
+
+
+def test_looks_like() -> None:
+    assert all(looks_like_nvidia_smi(text) for text in (DGX_A100, V100_CUBE, WORKSTATION_MIG))
+    assert not any(looks_like_nvidia_smi(text) for text in (NCCL_PCI, SLURM_TREE, "", "GPU0 is hot"))
