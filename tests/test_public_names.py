@@ -64,6 +64,7 @@ NAMES = [
     "save_plan",
     "save_profile",
     "save_program",
+    "save_report",
     "save_timeline",
     "schedule",
     "simulate",

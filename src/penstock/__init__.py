@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.program.lowering import lower
     from penstock.program.proof import Proof, prove
     from penstock.program.types import Program, load_program, save_program
+    from penstock.report.html_page import save_report
     from penstock.runtime.materialise import materialise
     from penstock.runtime.pipeline import Pipeline
     from penstock.runtime.profiling import profile
@@ -82,6 +83,7 @@ _HOMES = {
     "program.lowering": ("lower",),
     "program.proof": ("Proof", "prove"),
     "program.types": ("Program", "load_program", "save_program"),
+    "report.html_page": ("save_report",),
     "runtime.materialise": ("materialise",),
     "runtime.pipeline": ("Pipeline",),
     "runtime.profiling": ("profile",),
@@ -151,6 +153,7 @@ __all__ = [
     "save_plan",
     "save_profile",
     "save_program",
+    "save_report",
     "save_timeline",
     "schedule",
     "simulate",

@@ -1,8 +1,10 @@
 """A plan in words: sentences worked out by hand, and sums that must come out on random cases."""
 
+import dataclasses
 from functools import partial
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -187,6 +189,14 @@ def test_time_use_by_hand() -> None:
         waits=(Waiting(Kind.SEND_B, 10.0, 5.0), Waiting(Kind.SEND_F, 5.0, 3.0)),
         after_s=5.0,
     )
+
+
+def test_a_late_start_behind_a_job_is_no_transfer() -> None:
+    # Measured: the second forward begins half a second after the first, which is its cause, has ended.
+    timeline = evaluate_costs(equal_case([0], 2, "gpipe").costs).timeline
+    late = np.array([0.0, 0.5, 0.5, 0.5, 0.5])
+    measured = dataclasses.replace(timeline, start_s=timeline.start_s + late, end_s=timeline.end_s + late)
+    assert time_use(measured).waits == (Waiting(None, 0.5, 0.0),)
 
 
 @settings(max_examples=150, deadline=None)

@@ -21,6 +21,7 @@ class _Verbs(click.Group):
         "plan": "Cut a model, place it, order the work; prove and simulate it.",
         "compare": "All planners and schedules on one problem.",
         "simulate": "The timeline of a plan or program.",
+        "report": "One HTML file that shows plans and timelines.",
         "check": "Prove that a plan or program can run.",
         "train": "Train your own model by a plan; predicted against measured.",
     }

@@ -98,7 +98,7 @@ def _next(plan: "Plan", profile: "Profile", output: str | None, trace: str | Non
     if trace:
         return f"open {trace} in https://ui.perfetto.dev"
     if output:
-        return f"penstock simulate {output} --trace trace.json"
+        return f"penstock report {output}"
     if plan.rows != profile.rows:
         return "the same again with -o plan.json keeps this plan"
     named = f'--profile {plan.profile.source} --cluster "{plan.cluster.source}"'

@@ -1,6 +1,6 @@
 """Opening a plan or program file again, with the profile and the cluster that it was made for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,11 +52,22 @@ def saved_options(verb: F) -> F:
 
 
 def open_plan(
-    path: str, *, profile: ProfileSource | None, cluster: str | None, schedule: str | None, force: bool
+    path: str,
+    *,
+    profile: ProfileSource | None,
+    cluster: str | None,
+    schedule: str | None,
+    force: bool,
+    plan: Plan | None = None,
 ) -> Opened:
-    """Read a plan or program, and the profile and cluster that it names unless others are given."""
+    """Read a plan or program, and the profile and cluster that it names unless others are given.
+
+    With a plan, that is the one of the file, which is of another sort and has been read.
+    """
     program: Program | None = None
-    if _format_of(path) == PROGRAM_FORMAT:
+    if plan is not None:
+        pass
+    elif format_of(path) == PROGRAM_FORMAT:
         program = load_program(path)
         plan = program.plan
         if schedule:
@@ -115,14 +126,18 @@ class _Head(msgspec.Struct):
     format: str = ""
 
 
-def _format_of(path: str) -> str:
+def format_of(path: str, known: Sequence[str] = (PLAN_FORMAT, PROGRAM_FORMAT)) -> str:
+    """What a file says it is, which must be one of these."""
     try:
         found = msgspec.json.decode(files.read_bytes(path), type=_Head).format
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return PLAN_FORMAT  # whose reader says what is wrong
-    if found not in (PLAN_FORMAT, PROGRAM_FORMAT):
-        hint = f"A plan says {PLAN_FORMAT!r}, a program {PROGRAM_FORMAT!r}."
-        raise InputError(f'this is neither a plan nor a program: its key "format" is {found!r}', where=path, hint=hint)
+    if found not in known:
+        names = [item.removeprefix("penstock.").partition("/")[0] for item in known]
+        told = " nor a ".join(names)
+        hint = ", ".join(f"a {name} says {item!r}" for name, item in zip(names, known, strict=True))
+        what = f'this is neither a {told}: its key "format" is {found!r}'
+        raise InputError(what, where=path, hint=f"{hint[0].upper()}{hint[1:]}.")
     return found
 
 

@@ -53,4 +53,4 @@ def command(
     for written in (output, program, trace):
         if written:
             screen.wrote(written)
-    screen.next(f"open {trace} in https://ui.perfetto.dev" if trace else f"penstock simulate {path} --trace trace.json")
+    screen.next(f"open {trace} in https://ui.perfetto.dev" if trace else f"penstock report {path}")

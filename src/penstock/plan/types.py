@@ -117,6 +117,12 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         """A short name for the contents."""
         return files.digest(self)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from penstock.plan.picture import plan_html
+
+        return plan_html(self)
+
     def cite(self, *, bibtex: bool = False) -> str:
         """The papers behind the plan, one a line; or as the entries of a BibTeX file."""
         from penstock.plan.papers import papers_behind

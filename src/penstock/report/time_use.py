@@ -55,10 +55,11 @@ def time_use(timeline: Timeline) -> TimeUse:
     cause = timeline.cause[compute[held]]
     known = cause != NONE
     began = np.where(known, timeline.start_s[cause], start[held])
+    is_message = known & (program.kind[cause] >= Kind.SEND_F)
     # Clocks of measured devices may disagree, and a transfer seem to begin after what waited for it.
-    transfer = np.where(known, np.maximum(start[held] - np.maximum(began, free[held]), 0.0), 0.0)
+    transfer = np.where(is_message, np.maximum(start[held] - np.maximum(began, free[held]), 0.0), 0.0)
     # One place more than there are kinds, for waits without a cause, or behind a job and not a message.
-    reason = np.where(known & (program.kind[cause] >= Kind.SEND_F), program.kind[cause], len(Kind)).astype(np.int64)
+    reason = np.where(is_message, program.kind[cause], len(Kind)).astype(np.int64)
     waited = np.bincount(reason, weights=start[held] - free[held], minlength=len(Kind) + 1)
     moved = np.bincount(reason, weights=transfer, minlength=len(Kind) + 1)
     waits = [

@@ -26,7 +26,7 @@ def sends_and_users(program: Program) -> list[tuple[int, int]]:
         for place in np.flatnonzero(program.kind <= Kind.B)[::-1].tolist()
     }
     found = []
-    for send, receive in _messages(program):
+    for send, receive in messages(program):
         for user in _USERS.get(kind[receive], ()):
             place = job_of.get((device[receive], int(user), segment[receive], microbatch[receive]))
             if place is not None:
@@ -35,7 +35,7 @@ def sends_and_users(program: Program) -> list[tuple[int, int]]:
     return found
 
 
-def _messages(program: Program) -> list[tuple[int, int]]:
+def messages(program: Program) -> list[tuple[int, int]]:
     """Sends with their receives: on every link the first with the first, the second with the second, and so on.
 
     In a program that was proved all of them match. In a file that was written by hand, what does not is left out.

@@ -3,6 +3,7 @@
 Every figure comes from the plan's own timeline, costs and bound.
 """
 
+from penstock.plan.costs import Costs
 from penstock.planners.alternatives import Alternative
 from penstock.planners.bounds import Bound, BoundPart
 from penstock.profile.types import Profile
@@ -12,6 +13,7 @@ from penstock.report.bottleneck import bottleneck_sentences
 from penstock.report.holders import holder_sentences
 from penstock.report.time_use import TimeUse, time_use
 from penstock.simulate.evaluate import Evaluation
+from penstock.timeline.types import Timeline
 
 MOST_REASONS = 3
 LEAST_SHARE = 0.0005
@@ -42,8 +44,19 @@ def explain(
     evaluation: Evaluation, profile: Profile, *, alternative: Alternative | None = None, bound: Bound | None = None
 ) -> list[str]:
     """The plan in sentences; with what the next best plan takes, and what no plan can beat, if these are given."""
-    timeline = evaluation.timeline
-    found = holder_sentences(evaluation.costs, profile)
+    return explain_timeline(evaluation.timeline, evaluation.costs, profile, alternative=alternative, bound=bound)
+
+
+def explain_timeline(
+    timeline: Timeline,
+    costs: Costs | None,
+    profile: Profile | None,
+    *,
+    alternative: Alternative | None = None,
+    bound: Bound | None = None,
+) -> list[str]:
+    """The same from a timeline, simulated or measured; without costs and profile not who holds what."""
+    found = holder_sentences(costs, profile) if costs is not None and profile is not None else []
     found += _time_sentences(time_use(timeline))
     found += bottleneck_sentences(timeline)
     if alternative is not None:

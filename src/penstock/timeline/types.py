@@ -43,3 +43,9 @@ class Timeline:
     def is_compute(self) -> npt.NDArray[np.bool_]:
         """Which actions keep their device busy."""
         return np.asarray(self.program.kind <= Kind.STEP)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from penstock.timeline.picture import timeline_html
+
+        return timeline_html(self)

@@ -1,0 +1,61 @@
+// The rows of the table that compares plans: the timelines of the report, and what other planners would give.
+
+import { showBytes, showPercent, showSeconds } from "./format.mjs";
+
+export const COLUMNS = [
+  { key: "name", text: "plan" },
+  { key: "iteration", text: "iteration", number: true, show: showSeconds },
+  { key: "ratio", text: "× fastest", number: true, show: (value) => value.toFixed(2) },
+  { key: "rowsPerSecond", text: "rows/s", number: true, show: (value) => value.toFixed(1) },
+  { key: "bubble", text: "bubble", number: true, show: showPercent },
+  { key: "peak", text: "peak memory", number: true, show: showBytes },
+  { key: "traffic", text: "traffic", number: true, show: showBytes },
+  { key: "gap", text: "over bound", number: true, show: showPercent },
+  { key: "note", text: "" },
+];
+
+export function compareRows(data) {
+  const rows = data.subjects.map((subject, number) => ({
+    ...subject.figures,
+    name: subject.name,
+    iteration: subject.iteration,
+    note: noteOf(subject.figures.fits, subject.origin === "measured" ? "measured" : ""),
+    number,
+  }));
+  data.problems.forEach((rivals, problem) => {
+    const bound = data.subjects.find((subject) => subject.problem === problem)?.figures.bound ?? null;
+    for (const rival of rivals) {
+      if (data.subjects.some((subject) => subject.problem === problem && isSame(subject, rival))) continue;
+      rows.push({
+        ...rival,
+        name: `${rival.planner} + ${rival.schedule}`,
+        gap: bound > 0 ? rival.iteration / bound - 1 : null,
+        note: noteOf(rival.fits, "for comparison"),
+        number: null,
+      });
+    }
+  });
+  const fitting = rows.filter((row) => row.fits !== false && row.iteration > 0);
+  const fastest = Math.min(...(fitting.length ? fitting : rows).map((row) => row.iteration));
+  for (const row of rows) row.ratio = fastest > 0 ? row.iteration / fastest : null;
+  return rows;
+}
+
+// What a planner gives is not told twice.
+const isSame = (subject, rival) =>
+  subject.planner === rival.planner &&
+  subject.schedule === rival.schedule &&
+  Math.abs(subject.iteration - rival.iteration) <= 1e-9 * rival.iteration;
+
+const noteOf = (fits, text) => [fits === false ? "does not fit" : "", text].filter(Boolean).join(", ");
+
+// Sorted by a column; what is not known comes last, whichever way.
+export function sortedRows(rows, key, down) {
+  const missing = (row) => row[key] === null || row[key] === undefined;
+  const compare = (one, other) => {
+    if (missing(one) || missing(other)) return missing(one) - missing(other);
+    const order = typeof one[key] === "string" ? one[key].localeCompare(other[key]) : one[key] - other[key];
+    return down ? -order : order;
+  };
+  return [...rows].sort(compare);
+}

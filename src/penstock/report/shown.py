@@ -1,0 +1,83 @@
+"""What a report shows: a timeline, and as much as is known of what it came from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from penstock.plan.costs import Costs
+from penstock.plan.types import Plan
+from penstock.planners.bounds import Bound, lower_bound
+from penstock.profile.types import Profile
+from penstock.simulate.evaluate import Evaluation
+from penstock.timeline.types import Timeline
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """One timeline of a report. Without costs and profile there are no limits, links and words about them."""
+
+    name: str
+    timeline: Timeline
+    costs: Costs | None = None
+    profile: Profile | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that was simulated or run."""
+        return self.timeline.program.plan
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it really happened."""
+        return self.timeline.origin == "measured"
+
+    @cached_property
+    def bound(self) -> Bound | None:
+        """What no plan of the same problem can beat."""
+        if self.costs is None or self.profile is None:
+            return None
+        return lower_bound(self.profile, self.costs.cluster, self.plan.num_microbatches, self.plan.rows)
+
+
+Showable = Shown | Evaluation | Timeline
+
+
+def as_shown(item: Showable, profile: Profile | None = None) -> Shown:
+    """A timeline or an evaluation as a report shows it, named after its plan."""
+    if isinstance(item, Shown):
+        return item
+    timeline = item if isinstance(item, Timeline) else item.timeline
+    plan = timeline.program.plan
+    name = f"{plan.planner} + {plan.schedule}" + (", measured" if timeline.origin == "measured" else "")
+    return Shown(name, timeline, None if isinstance(item, Timeline) else item.costs, profile)
+
+
+def with_own_names(items: Sequence[Shown]) -> list[Shown]:
+    """The same with names that tell them apart: later ones of one name get a number.
+
+    >>> [item.name for item in with_own_names([Shown("a", None), Shown("b", None), Shown("a", None)])]
+    ['a', 'b', 'a (2)']
+    """
+    taken: set[str] = set()
+    found = []
+    for item in items:
+        name, number = item.name, 1
+        while name in taken:
+            number += 1
+            name = f"{item.name} ({number})"
+        taken.add(name)
+        found.append(replace(item, name=name))
+    return found
+
+
+def pairs(items: Sequence[Shown]) -> list[tuple[int, int]]:
+    """Places of predicted and measured timelines of the same program; every measured one is in at most one pair."""
+    found = []
+    for place, item in enumerate(items):
+        if not item.is_measured:
+            continue
+        for other_place, other in enumerate(items):
+            if not other.is_measured and other.timeline.program.same_actions(item.timeline.program):
+                found.append((other_place, place))
+                break
+    return found

@@ -1,0 +1,65 @@
+"""One browser for all tests of a worker, and a report with everything in it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import penstock
+from browser import Browser, Page, find_browser, running_browser
+from penstock.report.html_data import page_data
+from penstock.report.html_page import render_page
+from penstock.report.shown import Shown
+from penstock.timeline.build import build_timeline
+
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if find_browser() is None:
+        assert not os.environ.get("CI"), "Chromium is missing: sh scripts/browser.sh"
+        pytest.skip("Chromium is not installed: sh scripts/browser.sh")
+    with running_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh page, light and wide; at the end it must not have complained or asked for anything."""
+    found = browser.new_page()
+    found.resize(1280, 900)
+    found.prefer("light")
+    yield found
+    assert found.complaints == []
+    assert [address for address in found.requests if not address.startswith(("file:", "blob:", "about:"))] == []
+    found.call("Page.close")
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two plans and a measured run of the first, with a script for a name everywhere."""
+    profile = penstock.load_profile("gpt2", kinds=["T4"], rows=2)
+    units = (msgspec.structs.replace(profile.units[0], name=EVIL), *profile.units[1:])
+    profile = msgspec.structs.replace(profile, name=EVIL, units=units)
+    plain = penstock.load_cluster("2 x 2 x T4 @ 10 GB/s / 1 GB/s")
+    devices = tuple(
+        msgspec.structs.replace(device, name=f"{device.name} <b>{EVIL}</b>" if number == 3 else device.name)
+        for number, device in enumerate(plain.devices)
+    )
+    cluster = msgspec.structs.replace(plain, devices=devices)
+    items = []
+    for planner, schedule in (("balanced", "1f1b"), ("uniform", "gpipe")):
+        plan = penstock.plan(profile, cluster, 8, planner=planner, schedule=schedule)
+        found = penstock.evaluate(plan, profile, cluster)
+        items.append(
+            Shown(f"{planner} {EVIL}" if planner == "uniform" else planner, found.timeline, found.costs, profile)
+        )
+        if planner == "balanced":
+            times = found.timeline.start_s * 1.3, found.timeline.end_s * 1.3
+            items.append(Shown("run", build_timeline(found.proof, *times, "measured"), found.costs, profile))
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_bytes(render_page(page_data(items, title=f"{EVIL} here")))
+    return path
