@@ -19,11 +19,21 @@ LAYERS = [
     ("planners",),
     ("report",),
     ("runtime",),
+    ("emulation",),
     ("cli",),
 ]
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 HEAVY = {"torch", "numba", "rich", "click"}
-TORCH = ("model/", "probe/", "runtime/")
+TORCH = (
+    "model/",
+    "probe/",
+    "runtime/",
+    "emulation/executor.py",
+    "emulation/held_mail.py",
+    "emulation/rank.py",
+    "emulation/scratch.py",
+    "emulation/sleeping.py",
+)
 """What only torch users load."""
 
 

@@ -42,8 +42,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[float, ...]
     """Of the first iterations."""
     predicted_s: float | None = None
-    predicted_busy_s: float | None = None
-    """Predicted, were everything as much slower as two processes side by side are."""
     is_moved: bool = False
     explained: str = ""
     """What took longer than predicted, by action."""

@@ -1,6 +1,5 @@
 """All ways to train a subject, measured in turns in the same two processes."""
 
-import statistics
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
@@ -89,7 +88,7 @@ def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say)
         rows = []
         for entry in entries:
             row = Row(name=entry.name, detail=entry.detail, round_s=tuple(turns[entry.name]), losses=losses[entry.name])
-            rows.append(_predicted(ranks, subject, row, entry, profile, cluster, statistics.median(limit)))
+            rows.append(_predicted(ranks, subject, row, entry, profile, cluster))
     rows += [_renamed(next(row for row in rows if row.name == same), name) for name, same in twins.items()]
     wire = cluster.hosts[0].inside
     link = f"messages between ranks: {wire.latency_s * 1e6:.0f} us and {wire.bandwidth / 1e9:.2f} GB/s"
@@ -150,9 +149,7 @@ def candidates(profile: Profile, kind: str) -> list[tuple[int, ...]]:
     return found if kind in ("gpipe", "1f1b") else found[:MOST_TRIED]
 
 
-def _predicted(
-    ranks: Ranks, subject: Subject, row: Row, entry: Entry, profile: Profile, cluster: Cluster, limit: float
-) -> Row:
+def _predicted(ranks: Ranks, subject: Subject, row: Row, entry: Entry, profile: Profile, cluster: Cluster) -> Row:
     """The row with what was predicted, for ours."""
     if entry.option is None:
         return row
@@ -163,7 +160,6 @@ def _predicted(
     return replace(
         row,
         predicted_s=found.timeline.iteration_s,
-        predicted_busy_s=found.timeline.iteration_s * 2 / limit,
         is_moved=entry.option.is_moved,
         explained=explain(found.timeline, timeline),
     )

@@ -5,6 +5,8 @@ from typing import IO, TypeAlias
 
 import msgspec
 
+from penstock.emulation.clock import Lateness
+
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """A rank is there."""
@@ -44,6 +46,16 @@ class Sampled(msgspec.Struct, frozen=True, tag="sampled"):
     end_s: tuple[float, ...]
 
 
+class Noticed(msgspec.Struct, frozen=True, tag="noticed"):
+    """How this machine kept up with an emulated iteration; only rank 0 tells."""
+
+    step: int
+    busy: float
+    """The share of its processors that was busy."""
+    lateness: tuple[Lateness, ...]
+    """By rank."""
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """The rank cannot go on."""
 
@@ -60,7 +72,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """The rank has done all that it was to do."""
 
 
-Event: TypeAlias = Started | Noted | Began | Stepped | Sampled | Failed | Done
+Event: TypeAlias = Started | Noted | Began | Stepped | Sampled | Noticed | Failed | Done
 
 
 def events_path(folder: Path, rank: int) -> Path:

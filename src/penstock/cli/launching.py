@@ -54,15 +54,18 @@ def run_ranks(
     *,
     watch: Callable[[Run, Event], None],
     said: Callable[[str], None],
+    **settings: str,
 ) -> Run:
-    """Run a torchrun command whose ranks report into `folder`. `watch` sees every event, `said` what the script prints.
+    """Run a command whose ranks report into `folder`. `watch` sees every event, `said` what the script prints.
 
+    `settings` are of its environment, where that does not say otherwise.
     Ctrl-C ends all ranks at once; what they have told until then is kept.
     """
     run = Run([RankState(rank) for rank in ranks])
     readers = [EventReader(folder, rank) for rank in ranks]
     printed = LineReader(folder / "stdout")
-    environment = {"OMP_NUM_THREADS": "1", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(SHUTDOWN_S), **os.environ}
+    environment = {"OMP_NUM_THREADS": "1", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(SHUTDOWN_S)}
+    environment |= settings | os.environ
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as errors:
         # In a session of its own: Ctrl-C comes to us, and we end the others.
         process = subprocess.Popen(

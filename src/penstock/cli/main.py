@@ -23,6 +23,7 @@ class _Verbs(click.Group):
         "simulate": "The timeline of a plan or program.",
         "report": "One HTML file that shows plans and timelines.",
         "check": "Prove that a plan or program can run.",
+        "emulate": "Run a plan here as if this were the cluster.",
         "train": "Train your own model by a plan; predicted against measured.",
     }
 

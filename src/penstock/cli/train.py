@@ -1,5 +1,6 @@
 """penstock train: train a model by a plan."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -15,6 +16,7 @@ from penstock.cli.trained import show_trained, trained_data
 from penstock.cli.training import Training, shown_command, training_options
 from penstock.cli.training_run import Trained, command_of, train
 from penstock.errors import InputError
+from penstock.timeline.types import Timeline
 
 
 @click.command("train")
@@ -71,7 +73,7 @@ def command(
     trained = Trained((), (), (), True, None)
     if alone is None or not alone.was_stopped:
         trained = train(screen, asked, predicted, hosts=hosts, num_ranks=num_ranks)
-    _write(screen, trained, output, trace)
+    write_timeline(screen, trained.timelines, output, trace)
     if screen.as_json:
         screen.data(trained_data(trained, predicted, alone))
     if trained.failure is None:
@@ -95,8 +97,8 @@ def _thread_notes(opened: Opened, asked: Training) -> list[str]:
     ]
 
 
-def _write(screen: Screen, trained: Trained, output: str | None, trace: str | None) -> None:
-    """What there is: a run that was stopped has what it had until then."""
+def write_timeline(screen: Screen, measured: Sequence[Timeline], output: str | None, trace: str | None) -> None:
+    """Of what there is: a run that was stopped has what it had until then."""
     from penstock.files import write_all
     from penstock.report.predicted import typical
     from penstock.report.trace import chrome_trace
@@ -104,10 +106,10 @@ def _write(screen: Screen, trained: Trained, output: str | None, trace: str | No
 
     if not (output or trace):
         return
-    if not trained.timelines:
+    if not measured:
         screen.warn("no iteration was measured to its end, so no timeline is written")
         return
-    timeline = typical(trained.timelines)
+    timeline = typical(measured)
     contents = {output: encode_timeline(timeline)} if output else {}
     if trace:
         contents[trace] = chrome_trace(timeline)

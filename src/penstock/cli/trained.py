@@ -7,9 +7,10 @@ from penstock.cli.events import Stepped
 from penstock.cli.screen import Screen
 from penstock.cli.training_run import Trained
 from penstock.quantities import show_seconds
-from penstock.report.predicted import Comparison, compare_timelines, difference_sentences, row_name, typical
+from penstock.report.predicted import compare_timelines, difference_sentences, row_name, typical
 from penstock.report.sums import changed_sums
 from penstock.simulate.evaluate import Evaluation
+from penstock.timeline.types import Timeline
 
 MOST_LOSSES = 10
 MOST_PICTURED = 8
@@ -28,17 +29,18 @@ def show_trained(screen: Screen, trained: Trained, predicted: Evaluation, alone:
     for note in trained.notes:
         screen.show(f"  {note}")
     if trained.timelines:
-        _show_comparison(screen, trained, predicted)
+        show_comparison(screen, trained.timelines, predicted)
     if alone is not None and trained.steps and alone.steps:
         _show_beside(screen, trained, predicted, alone)
 
 
-def _show_comparison(screen: Screen, trained: Trained, predicted: Evaluation) -> None:
+def show_comparison(screen: Screen, measured: Sequence[Timeline], predicted: Evaluation) -> None:
+    """Predicted against measured: pictures, a table, and what differs most."""
     from penstock.report.terminal import TimelinePicture
 
     if len(predicted.costs.plan.devices) <= MOST_PICTURED:
-        screen.show("", TimelinePicture(predicted.timeline), "", TimelinePicture(typical(trained.timelines)))
-    found = compare_timelines(predicted.timeline, trained.timelines)
+        screen.show("", TimelinePicture(predicted.timeline), "", TimelinePicture(typical(measured)))
+    found = compare_timelines(predicted.timeline, measured)
     screen.show("")
     rows = []
     for row in found.rows:
@@ -124,7 +126,6 @@ def _off(one: Stepped, other: Stepped) -> str:
 
 def trained_data(trained: Trained, predicted: Evaluation, alone: Trained | None) -> dict[str, Any]:
     """For machines."""
-    found = compare_timelines(predicted.timeline, trained.timelines) if trained.timelines else None
     data: dict[str, Any] = {
         "steps": trained.steps,
         "step_s": trained.step_s,
@@ -133,7 +134,7 @@ def trained_data(trained: Trained, predicted: Evaluation, alone: Trained | None)
         "was_stopped": trained.was_stopped,
         "error": str(trained.failure) if trained.failure else None,
         "notes": trained.notes,
-        "comparison": _comparison_data(found) if found else None,
+        "comparison": comparison_data(predicted, trained.timelines) if trained.timelines else None,
     }
     if alone is not None:
         is_equal = [one.loss == other.loss for one, other in zip(alone.steps, trained.steps, strict=False)]
@@ -148,6 +149,8 @@ def trained_data(trained: Trained, predicted: Evaluation, alone: Trained | None)
     return data
 
 
-def _comparison_data(found: Comparison) -> dict[str, Any]:
+def comparison_data(predicted: Evaluation, measured: Sequence[Timeline]) -> dict[str, Any]:
+    """Predicted against measured."""
+    found = compare_timelines(predicted.timeline, measured)
     rows = [{**row._asdict(), "kind": row.kind.name, "ratio": row.ratio} for row in found.rows]
     return {**found._asdict(), "rows": rows, "ratio": found.ratio, "words": difference_sentences(found)}

@@ -7,8 +7,8 @@ is below it. I and W are apart, transfers take turns on their links, steps and t
 Memory limits do not, so what is found is a bound for plans that keep to them. Several segments a device, and finer
 segments than the cuts ask for, are not considered.
 
-Where devices share interfaces, which serve messages as they come, the solver may take any turn: its bound stays true,
-but the order found may take longer, and is then not `proved`.
+Where devices share interfaces, the solver only sees that all which crosses one must pass in the end: its bound stays
+true, but the order found may take longer, and is then not `proved`.
 
 Cost: exponential. About a second for 6 units, 3 devices and 3 micro-batches. It needs OR-tools: penstock[exact].
 """

@@ -118,7 +118,7 @@ class _Model:
     def _links(self) -> None:
         costs, flows = self.costs, self.costs.flows
         on_link: dict[tuple[int, int], list[tuple[int, Any, int]]] = defaultdict(list)
-        interfaces: dict[tuple[int, bool], list[Any]] = defaultdict(list)
+        interfaces: dict[tuple[int, bool], list[tuple[Any, int]]] = defaultdict(list)
         makers: dict[tuple[int, int], Job] = {}
         starts: dict[tuple[int, int], Any] = {}
         sizes: dict[int, int] = {}
@@ -147,12 +147,18 @@ class _Model:
                     self._after(self.start[user], start, arrived)
                 on_link[source, target].append((flow, start, number))
                 for side, bandwidth in shared.items():
-                    interfaces[side].append(self._interval(start, self._ticks(num_bytes / bandwidth)))
-        for intervals in interfaces.values():
-            self.model.add_no_overlap(intervals)
+                    interfaces[side].append((start, self._ticks(num_bytes / bandwidth)))
+        for uses in interfaces.values():
+            self._shared(uses)
         for entries in on_link.values():
             self._in_order(entries, makers, sizes)
         self._ties(on_link, sizes)
+
+    def _shared(self, uses: list[tuple[Any, int]]) -> None:
+        """From the first start on, all that crosses an interface must pass; how they share it is left open."""
+        first = self.model.new_int_var(0, self.limit, "")
+        self.model.add_min_equality(first, [start for start, _ in uses])
+        self._after(self.end, first, min(sum(ticks for _, ticks in uses), TICKS + 1))
 
     def _interfaces(self, source: int, target: int) -> dict[tuple[int, bool], float]:
         """The shared interfaces that a message crosses, and their bandwidths."""

@@ -1,10 +1,11 @@
 """The compiled engine: runs a wired program to its end, or to the point where it is stuck.
 
 Without shared interfaces every start is a maximum over things known earlier, so the order in which events are handled
-does not matter and a stack serves. Transfers over shared interfaces take turns in the order in which they become
-ready (ties: the lower number first); they wait in a heap until all that can happen before them has been worked out:
-whatever is still open then depends on the heap, so its smallest entry is safe to go next. Cost: linear in actions
-and transfers, plus a logarithm of the number that wait for an interface.
+does not matter and a stack serves. Transfers over shared interfaces pass at the same time, at speeds that change
+whenever one of them begins or ends (`sharing_kernel.py`). Those that are ready wait in a heap until all that can happen
+before them has been worked out: whatever is still open then depends on them, so the earliest beginning or end of one
+is the next thing to happen. Cost: linear in actions and transfers, plus, for each that shares an interface, a small
+multiple of how many pass at once.
 """
 
 import numba
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.program.heap import pop, push
+from penstock.program.sharing_kernel import share
 
 Ints = npt.NDArray[np.int64]
 Small = npt.NDArray[np.int32]
@@ -30,6 +32,7 @@ def run_engine(
     next_values: Ints,
     consumer_begin: Ints,
     consumer_values: Ints,
+    num_bytes: Floats,
     occupancy: Floats,
     latency: Floats,
     interface_begin: Ints,
@@ -43,13 +46,17 @@ def run_engine(
     start, end = np.zeros(num_actions), np.zeros(num_actions)
     begun, arrived = np.full(num_transfers, np.nan), np.full(num_transfers, np.nan)
     action_ready, transfer_ready = np.zeros(num_actions), np.zeros(num_transfers)
-    clock, interface_free = np.zeros(num_devices), np.zeros(num_interfaces)
+    clock = np.zeros(num_devices)
     counter = offsets[:-1].copy()
     device_stack, transfer_stack = np.empty(num_devices, np.int64), np.empty(num_transfers, np.int64)
     heap_size = 0
     with_interfaces = len(interface_values) > 0
     heap_keys = np.empty(num_transfers if with_interfaces else 0)
     heap_items = np.empty(num_transfers if with_interfaces else 0, np.int64)
+    passing = np.empty(num_transfers if with_interfaces else 0, np.int64)
+    left, speed = np.empty(len(passing)), np.empty(len(passing))
+    room, need = np.empty(num_interfaces), np.empty(num_interfaces)
+    num_passing, moment = 0, 0.0
     num_ready_devices = num_devices
     for device in range(num_devices):
         device_stack[device] = num_devices - 1 - device
@@ -58,11 +65,11 @@ def run_engine(
         if num_ready_transfers > 0:
             num_ready_transfers -= 1
             transfer = transfer_stack[num_ready_transfers]
-            first, last = interface_begin[transfer], interface_begin[transfer + 1]
-            if first < last:
-                heap_size = push(heap_keys, heap_items, heap_size, transfer_ready[transfer], transfer)
-                continue
             begin = transfer_ready[transfer]
+            if interface_begin[transfer] < interface_begin[transfer + 1] and occupancy[transfer] > 0.0:
+                heap_size = push(heap_keys, heap_items, heap_size, begin, transfer)
+                continue
+            released = begin + occupancy[transfer]
         elif num_ready_devices > 0:
             num_ready_devices -= 1
             device = device_stack[num_ready_devices]
@@ -87,18 +94,44 @@ def run_engine(
                 place += 1
             counter[device], clock[device] = place, now
             continue
-        elif heap_size > 0:
-            transfer = heap_items[0]
-            heap_size = pop(heap_keys, heap_items, heap_size)
-            first, last = interface_begin[transfer], interface_begin[transfer + 1]
-            begin = transfer_ready[transfer]
-            for entry in range(first, last):
-                begin = max(begin, interface_free[interface_values[entry]])
-            for entry in range(first, last):
-                interface_free[interface_values[entry]] = begin + interface_seconds[entry]
+        elif heap_size > 0 or num_passing > 0:
+            before, first, first_end = moment, -1, np.inf
+            for place in range(num_passing):
+                end_s = before + left[place] / speed[place]
+                if end_s < first_end:
+                    first, first_end = place, end_s
+            begins = heap_size > 0 and heap_keys[0] < first_end
+            moment = heap_keys[0] if begins else first_end
+            for place in range(num_passing):
+                left[place] -= (moment - before) * speed[place]
+            if begins:
+                transfer = heap_items[0]
+                heap_size = pop(heap_keys, heap_items, heap_size)
+                begun[transfer] = moment
+                passing[num_passing], left[num_passing] = transfer, occupancy[transfer]
+                num_passing += 1
+            else:
+                transfer = passing[first]
+                for place in range(first, num_passing - 1):
+                    passing[place], left[place] = passing[place + 1], left[place + 1]
+                num_passing -= 1
+            share(
+                num_passing,
+                passing,
+                speed,
+                num_bytes,
+                occupancy,
+                interface_begin,
+                interface_values,
+                interface_seconds,
+                room,
+                need,
+            )
+            if begins:
+                continue
+            begin, released = begun[transfer], moment
         else:
             break
-        released = begin + occupancy[transfer]
         arrival = released + latency[transfer]
         begun[transfer], arrived[transfer] = begin, arrival
         for entry in range(next_begin[transfer], next_begin[transfer + 1]):

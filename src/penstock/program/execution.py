@@ -45,6 +45,7 @@ def execute(program: Program, wiring: Wiring, costs: Costs, seconds: Floats) -> 
         wiring.next_on_links.values,
         wiring.consumers.begin,
         wiring.consumers.values,
+        wiring.num_bytes,
         wiring.occupancy_s,
         wiring.latency_s,
         wiring.interfaces.begin,

@@ -43,7 +43,7 @@ class SegmentView:
 
 
 class Reducer(NamedTuple):
-    """A reduction: the ranks that take part, and the names of the parameters."""
+    """A reduction: the ranks that take part, in the order of their ring, and the names of the parameters."""
 
     is_tie: bool
     number: int
@@ -137,7 +137,7 @@ def _reducers(
             shared.setdefault(holders, []).append(name)
     found, between = [], set()
     for item in costs.reductions:
-        ranks = tuple(rank_of[device] for device in sorted(item.ring.devices))
+        ranks = tuple(rank_of[device] for device in item.ring.devices)
         if item.is_tie:
             # Several ties of the same segments are one to us: the first takes all parameters.
             names = shared.pop(tuple(item.segments), [])
@@ -154,7 +154,7 @@ def _reducers(
     for item in costs.reductions:
         if not item.is_tie:
             names = [name for name in trained_names(blocks, segments[item.number]) if name not in between]
-            ranks = tuple(rank_of[device] for device in sorted(item.ring.devices))
+            ranks = tuple(rank_of[device] for device in item.ring.devices)
             found.append(Reducer(False, item.number, ranks, tuple(names)))
     return tuple(found)
 

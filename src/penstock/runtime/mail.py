@@ -83,6 +83,8 @@ class Mail:
         self._received: dict[tuple[Any, ...], Form] = {}
         self._outbox: queue.SimpleQueue[list[Sent] | None] = queue.SimpleQueue()
         self._small: list[Sent] = []
+        self._small_lock = threading.Lock()
+        """Several threads may send."""
         self._failed: list[RunError] = []
         self._given_up = False
         self.waiting: Tell | None = None
@@ -155,16 +157,18 @@ class Mail:
                     work = self._group.send([flat], peer, tag)
                 if flat.nbytes > SMALL_BYTES:
                     self._outbox.put([(work, flat, tell)])
-                else:
+                    continue
+                with self._small_lock:
                     self._small.append((work, flat, tell))
-                    if len(self._small) >= MOST_SMALL:
-                        self.hand_over()
+                if len(self._small) >= MOST_SMALL:
+                    self.hand_over()
 
     def hand_over(self) -> None:
         """Let the small sends so far be waited for."""
-        if self._small:
-            self._outbox.put(self._small)
-            self._small = []
+        with self._small_lock:
+            small, self._small = self._small, []
+        if small:
+            self._outbox.put(small)
 
     def expect(self, peer: int, tag: int, signature: Any, tell: Tell) -> "Pending":
         """Post the receive of a carry."""

@@ -3,7 +3,7 @@
 Compute is measured where it runs. A message begins when both ends have set it going, and ends when the receiver finds
 it there, which is when it needs it: it may have come earlier. The optimizer's step is one for all segments of a rank,
 and is put down to the first. Parameters that go back are taken to arrive at once, as nothing waits for them before the
-next iteration.
+next iteration, unless it is said when they did.
 """
 
 import socket
@@ -27,7 +27,7 @@ Span = tuple[float, float]
 def gather_timeline(
     proof: Proof, devices: Sequence[str], spans_s: Sequence[Span], stepped_s: Span, group: Any
 ) -> Timeline:
-    """Put together what the ranks wrote down."""
+    """Put together what the ranks wrote down; the spans of parameters that go back may be zeros."""
     dist.barrier(group=group)
     mine = (socket.gethostname(), perf_counter(), list(spans_s), stepped_s)
     everybody: list[Any] = [None] * dist.get_world_size(group)
@@ -55,7 +55,8 @@ def measured_timeline(proof: Proof, devices: Sequence[str], ranks: Sequence[tupl
         start[steps], end[steps] = stepped[1], stepped[1]
         start[steps[:1]] = stepped[0]
         returns = rows[np.isin(program.kind[rows], (Kind.SEND_P, Kind.RECV_P))]
-        start[returns], end[returns] = stepped[1], stepped[1]
+        untold = returns[end[returns] == 0.0]
+        start[untold], end[untold] = stepped[1], stepped[1]
     issued = np.flatnonzero(wiring.transfer_of != NONE)
     begun, ended = np.full(wiring.num_transfers, -np.inf), np.full(wiring.num_transfers, -np.inf)
     np.maximum.at(begun, wiring.transfer_of[issued], start[issued])

@@ -2,9 +2,10 @@
 
 Devices take their actions in order. Compute keeps the device busy, after everything it waits for has arrived. Sends,
 receives and reductions are only set going. A transfer starts when all have set it going and its links are free of
-the transfers before it; it holds them while its bytes pass and arrives one latency later. Transfers over shared
-interfaces take turns in the order in which they became ready; ties go to messages before reductions, then to the
-lower sender, then to the earlier send.
+the transfers before it; it holds them while its bytes pass and arrives one latency later. Transfers that cross a
+shared interface at the same time share it evenly: all get the same bytes a second, but those that something else holds
+below that, and what they leave goes to the others; whoever began first gets a trace more. Of several that are ready
+together, messages come before reductions, then the lower sender, then the earlier send.
 """
 
 import heapq
@@ -26,25 +27,44 @@ Place = tuple[int, int]
 Orders = list[list[Action]]
 Floats = npt.NDArray[np.float64]
 
+UNEVEN = 1e-3
+"""By so much more than the next does each get, of those that pass together, that began before it."""
+
 _CARRIES = {Kind.SEND_F: ACTIVATION, Kind.SEND_B: GRADIENT, Kind.SEND_S: SAVED, Kind.SEND_P: PARAMETERS}
 
 
-@dataclass
+@dataclass(eq=False)
 class _Transfer:
     """A message or a reduction: who sets it going, over which links, for how long, and who waits for it."""
 
     turn: tuple[int, int, int]
     issued_by: list[Place]
     links: list[tuple[int, int]]
+    num_bytes: float
     occupancy_s: float
     latency_s: float
     interfaces: list[tuple[int, bool, float]]
+    """Hosts and directions, and the seconds that it would take of each if it had it alone."""
     waiting: list[Place]
     next_on_links: list["_Transfer"] = field(default_factory=list)
     num_open: int = 0
     ready_s: float = 0.0
     start_s: float = 0.0
     arrived_s: float = 0.0
+    left_s: float = 0.0
+    """What is still to pass, in seconds at full speed."""
+    speed: float = 0.0
+    weight: float = 1.0
+
+    @property
+    def alone(self) -> float:
+        """Bytes a second if it had the interfaces for itself."""
+        return self.num_bytes / self.occupancy_s
+
+    @property
+    def needs(self) -> list[tuple[tuple[int, bool], float]]:
+        """The part of each interface that it takes for every byte a second."""
+        return [((host, outgoing), seconds / self.num_bytes) for host, outgoing, seconds in self.interfaces]
 
 
 class _Simulation:
@@ -69,12 +89,13 @@ class _Simulation:
         self.start: dict[Place, float] = {}
         self.end: dict[Place, float] = {}
         self.queue: list[tuple[float, tuple[int, int, int], _Transfer]] = []
-        self.interface_free: dict[tuple[int, bool], float] = {}
+        self.passing: list[_Transfer] = []
+        self.moment_s = 0.0
         self.todo: list[int | _Transfer] = list(range(len(orders)))
 
     def run(self) -> None:
-        """Go on while anything can be worked out; a shared interface is only given away when nothing else can."""
-        while self.todo or self.queue:
+        """Go on while anything can be worked out; what shares an interface goes on only when nothing else can."""
+        while self.todo or self.queue or self.passing:
             if self.todo:
                 item = self.todo.pop()
                 if isinstance(item, int):
@@ -82,8 +103,7 @@ class _Simulation:
                 else:
                     self.begin(item)
             else:
-                _, _, transfer = heapq.heappop(self.queue)
-                self.take_turn(transfer)
+                self.pass_on()
 
     def advance(self, device: int) -> None:
         """Do the actions of a device up to the first that waits."""
@@ -104,23 +124,37 @@ class _Simulation:
         transfer.ready_s = max(transfer.ready_s, at_s)
         transfer.num_open -= 1
         if transfer.num_open == 0:
-            if transfer.interfaces:
+            if transfer.interfaces and transfer.occupancy_s > 0:
                 heapq.heappush(self.queue, (transfer.ready_s, transfer.turn, transfer))
             else:
                 self.todo.append(transfer)
 
-    def take_turn(self, transfer: _Transfer) -> None:
-        """Wait for the interfaces, and take them."""
-        for host, outgoing, _ in transfer.interfaces:
-            transfer.ready_s = max(transfer.ready_s, self.interface_free.get((host, outgoing), 0.0))
-        for host, outgoing, seconds in transfer.interfaces:
-            self.interface_free[host, outgoing] = transfer.ready_s + seconds
-        self.begin(transfer)
+    def pass_on(self) -> None:
+        """Go to the next moment at which a transfer over a shared interface begins or ends."""
+        ends = [self.moment_s + transfer.left_s / transfer.speed for transfer in self.passing]
+        first_end = min(ends, default=np.inf)
+        begins = bool(self.queue) and self.queue[0][0] < first_end
+        moment_s = self.queue[0][0] if begins else first_end
+        for transfer in self.passing:
+            transfer.left_s -= (moment_s - self.moment_s) * transfer.speed
+        self.moment_s = moment_s
+        if begins:
+            _, _, transfer = heapq.heappop(self.queue)
+            transfer.start_s, transfer.left_s = moment_s, transfer.occupancy_s
+            self.passing.append(transfer)
+            _share(self.passing)
+        else:
+            transfer = self.passing.pop(ends.index(first_end))
+            _share(self.passing)
+            self.release(transfer, moment_s)
 
     def begin(self, transfer: _Transfer) -> None:
-        """A transfer starts: so its end, and what follows from it, is known."""
+        """A transfer starts that shares nothing: so its end is known."""
         transfer.start_s = transfer.ready_s
-        released_s = transfer.start_s + transfer.occupancy_s
+        self.release(transfer, transfer.start_s + transfer.occupancy_s)
+
+    def release(self, transfer: _Transfer, released_s: float) -> None:
+        """A transfer has passed: so what follows from it is known."""
         transfer.arrived_s = released_s + transfer.latency_s
         for later in transfer.next_on_links:
             self.meet(later, released_s)
@@ -129,6 +163,35 @@ class _Simulation:
             self.num_open[place] -= 1
             if self.num_open[place] == 0 and self.done[place[0]] == place[1]:
                 self.todo.append(place[0])
+
+
+def _share(passing: list[_Transfer]) -> None:
+    """The speeds of transfers that pass together: filled up alike, until their links or interfaces are full."""
+    room: dict[tuple[int, bool], float] = {}
+    rate = 0.0
+    for place, transfer in enumerate(passing):
+        transfer.weight = 1.0 + UNEVEN * (len(passing) - 1 - place)
+    still_open = list(passing)
+    while still_open:
+        need: dict[tuple[int, bool], float] = {}
+        for transfer in still_open:
+            for interface, part in transfer.needs:
+                need[interface] = need.get(interface, 0.0) + part * transfer.weight
+        most = {interface: room.get(interface, 1.0) / part for interface, part in need.items()}
+        # It can only rise, but for rounding.
+        rate = max(rate, min([*most.values(), *(transfer.alone / transfer.weight for transfer in still_open)]))
+        full = [
+            transfer
+            for transfer in still_open
+            if transfer.alone / transfer.weight <= rate
+            or any(most[interface] <= rate for interface, _ in transfer.needs)
+        ]
+        for transfer in full:
+            given = min(rate * transfer.weight, transfer.alone)
+            transfer.speed = given / transfer.alone
+            for interface, part in transfer.needs:
+                room[interface] = room.get(interface, 1.0) - given * part
+        still_open = [transfer for transfer in still_open if transfer not in full]
 
 
 def simulate_plainly(program: Program, costs: Costs) -> tuple[Floats, Floats]:
@@ -186,6 +249,7 @@ def _messages(orders: Orders, costs: Costs) -> list[_Transfer]:
                     turn=(0, source, number),
                     issued_by=[(source, number), receive],
                     links=[(source, target)],
+                    num_bytes=num_bytes,
                     occupancy_s=occupancy,
                     latency_s=float(cluster.latency_s[source, target]),
                     interfaces=interfaces,
@@ -220,6 +284,7 @@ def _reductions(orders: Orders, costs: Costs) -> list[_Transfer]:
                 turn=(1, number, 0),
                 issued_by=[(device, orders[device].index(Action(kind, item.number))) for device in item.ring.devices],
                 links=item.ring.links,
+                num_bytes=item.ring.sent_bytes,
                 occupancy_s=item.ring.occupancy_s,
                 latency_s=item.ring.latency_s,
                 interfaces=[(use.host, use.outgoing, use.seconds) for use in item.ring.interfaces],

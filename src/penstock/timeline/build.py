@@ -23,5 +23,5 @@ def build_timeline(proof: Proof, start_s: Floats, end_s: Floats, origin: str) ->
         num_bytes=np.where(transfer == NONE, 0.0, moved[transfer]),
         memory_during=proof.memory.during,
         memory_after=proof.memory.after,
-        cause=find_causes(proof, start_s, end_s),
+        cause=find_causes(proof, end_s),
     )

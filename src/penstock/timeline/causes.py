@@ -11,11 +11,11 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-def find_causes(proof: Proof, start_s: Floats, end_s: Floats) -> Ints:
+def find_causes(proof: Proof, end_s: Floats) -> Ints:
     """For each action the one whose end came last among all that it waits for; NONE where there is none.
 
-    Compute waits for the compute before it and for what it receives. A transfer waits for all that set it going, for
-    the transfers before it on its links, and for those before it on shared interfaces.
+    Compute waits for the compute before it and for what it receives. A transfer waits for all that set it going and for
+    the transfers before it on its links. With those that it shares an interface with it passes at the same time.
     """
     from penstock.timeline.latest import take_later
 
@@ -24,7 +24,7 @@ def find_causes(proof: Proof, start_s: Floats, end_s: Floats) -> Ints:
     cause = before.copy()
     latest = np.where(before == NONE, 0.0, end_s[before])
 
-    transfer_cause = _transfer_causes(proof, before, latest, start_s, end_s)
+    transfer_cause = _transfer_causes(proof, before, latest, end_s)
     issued = np.flatnonzero(wiring.transfer_of != NONE)
     cause[issued] = transfer_cause[wiring.transfer_of[issued]]
 
@@ -35,8 +35,8 @@ def find_causes(proof: Proof, start_s: Floats, end_s: Floats) -> Ints:
     return cause
 
 
-def _transfer_causes(proof: Proof, before: Ints, latest: Floats, start_s: Floats, end_s: Floats) -> Ints:
-    """The same for transfers: over the compute actions before their issue, their links, and their interfaces."""
+def _transfer_causes(proof: Proof, before: Ints, latest: Floats, end_s: Floats) -> Ints:
+    """The same for transfers: over the compute actions before their issue, and their links."""
     from penstock.timeline.latest import take_later
 
     wiring = proof.wiring
@@ -47,22 +47,9 @@ def _transfer_causes(proof: Proof, before: Ints, latest: Floats, start_s: Floats
     order = np.argsort(proof.program.kind[issued] <= Kind.SEND_P, kind="stable")
     issued = issued[order]
     take_later(cause, time, wiring.transfer_of[issued].astype(np.int64), latest[issued], before[issued], True)
-    begun = start_s[wiring.send]
     released = end_s[wiring.send] - wiring.latency_s
     owner = _owners(wiring.next_on_links)
     take_later(cause, time, wiring.next_on_links.values, released[owner], wiring.send[owner], False)
-    if len(wiring.interfaces.values):
-        owner = _owners(wiring.interfaces)
-        free = begun[owner] + wiring.interface_s
-        # What takes no time holds nobody up; if it began together with what does, it came before that.
-        holds = free > begun[owner]
-        entry = np.lexsort((holds, begun[owner], wiring.interfaces.values))
-        use, user, free, holds = wiring.interfaces.values[entry], owner[entry], free[entry], holds[entry]
-        holder = np.maximum.accumulate(np.where(holds, np.arange(len(entry)), NONE))
-        rows = np.flatnonzero(holder[:-1] != NONE) + 1
-        rows = rows[use[holder[rows - 1]] == use[rows]]
-        last = holder[rows - 1]
-        take_later(cause, time, user[rows], free[last], wiring.send[user[last]], False)
     return cause
 
 

@@ -1,0 +1,63 @@
+"""The simulator against emulation: plans run by the real executor over shaped links, with devices that sleep.
+
+    python benchmarks/emulation/main.py             all of it, about half an hour; goes on where a stopped run was
+    python benchmarks/emulation/main.py --tables    the tables of the README, from what is on record
+    python benchmarks/emulation/main.py --quick     two plans, under 50 seconds
+
+Needs root (network namespaces). Instances are read from ../shared/instances unless another folder is given. Prints one
+line a target: what it is, the target, what was measured, and `ok` or `short`; exits 1 if any falls short.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from emulation.cases import QUICK, all_cases
+from emulation.judged import against_targets
+from emulation.running import EmulatedRun, run_all
+from emulation.tables import tables
+from instances import DEFAULT_FOLDER
+from penstock import __version__
+from planners.records import Records, Task
+
+RECORDS = Path(__file__).parents[2] / "build" / "emulation.jsonl"
+
+
+def read_options() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a smaller run, under 50 seconds, kept nowhere")
+    parser.add_argument("--tables", action="store_true", help="print the README's tables; emulate nothing")
+    parser.add_argument("--most", type=int, default=None, metavar="N", help="emulate at most so many plans this time")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="where measurements are kept")
+    parser.add_argument("--label", default=__version__, help="what was measured under another label is measured again")
+    parser.add_argument("--fresh", action="store_true", help="forget what is on record, under every label")
+    parser.add_argument("--instances", type=Path, default=DEFAULT_FOLDER, help="the folder of published profiles")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = read_options()
+    if not options.instances.is_dir():
+        print(f"no published profiles in {options.instances}: name their folder with --instances")
+        return 2
+    if options.fresh and not options.quick:
+        options.records.unlink(missing_ok=True)
+    records = Records(None if options.quick else options.records, options.label)
+    tasks = [Task("emulation", case) for case in (QUICK if options.quick else all_cases())]
+    if not options.tables:
+        run_all(records.missing(tasks)[: options.most], records, options.instances)
+    runs = records.of(tasks, EmulatedRun)
+    if options.tables:
+        print("\n\n".join(tables(runs)))
+        return 0
+    results = list(against_targets(runs))
+    for result in results:
+        print(result.line(quick=options.quick))
+    decided = [result for result in results if not (options.quick and result.is_over_all)]
+    return 0 if all(result.reached for result in decided) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""penstock emulate: run a plan on this machine as if it were the cluster."""
+
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+from penstock.cli.emulating import EmulationRun, emulate
+from penstock.cli.model_script import check_script
+from penstock.cli.saved import Opened, open_plan, saved_options
+from penstock.cli.screen import Screen, screen_options
+from penstock.cli.sources import Precision, ProfileSource, check_outputs, refuse_unused
+from penstock.cli.trained import comparison_data, show_comparison
+from penstock.emulation.faults import Faults, parse_killed, parse_link, parse_slowed
+from penstock.emulation.spec import DEFAULT_STEPS, DEFAULT_TIMEOUT_S, Emulation
+from penstock.errors import InputError
+from penstock.quantities import counted, show_seconds
+
+AUTO = "auto"
+
+
+@click.command("emulate")
+@saved_options
+@click.option(
+    "--slow-down",
+    default=AUTO,
+    help="How many times slower than on the cluster time passes here; auto, if not given: what this machine needs.",
+)
+@click.option(
+    "--steps", type=click.IntRange(1), default=DEFAULT_STEPS, help=f"Iterations; {DEFAULT_STEPS}, the first to warm up."
+)
+@click.option("--slow", "slowed", multiple=True, help="A device that drags: d1=3x takes three times as long.")
+@click.option(
+    "--link", "links", multiple=True, help="A link that degrades: d0-d1=0.1x@10s, or between two hosts, or at once."
+)
+@click.option("--kill", "killed", multiple=True, help="A rank that dies: 2@3 is rank 2 when step 3 begins.")
+@click.option(
+    "--compute",
+    "script",
+    help="Compute for real instead of sleeping: script.py or script.py:make_model, as `penstock train` takes it.",
+)
+@click.option("--no-shaping", is_flag=True, help="Over loopback, with links as fast as this machine: needs no root.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=DEFAULT_TIMEOUT_S,
+    help="Seconds here after which a rank gives up waiting for another; 120 if not given.",
+)
+@click.option("-o", "--output", help="Write the timeline of a measured iteration to this file.")
+@click.option("--trace", help="Write it as a Chrome trace for Perfetto to this file.")
+@screen_options
+def command(
+    screen: Screen,
+    path: str,
+    source: str | None,
+    cluster: str | None,
+    schedule: str | None,
+    force: bool,
+    kinds: tuple[str, ...],
+    rows: int | None,
+    sequence: int | None,
+    precision: Precision | None,
+    output: str | None,
+    trace: str | None,
+    **options: Any,
+) -> int:
+    """Run a plan on this machine as if it were the cluster: predicted against measured, without the cluster.
+
+    PATH is a plan or program file. One process for each of its devices runs the real executor and sends real messages;
+    devices sleep for their profiled seconds, and links have the cluster's bandwidths, both slowed down.
+    """
+    refuse_unused(source, kind=kinds, rows=rows, sequence=sequence, precision=precision)
+    check_outputs((path, source, cluster), (output, trace))
+    profile = ProfileSource(source, kinds, rows, sequence, precision) if source else None
+    opened = open_plan(path, profile=profile, cluster=cluster, schedule=schedule, force=force)
+    emulation = _emulation(opened, path, options)
+    if find_spec("torch") is None:
+        raise InputError("emulating needs torch", hint="pip install 'penstock[run]'")
+    if emulation.is_shaped:
+        from penstock.emulation.building import check_tools
+
+        check_tools()
+    for note in opened.costs.notes:
+        screen.warn(note)
+    emulation = _paced(screen, emulation, options["slow_down"])
+    run = _run(screen, emulation)
+    _write(screen, run, output, trace)
+    _show(screen, emulation, run)
+    if run.failure:
+        raise run.failure
+    if run.was_stopped:
+        raise KeyboardInterrupt
+    screen.next(f"penstock emulate {path} --slow {emulation.devices[0]}=2x")
+    return 0
+
+
+def _emulation(opened: Opened, path: str, options: dict[str, Any]) -> Emulation:
+    made = Emulation(
+        plan=opened.plan,
+        profile=opened.profile,
+        cluster=opened.cluster,
+        program=path if opened.program is not None else None,
+        num_steps=options["steps"],
+        is_shaped=not options["no_shaping"],
+        script=options["script"],
+        timeout_s=options["timeout"],
+    )
+    if made.script is not None:
+        if options["slow_down"] != AUTO or options["slowed"]:
+            raise InputError(
+                "--compute: devices that compute for real have this machine's speed",
+                hint="Leave --slow-down and --slow out, or let devices sleep.",
+            )
+        check_script(made.script)
+    if options["links"] and not made.is_shaped:
+        raise InputError("--link: without shaping there is no bandwidth to change", hint="Leave --no-shaping out.")
+    faults = Faults(
+        slowed=tuple(parse_slowed(text, made.devices) for text in options["slowed"]),
+        links=tuple(parse_link(text, made.cluster, made.devices) for text in options["links"]),
+        killed=tuple(parse_killed(text, len(made.devices)) for text in options["killed"]),
+    )
+    return _replaced(made, faults=faults)
+
+
+def _replaced(emulation: Emulation, **changes: Any) -> Emulation:
+    import msgspec
+
+    return msgspec.structs.replace(emulation, **changes)
+
+
+def _paced(screen: Screen, emulation: Emulation, text: str) -> Emulation:
+    """With the pace that was asked for, or that this machine needs."""
+    from penstock.emulation.pace import slow_down_for
+
+    with screen.working("proving and simulating (the very first run compiles the simulator)"):
+        found = emulation.evaluation
+    if text == AUTO:
+        slow_down = 1.0 if emulation.script else slow_down_for(found)
+    else:
+        try:
+            slow_down = float(text.strip().rstrip("xX"))
+        except ValueError:
+            slow_down = 0.0
+        if not 0 < slow_down < float("inf"):
+            raise InputError(f"{text[:60]!r} is not a factor", where="--slow-down", hint="Write 10, or auto.")
+    here = found.timeline.iteration_s * slow_down
+    screen.show(
+        f"emulating {counted(len(emulation.devices), 'device')} of {emulation.cluster.name}, {slow_down:g} times "
+        f"slower: an iteration is predicted to take {show_seconds(found.timeline.iteration_s)} there, "
+        f"{show_seconds(here)} here"
+    )
+    return _replaced(emulation, slow_down=slow_down, timeout_s=max(emulation.timeout_s, 10 * here))
+
+
+def _run(screen: Screen, emulation: Emulation) -> EmulationRun:
+    predicted_s = emulation.evaluation.timeline.iteration_s
+    with screen.progress(f"starting {counted(len(emulation.devices), 'rank')}") as show:
+
+        def watch(step: int, timeline: Any) -> None:
+            warm = " (warming up)" if step == 0 and emulation.num_steps > 1 else ""
+            line = (
+                f"step {step} ({step + 1} of {emulation.num_steps}): {show_seconds(timeline.iteration_s)}, "
+                f"predicted {show_seconds(predicted_s)}{warm}"
+            )
+            show(line)
+            screen.show(line)
+
+        run = emulate(emulation, watch)
+    if screen.verbose and run.log.strip():
+        screen.notices.print(run.log.rstrip())
+    return run
+
+
+def _write(screen: Screen, run: EmulationRun, output: str | None, trace: str | None) -> None:
+    from penstock.cli.train import write_timeline
+
+    write_timeline(screen, run.timelines, output, trace)
+
+
+def _show(screen: Screen, emulation: Emulation, run: EmulationRun) -> None:
+    if run.timelines and run.failure is None:
+        show_comparison(screen, run.timelines, emulation.evaluation)
+    for text in _notes(emulation):
+        screen.show(f"  {text}")
+    for text in run.limits:
+        screen.warn(f"{text}: what was measured may be this machine's speed; use a larger --slow-down")
+    if screen.as_json:
+        screen.data(
+            {
+                "slow_down": emulation.slow_down,
+                "predicted_s": emulation.evaluation.timeline.iteration_s,
+                "measured_s": [timeline.iteration_s for timeline in run.timelines],
+                "limits": run.limits,
+                "notes": _notes(emulation),
+                "was_stopped": run.was_stopped,
+                "error": str(run.failure) if run.failure else None,
+                "comparison": comparison_data(emulation.evaluation, run.timelines) if run.timelines else None,
+            }
+        )
+
+
+def _notes(emulation: Emulation) -> list[str]:
+    found = []
+    faults = emulation.faults
+    if not emulation.is_shaped:
+        found.append("links were not shaped and had no latency: only what devices do is as on the cluster")
+    if emulation.script:
+        found.append("devices computed for real, with one thread each; links had no latency")
+    if faults.slowed or faults.links:
+        found.append("what was predicted is without the faults that were asked for")
+    return found

@@ -1,0 +1,67 @@
+"""The executor of an emulation: the real one, but for what reductions and moved backwards carry."""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from penstock.emulation.sleeping import SleepingShipping
+from penstock.program.actions import Action, Kind
+from penstock.runtime.executor import Executor
+from penstock.runtime.iteration import Iteration
+from penstock.runtime.mail import Mail, Tell
+from penstock.runtime.reducing import Reduction
+
+
+@dataclass(frozen=True)
+class Summed:
+    """What a reduction adds up, with whom, and how long its messages would be under way for latency alone."""
+
+    group: Any
+    numbers: Tensor
+    hold_s: float
+
+
+class EmulatedReduction(Reduction):
+    """A sum of the right size. It begins later by the latencies that its messages would have had."""
+
+    def __init__(self, summed: Summed, tell: Tell) -> None:
+        super().__init__((), summed.group, tell)
+        self._summed = summed
+        self._work: Any = None
+        self._begun = threading.Event()
+        if summed.hold_s:
+            threading.Thread(target=self._begin, name="penstock-sum", daemon=True).start()
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        time.sleep(self._summed.hold_s)
+        self._work = dist.all_reduce(self._summed.numbers, group=self._summed.group, async_op=True)
+        self._begun.set()
+
+    def finish(self, mail: Mail, before: Mapping[nn.Parameter, Tensor]) -> None:  # noqa: ARG002
+        """Wait."""
+        self._begun.wait()
+        mail.wait(self._work, self._tell)
+        self.ended_s = perf_counter()
+
+
+class EmulatedExecutor(Executor):
+    """Does the actions of one rank; `summed` are its reductions, by whether they are of a tie, and their number."""
+
+    def __init__(self, *given: Any, summed: Mapping[tuple[bool, int], Summed]) -> None:
+        super().__init__(*given)
+        self._shipping = SleepingShipping()
+        self._summed = summed
+
+    def _reduce(self, iteration: Iteration, action: Action) -> None:
+        told = partial(self._addresses.tell, action, iteration.step)
+        found = self._summed[action.kind == Kind.REDUCE_TIE, action.segment]
+        self._reductions[action] = EmulatedReduction(found, told)

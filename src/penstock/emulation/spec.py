@@ -1,0 +1,63 @@
+"""What is to be emulated, and how: also the file that the emulating processes are given."""
+
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from penstock import files
+from penstock.cluster.types import Cluster
+from penstock.emulation.faults import Faults
+from penstock.plan.pricing import price
+from penstock.plan.types import Plan
+from penstock.profile.types import Profile
+from penstock.program.types import Program, load_program
+from penstock.simulate.evaluate import Evaluation, evaluate_costs
+
+FORMAT = "penstock.emulation/1"
+
+DEFAULT_STEPS = 3
+DEFAULT_TIMEOUT_S = 120.0
+
+
+class Emulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
+    """A plan on a cluster, and how its time passes here."""
+
+    format: str = FORMAT
+    plan: Plan
+    profile: Profile
+    cluster: Cluster
+    program: str | None = None
+    """The file of the program to run, if it is not what the plan's schedule makes."""
+    slow_down: float = 1.0
+    """A second of the cluster takes so many seconds here."""
+    num_steps: int = DEFAULT_STEPS
+    is_shaped: bool = True
+    """Without, all ranks talk over loopback, as fast as this machine can."""
+    script: str | None = None
+    """With a model's script devices compute for real, at this machine's own pace; without, they sleep."""
+    faults: Faults = Faults()
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """The plan proved and simulated, without faults and whether or not it fits into the devices' memory."""
+        costs = price(self.plan, self.profile, self.cluster, strict=False)
+        program: Program | None = None if self.program is None else load_program(self.program)
+        return evaluate_costs(costs, program=program, within_memory=False)
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """The devices in use, in the order of the cluster: rank k is the k-th."""
+        used = set(self.plan.devices)
+        return tuple(device.name for device in self.cluster.devices if device.name in used)
+
+
+def save_emulation(emulation: Emulation, path: Path) -> None:
+    """Write it to a file."""
+    files.write_whole(path, files.encode_json(emulation))
+
+
+def load_emulation(path: Path) -> Emulation:
+    """Read it again."""
+    return files.decode_json(files.read_bytes(path), Emulation, where=str(path), expected_format=FORMAT)
