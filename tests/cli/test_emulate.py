@@ -123,6 +123,7 @@ def test_nothing_is_left_when_it_is_killed(plan: str) -> None:
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
+        process.stdout.close()
     deadline = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in ranks) and time.monotonic() < deadline:
         time.sleep(0.05)
