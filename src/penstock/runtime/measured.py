@@ -1,9 +1,9 @@
 """The timeline of an iteration that was run, from what every rank wrote down.
 
-Compute is measured where it runs. A message begins when both ends have set it going, and ends when the receiver finds
-it there, which is when it needs it: it may have come earlier. The optimizer's step is one for all segments of a rank,
-and is put down to the first. Parameters that go back are taken to arrive at once, as nothing waits for them before the
-next iteration, unless it is said when they did.
+Compute is measured where it runs. A message begins when both ends have set it going. It ends when the receiver finds it
+there, which is when it needs it, or when the job before ended if it was not waited for: it may have come earlier. The
+optimizer's step is one for all segments of a rank, and is put down to the first. Parameters that go back are taken to
+arrive at once, as nothing waits for them before the next iteration, unless it is said when they did.
 """
 
 import socket
@@ -18,10 +18,14 @@ import torch.distributed as dist
 from penstock.program.actions import NONE, Kind
 from penstock.program.proof import Proof
 from penstock.timeline.build import build_timeline
+from penstock.timeline.causes import compute_before
 from penstock.timeline.types import Timeline
 
 Floats = npt.NDArray[np.float64]
 Span = tuple[float, float]
+
+AT_ONCE_S = 3e-4
+"""A job that begins so soon after the one before it has waited for nothing: that is what the runtime takes."""
 
 
 def gather_timeline(
@@ -33,6 +37,18 @@ def gather_timeline(
     everybody: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(everybody, mine, group=group)
     return measured_timeline(proof, devices, [_on_one_clock(item, everybody[0]) for item in everybody])
+
+
+def _not_waited_for(proof: Proof, start: Floats, end: Floats, ended: Floats) -> None:
+    """Of a message that was there when its job was due, it is only known that it came before: so by then at the latest.
+
+    Else every message would seem to be what its job waited for.
+    """
+    consumers = proof.wiring.consumers
+    transfer = np.repeat(np.arange(len(consumers.begin) - 1), np.diff(consumers.begin))
+    before = compute_before(proof)[consumers.values]
+    there = (before != NONE) & (start[consumers.values] - end[before] < AT_ONCE_S)
+    np.minimum.at(ended, transfer[there], end[before[there]])
 
 
 def _on_one_clock(item: Any, first: Any) -> tuple[list[Span], Span]:
@@ -63,6 +79,7 @@ def measured_timeline(proof: Proof, devices: Sequence[str], ranks: Sequence[tupl
     # A send is done with when it is set going; whoever receives, or takes part in a sum, sees the end.
     sees = issued[program.kind[issued] > Kind.SEND_P]
     np.maximum.at(ended, wiring.transfer_of[sees], end[sees])
+    _not_waited_for(proof, start, end, ended)
     begun = np.minimum(begun, ended)
     start[issued], end[issued] = begun[wiring.transfer_of[issued]], ended[wiring.transfer_of[issued]]
     zero = float(start.min())

@@ -20,7 +20,7 @@ def find_causes(proof: Proof, end_s: Floats) -> Ints:
     from penstock.timeline.latest import take_later
 
     wiring = proof.wiring
-    before = _compute_before(proof)
+    before = compute_before(proof)
     cause = before.copy()
     latest = np.where(before == NONE, 0.0, end_s[before])
 
@@ -53,7 +53,7 @@ def _transfer_causes(proof: Proof, before: Ints, latest: Floats, end_s: Floats) 
     return cause
 
 
-def _compute_before(proof: Proof) -> Ints:
+def compute_before(proof: Proof) -> Ints:
     """For each action the last compute action before it on its device, or NONE."""
     program = proof.program
     place = np.where(program.kind <= Kind.STEP, np.arange(program.num_actions), NONE)
