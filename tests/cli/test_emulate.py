@@ -113,17 +113,13 @@ def test_a_rank_that_dies_is_named() -> None:
 @needs_shaping
 def test_nothing_is_left_when_it_is_killed(plan: str) -> None:
     command = [sys.executable, "-c", "from penstock.cli.main import main; main()", *words(plan, "--steps", "1000")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    try:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
         while "step 0" not in process.stdout.readline():
             assert process.poll() is None
         ranks = descendants(process.pid)
-        assert len(ranks) == 2 + 4  # the keeper, the first of its namespace, and four ranks
-    finally:
         process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+    assert len(ranks) == 2 + 4  # the keeper, the first of its namespace, and four ranks
     deadline = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in ranks) and time.monotonic() < deadline:
         time.sleep(0.05)

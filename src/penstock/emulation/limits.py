@@ -99,7 +99,8 @@ def _fastest(emulation: Emulation, timelines: Sequence[Timeline]) -> dict[tuple[
         for number in np.flatnonzero((came_s - free_s) * emulation.slow_down > LEAST_WAIT_S).tolist():
             send = int(wiring.send[messages[number]])
             size = float(timeline.num_bytes[send])
-            taken_s = (timeline.end_s[send] - timeline.start_s[send]) * emulation.slow_down
+            held_s = float(wiring.latency_s[messages[number]])
+            taken_s = (timeline.end_s[send] - timeline.start_s[send] - held_s) * emulation.slow_down
             if size >= LEAST_BYTES and taken_s > 0:
                 link = int(program.device_of[send]), int(program.peer[send])
                 moved, best = found.get(link, (0.0, 0.0))
