@@ -13,6 +13,8 @@ LEAST_NAMED = 0.01
 """Parts of the path below this share of the iteration are not named one by one."""
 AS_LONG = 0.99
 """Who works at least this part of the bottleneck's time works as long."""
+FULL = 0.9
+"""A device that works at least this part of the iteration limits it, whatever the critical path runs over."""
 MAIN = 0.5
 """What takes at least this share of the critical path is called the bottleneck."""
 
@@ -84,10 +86,17 @@ def bottleneck_sentences(timeline: Timeline) -> list[str]:
     rest = 1 - sum(value for _, value in named) / iteration
     if len(parts) > len(named) and rest >= 0.0005:
         told.append(f"{show_percent(rest)} elsewhere")
-    return [
-        f"The bottleneck is {main.name}: the chain of jobs and transfers that sets the iteration's length "
-        f"(the critical path) is {_listed(told)}." + (_ends(timeline, main.device) if main.device else "")
-    ]
+    path = f"the chain of jobs and transfers that sets the iteration's length (the critical path) is {_listed(told)}."
+    busiest = max(device_uses(timeline), key=lambda use: use.busy_s)
+    if main.device and busiest.busy_s >= FULL * iteration and busiest.busy_s * AS_LONG > _busy_s(timeline, main.device):
+        # Several chains are about as long: this device has work for all of the time.
+        head = f"The bottleneck is {shown_name(busiest.device)}, which is hardly ever idle; {path}"
+        return [head + _ends(timeline, busiest.device)]
+    return [f"The bottleneck is {main.name}: {path}" + (_ends(timeline, main.device) if main.device else "")]
+
+
+def _busy_s(timeline: Timeline, device: str) -> float:
+    return next(use.busy_s for use in device_uses(timeline) if use.device == device)
 
 
 def _spread_sentence(parts: dict[Place, float], iteration: float) -> str:
@@ -116,7 +125,7 @@ def _ends(timeline: Timeline, device: str) -> str:
     begins = f"{show_seconds(use.first_s)} after its start" if use.first_s > 0 else "its start"
     left = timeline.iteration_s - use.last_s
     ends = f"{show_seconds(left)} before its end" if left > 0 else "its end"
-    alike = sum(item.busy_s >= AS_LONG * use.busy_s for item in uses) - 1
+    alike = sum(AS_LONG * use.busy_s <= item.busy_s <= use.busy_s / AS_LONG for item in uses) - 1
     others = f"; {alike} other{' works' if alike == 1 else 's work'} as long" if alike else ""
     share = show_percent(use.busy_s / timeline.iteration_s)
     return f" {shown_name(device)} works {share} of the iteration, from {begins} to {ends}{others}."
