@@ -19,7 +19,7 @@ from emulation.running import EmulatedRun, run_all
 from emulation.tables import tables
 from instances import DEFAULT_FOLDER
 from penstock import __version__
-from planners.records import Records, Task
+from planners.records import Task, add_record_options, open_records
 
 RECORDS = Path(__file__).parents[2] / "build" / "emulation.jsonl"
 
@@ -28,11 +28,8 @@ def read_options() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smaller run, under 50 seconds, kept nowhere")
-    parser.add_argument("--tables", action="store_true", help="print the README's tables; emulate nothing")
+    add_record_options(parser, RECORDS, __version__)
     parser.add_argument("--most", type=int, default=None, metavar="N", help="emulate at most so many plans this time")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="where measurements are kept")
-    parser.add_argument("--label", default=__version__, help="what was measured under another label is measured again")
-    parser.add_argument("--fresh", action="store_true", help="forget what is on record, under every label")
     parser.add_argument("--instances", type=Path, default=DEFAULT_FOLDER, help="the folder of published profiles")
     return parser.parse_args()
 
@@ -42,9 +39,7 @@ def main() -> int:
     if not options.instances.is_dir():
         print(f"no published profiles in {options.instances}: name their folder with --instances")
         return 2
-    if options.fresh and not options.quick:
-        options.records.unlink(missing_ok=True)
-    records = Records(None if options.quick else options.records, options.label)
+    records = open_records(options)
     tasks = [Task("emulation", case) for case in (QUICK if options.quick else all_cases())]
     if not options.tables:
         run_all(records.missing(tasks)[: options.most], records, options.instances)

@@ -20,7 +20,7 @@ from planners import cases, growth, small, speed
 from planners.compared import against_bounds, against_each_other
 from planners.grids import against_grids
 from planners.headlines import against_papers
-from planners.records import Records, Task
+from planners.records import Records, Task, add_record_options, open_records
 from planners.results import Result
 from planners.running import run_missing
 from planners.tables import case_tables, growth_tables, small_table, speed_table
@@ -81,10 +81,7 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smaller run, under 50 seconds, kept nowhere")
     parser.add_argument("--only", choices=PARTS, action="append", help="only this part; may be given several times")
-    parser.add_argument("--tables", action="store_true", help="print the README's tables; measure nothing")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="where measurements are kept")
-    parser.add_argument("--label", default=__version__, help="what was measured under another label is measured again")
-    parser.add_argument("--fresh", action="store_true", help="forget what is on record, under every label")
+    add_record_options(parser, RECORDS, __version__)
     parser.add_argument("--jobs", type=int, choices=range(1, 65), default=1, metavar="N", help="processes for cases")
     parser.add_argument("--instances", type=Path, default=DEFAULT_FOLDER, help="the folder of published profiles")
     return parser.parse_args()
@@ -95,9 +92,7 @@ def main() -> int:
     if not options.instances.is_dir():
         print(f"no published profiles in {options.instances}: name their folder with --instances")
         return 2
-    if options.fresh and not options.quick:
-        options.records.unlink(missing_ok=True)
-    records = Records(None if options.quick else options.records, options.label)
+    records = open_records(options)
     results: list[Result] = []
     for part in options.only or PARTS:
         tasks = tasks_of(part, options.instances, quick=options.quick)

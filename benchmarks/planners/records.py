@@ -1,5 +1,6 @@
 """What was measured, kept line by line in a file, so that a run that was stopped goes on where it was."""
 
+import argparse
 import hashlib
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -31,6 +32,21 @@ class Record(msgspec.Struct, frozen=True):
     part: str
     took_s: float
     found: msgspec.Raw
+
+
+def add_record_options(parser: argparse.ArgumentParser, path: Path, label: str) -> None:
+    """The options of a benchmark that keeps records."""
+    parser.add_argument("--tables", action="store_true", help="print the README's tables; measure nothing")
+    parser.add_argument("--records", type=Path, default=path, help="where measurements are kept")
+    parser.add_argument("--label", default=label, help="what was measured under another label is measured again")
+    parser.add_argument("--fresh", action="store_true", help="forget what is on record, under every label")
+
+
+def open_records(options: argparse.Namespace) -> "Records":
+    """The records that were asked for; those of a quick run are kept nowhere."""
+    if options.fresh and not options.quick:
+        options.records.unlink(missing_ok=True)
+    return Records(None if options.quick else options.records, options.label)
 
 
 class Records:

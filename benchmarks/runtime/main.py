@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from penstock import __version__
-from planners.records import Records, Task
+from planners.records import Records, Task, add_record_options, open_records
 from planners.results import Result
 from runtime import overhead, peaks, speed, subjects
 from runtime.found import SpeedRun
@@ -100,18 +100,13 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smaller run, kept nowhere")
     parser.add_argument("--few-peers", action="store_true", help="of torch's schedules only 1F1B with equal layers")
     parser.add_argument("--only", choices=PARTS, action="append", help="only this part; may be given several times")
-    parser.add_argument("--tables", action="store_true", help="print the README's tables; measure nothing")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="where measurements are kept")
-    parser.add_argument("--label", default=__version__, help="what was measured under another label is measured again")
-    parser.add_argument("--fresh", action="store_true", help="forget what is on record, under every label")
+    add_record_options(parser, RECORDS, __version__)
     return parser.parse_args()
 
 
 def main() -> int:
     options = read_options()
-    if options.fresh and not options.quick:
-        options.records.unlink(missing_ok=True)
-    records = Records(None if options.quick else options.records, options.label)
+    records = open_records(options)
     results: list[Result] = []
     for part in options.only or PARTS:
         tasks = tasks_of(part, quick=options.quick, few=options.few_peers)

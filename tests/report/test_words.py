@@ -16,7 +16,7 @@ from penstock.planners.bounds import Bound, BoundPart, lower_bound
 from penstock.planners.problem import Problem
 from penstock.profile.types import Profile
 from penstock.program.actions import Kind
-from penstock.report.bottleneck import Place, path_seconds
+from penstock.report.bottleneck import AS_LONG, FULL, Place, bottleneck_sentences, path_seconds
 from penstock.report.holders import holder_sentences, shown_group
 from penstock.report.time_use import TimeUse, Waiting, time_use
 from penstock.report.words import alternative_in_words, bound_in_words, explain, gap, prover
@@ -223,3 +223,16 @@ def test_sums(case: Case) -> None:
     assert sum(path_seconds(timeline).values()) == close(timeline.iteration_s)
     words = explain(evaluation, case.profile)
     assert all(word.endswith(".") and "\n" not in word for word in words)
+
+
+@settings(max_examples=80, deadline=None)
+@given(cases())
+def test_who_is_full_is_named(case: Case) -> None:
+    timeline = evaluate_costs(case.costs).timeline
+    for sentence in bottleneck_sentences(timeline):
+        uses = {use.device: use.busy_s for use in device_uses(timeline)}
+        named = sentence.removeprefix("The bottleneck is ").split(":")[0].split(",")[0]
+        if named in uses and max(uses.values()) >= FULL * timeline.iteration_s:
+            assert uses[named] >= AS_LONG * max(uses.values())
+            alike = sum(AS_LONG * uses[named] <= busy <= uses[named] / AS_LONG for busy in uses.values()) - 1
+            assert ("as long" in sentence) == (alike > 0)

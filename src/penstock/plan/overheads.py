@@ -15,9 +15,9 @@ from penstock.plan.seconds import UnitClock
 
 def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
     """The costs with what devices spend around their units; the same where nothing of it is known."""
-    spent = [clock.overhead(device) for device in range(costs.num_devices)]
-    if not any(item.job_s or item.message_s or item.byte_s or item.split_ratio for item in spent):
+    if not clock.has_overheads:
         return costs
+    spent = [clock.overhead(device) for device in range(costs.num_devices)]
     job_s = np.array([item.job_s for item in spent])
     message_s = np.array([item.message_s for item in spent])
     byte_s = np.array([item.byte_s for item in spent])

@@ -63,6 +63,11 @@ class UnitClock:
         )
         return fit(self._profile, kinds[0]), 1.0
 
+    @property
+    def has_overheads(self) -> bool:
+        """Whether it is known of any kind what it spends around units."""
+        return bool(self._profile.overheads)
+
     def overhead(self, device: int) -> Overhead:
         """What a device spends around its units; nothing where that was not measured for its kind."""
         found = self._cluster.devices[device]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from penstock.errors import RunError
+from penstock.errors import PenstockError
 from penstock.profile.measure import DEFAULT_SECONDS, DEFAULT_STEADY, measure
 from penstock.profile.steadiness import Steadiness
 from penstock.profile.types import Profile
@@ -75,7 +75,8 @@ def with_overheads(
     try:
         spent = measure_overhead(profile.kinds[0], torch.get_num_threads())
         spent = replace(spent, split_ratio=measure_split(model, inputs, loss, targets, blocks))
-    except RunError as error:
+    except PenstockError as error:
+        # It can be planned with all the same, if less well: blocks that cannot be run in two parts, no second process.
         text = f"What the runtime spends around jobs and messages is not known, and taken as nothing: {error.what}"
         return replace(profile, assumptions=(*profile.assumptions, f"{text.rstrip('.')}."))
     text = (

@@ -4,7 +4,7 @@ import { MOST_DRAWN, clusterLayout, linkCurve, linkThickness, spaced } from "./c
 import { counted, partOf, shortened, showBytes, showPercent, showRate, showSeconds } from "./format.mjs";
 import { byHosts } from "./cluster_hosts.mjs";
 import { deviceColour } from "./colours.mjs";
-import { el, svg, table } from "./dom.mjs";
+import { el, fillToWidth, section, svg, table } from "./dom.mjs";
 import { trafficOf } from "./model.mjs";
 
 export function clusterView(app) {
@@ -21,20 +21,8 @@ export function clusterView(app) {
   app.listen((state, before) => {
     if (state.about !== before.about) fill();
   });
-  let width = 0;
-  new ResizeObserver(() => {
-    if (box.clientWidth !== width) {
-      width = box.clientWidth;
-      fill();
-    }
-  }).observe(box);
-  fill();
-  return el(
-    "section",
-    { id: "cluster", "aria-labelledby": "cluster-title" },
-    el("h2", { id: "cluster-title", text: "Cluster" }),
-    box,
-  );
+  fillToWidth(box, fill);
+  return section("cluster", "Cluster", box);
 }
 
 function clusterContent(model, cluster, width) {

@@ -1,7 +1,7 @@
 // The section that compares: a table of plans that can be sorted, and predicted against measured.
 
 import { COLUMNS, compareRows, sortedRows } from "./rows.mjs";
-import { el, table } from "./dom.mjs";
+import { el, section, table } from "./dom.mjs";
 import { counted, showSeconds, withCommas } from "./format.mjs";
 
 const MOST_OPEN = 12;
@@ -15,10 +15,9 @@ export function compareView(app) {
     if (state.sort !== before.sort || state.down !== before.down) fill();
   });
   fill();
-  return el(
-    "section",
-    { id: "compare", "aria-labelledby": "compare-title" },
-    el("h2", { id: "compare-title", text: "Compare" }),
+  return section(
+    "compare",
+    "Compare",
     box,
     el("p", { class: "hint", text: boundWords(data) }),
     ...data.pairs.flatMap((pair) => pairContent(data, pair)),

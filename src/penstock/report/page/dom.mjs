@@ -17,6 +17,22 @@ function filled(element, props, children) {
 export const el = (tag, props = {}, ...children) => filled(document.createElement(tag), props, children);
 export const svg = (tag, props = {}, ...children) => filled(document.createElementNS(SVG, tag), props, children);
 
+// A part of the page under a heading of its own.
+export const section = (id, title, ...children) =>
+  el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title`, text: title }), ...children);
+
+// Fills a box now, and again whenever it has another width.
+export function fillToWidth(box, fill) {
+  let width = 0;
+  new ResizeObserver(() => {
+    if (box.clientWidth !== width) {
+      width = box.clientWidth;
+      fill();
+    }
+  }).observe(box);
+  fill();
+}
+
 export function choice(label, options, chosen, onchange) {
   const select = el("select", { "aria-label": label, onchange: () => onchange(select.value) });
   for (const [value, text] of options) select.append(el("option", { value, text }));

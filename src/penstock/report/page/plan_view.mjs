@@ -1,7 +1,7 @@
 // The section about the plan: the model as a strip of units, and the load of each device.
 
 import { kindColours, theme } from "./colours.mjs";
-import { el } from "./dom.mjs";
+import { el, fillToWidth, section } from "./dom.mjs";
 import { counted, partOf, showBytes, showPercent, showSeconds } from "./format.mjs";
 import { KIND, KIND_WORDS } from "./kinds.mjs";
 import { loadOf } from "./model.mjs";
@@ -19,20 +19,8 @@ export function planView(app, isDark) {
   app.listen((state, before) => {
     if (["about", "theme", "systemDark"].some((name) => state[name] !== before[name])) fill();
   });
-  let width = 0;
-  new ResizeObserver(() => {
-    if (box.clientWidth !== width) {
-      width = box.clientWidth;
-      fill();
-    }
-  }).observe(box);
-  fill();
-  return el(
-    "section",
-    { id: "plan", "aria-labelledby": "plan-title" },
-    el("h2", { id: "plan-title", text: "Plan" }),
-    box,
-  );
+  fillToWidth(box, fill);
+  return section("plan", "Plan", box);
 }
 
 // A bar for each device: what it works on, and how long it waits.

@@ -2,7 +2,7 @@
 
 import { CanvasSurface } from "./surface.mjs";
 import { SIZES, rowAt } from "./layout.mjs";
-import { el } from "./dom.mjs";
+import { el, section } from "./dom.mjs";
 import { drawTimeline } from "./draw.mjs";
 import { hitInRow } from "./hits.mjs";
 import { listenToKeys } from "./keys.mjs";
@@ -108,16 +108,15 @@ export function timelineView(app, isDark) {
   listenToPointers(view);
   listenToKeys(view);
   app.listen(view.redraw);
-  const section = el(
-    "section",
-    { id: "timeline", "aria-labelledby": "timeline-title" },
-    el("h2", { id: "timeline-title", text: "Timeline" }),
+  const part = section(
+    "timeline",
+    "Timeline",
     makeToolbar(view),
     frame,
     el("p", { class: "hint", id: "timeline-hint", text: HINT }),
     tip.box,
   );
-  return { section, view };
+  return { section: part, view };
 }
 
 function resize(canvas, width, height, sharpness) {

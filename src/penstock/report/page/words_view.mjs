@@ -1,6 +1,6 @@
 // The first section: what the plan is, what limits it, and what would help most.
 
-import { choice, el } from "./dom.mjs";
+import { choice, el, section } from "./dom.mjs";
 import { partOf, showBytes, showPercent, showSeconds } from "./format.mjs";
 
 export function wordsView(app) {
@@ -22,10 +22,9 @@ export function wordsView(app) {
           ),
         )
       : null;
-  return el(
-    "section",
-    { id: "summary", "aria-labelledby": "summary-title" },
-    el("h2", { id: "summary-title", text: "Summary" }),
+  return section(
+    "summary",
+    "Summary",
     chooser,
     box,
   );
