@@ -9,7 +9,6 @@ together, messages come before reductions, then the lower sender, then the earli
 """
 
 import heapq
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -20,60 +19,21 @@ from penstock.plan.costs import Costs
 from penstock.plan.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED
 from penstock.program.actions import Action, Kind
 from penstock.program.types import Program
-
-Place = tuple[int, int]
-"""A device and the number of an action in its order."""
+from penstock.simulate.reference_transfers import Place, Transfer, share
 
 Orders = list[list[Action]]
 Floats = npt.NDArray[np.float64]
 
-UNEVEN = 1e-3
-"""By so much more than the next does each get, of those that pass together, that began before it."""
-
 _CARRIES = {Kind.SEND_F: ACTIVATION, Kind.SEND_B: GRADIENT, Kind.SEND_S: SAVED, Kind.SEND_P: PARAMETERS}
-
-
-@dataclass(eq=False)
-class _Transfer:
-    """A message or a reduction: who sets it going, over which links, for how long, and who waits for it."""
-
-    turn: tuple[int, int, int]
-    issued_by: list[Place]
-    links: list[tuple[int, int]]
-    num_bytes: float
-    occupancy_s: float
-    latency_s: float
-    interfaces: list[tuple[int, bool, float]]
-    """Hosts and directions, and the seconds that it would take of each if it had it alone."""
-    waiting: list[Place]
-    next_on_links: list["_Transfer"] = field(default_factory=list)
-    num_open: int = 0
-    ready_s: float = 0.0
-    start_s: float = 0.0
-    arrived_s: float = 0.0
-    left_s: float = 0.0
-    """What is still to pass, in seconds at full speed."""
-    speed: float = 0.0
-    weight: float = 1.0
-
-    @property
-    def alone(self) -> float:
-        """Bytes a second if it had the interfaces for itself."""
-        return self.num_bytes / self.occupancy_s
-
-    @property
-    def needs(self) -> list[tuple[tuple[int, bool], float]]:
-        """The part of each interface that it takes for every byte a second."""
-        return [((host, outgoing), seconds / self.num_bytes) for host, outgoing, seconds in self.interfaces]
 
 
 class _Simulation:
     """The state while it runs: what is done, and what each thing still waits for."""
 
-    def __init__(self, orders: Orders, transfers: list[_Transfer], costs: Costs) -> None:
+    def __init__(self, orders: Orders, transfers: list[Transfer], costs: Costs) -> None:
         self.orders = orders
         self.seconds = _Seconds(costs)
-        self.issues: dict[Place, _Transfer] = {}
+        self.issues: dict[Place, Transfer] = {}
         self.num_open: dict[Place, int] = {}
         self.ready_s: dict[Place, float] = {}
         for transfer in transfers:
@@ -88,10 +48,10 @@ class _Simulation:
         self.done = [0 for _ in orders]
         self.start: dict[Place, float] = {}
         self.end: dict[Place, float] = {}
-        self.queue: list[tuple[float, tuple[int, int, int], _Transfer]] = []
-        self.passing: list[_Transfer] = []
+        self.queue: list[tuple[float, tuple[int, int, int], Transfer]] = []
+        self.passing: list[Transfer] = []
         self.moment_s = 0.0
-        self.todo: list[int | _Transfer] = list(range(len(orders)))
+        self.todo: list[int | Transfer] = list(range(len(orders)))
 
     def run(self) -> None:
         """Go on while anything can be worked out; what shares an interface goes on only when nothing else can."""
@@ -119,7 +79,7 @@ class _Simulation:
                 self.meet(self.issues[place], self.clock[device])
             self.done[device] += 1
 
-    def meet(self, transfer: _Transfer, at_s: float) -> None:
+    def meet(self, transfer: Transfer, at_s: float) -> None:
         """One of the things that a transfer waits for has come."""
         transfer.ready_s = max(transfer.ready_s, at_s)
         transfer.num_open -= 1
@@ -142,18 +102,18 @@ class _Simulation:
             _, _, transfer = heapq.heappop(self.queue)
             transfer.start_s, transfer.left_s = moment_s, transfer.occupancy_s
             self.passing.append(transfer)
-            _share(self.passing)
+            share(self.passing)
         else:
             transfer = self.passing.pop(ends.index(first_end))
-            _share(self.passing)
+            share(self.passing)
             self.release(transfer, moment_s)
 
-    def begin(self, transfer: _Transfer) -> None:
+    def begin(self, transfer: Transfer) -> None:
         """A transfer starts that shares nothing: so its end is known."""
         transfer.start_s = transfer.ready_s
         self.release(transfer, transfer.start_s + transfer.occupancy_s)
 
-    def release(self, transfer: _Transfer, released_s: float) -> None:
+    def release(self, transfer: Transfer, released_s: float) -> None:
         """A transfer has passed: so what follows from it is known."""
         transfer.arrived_s = released_s + transfer.latency_s
         for later in transfer.next_on_links:
@@ -163,35 +123,6 @@ class _Simulation:
             self.num_open[place] -= 1
             if self.num_open[place] == 0 and self.done[place[0]] == place[1]:
                 self.todo.append(place[0])
-
-
-def _share(passing: list[_Transfer]) -> None:
-    """The speeds of transfers that pass together: filled up alike, until their links or interfaces are full."""
-    room: dict[tuple[int, bool], float] = {}
-    rate = 0.0
-    for place, transfer in enumerate(passing):
-        transfer.weight = 1.0 + UNEVEN * (len(passing) - 1 - place)
-    still_open = list(passing)
-    while still_open:
-        need: dict[tuple[int, bool], float] = {}
-        for transfer in still_open:
-            for interface, part in transfer.needs:
-                need[interface] = need.get(interface, 0.0) + part * transfer.weight
-        most = {interface: room.get(interface, 1.0) / part for interface, part in need.items()}
-        # It can only rise, but for rounding.
-        rate = max(rate, min([*most.values(), *(transfer.alone / transfer.weight for transfer in still_open)]))
-        full = [
-            transfer
-            for transfer in still_open
-            if transfer.alone / transfer.weight <= rate
-            or any(most[interface] <= rate for interface, _ in transfer.needs)
-        ]
-        for transfer in full:
-            given = min(rate * transfer.weight, transfer.alone)
-            transfer.speed = given / transfer.alone
-            for interface, part in transfer.needs:
-                room[interface] = room.get(interface, 1.0) - given * part
-        still_open = [transfer for transfer in still_open if transfer not in full]
 
 
 def simulate_plainly(program: Program, costs: Costs) -> tuple[Floats, Floats]:
@@ -211,7 +142,7 @@ def simulate_plainly(program: Program, costs: Costs) -> tuple[Floats, Floats]:
     return np.array([start[place] for place in places]), np.array([end[place] for place in places])
 
 
-def _messages(orders: Orders, costs: Costs) -> list[_Transfer]:
+def _messages(orders: Orders, costs: Costs) -> list[Transfer]:
     """Pair the sends and receives of every link, in order."""
     cluster = costs.cluster
     received: dict[tuple[int, int], list[Place]] = {}
@@ -245,7 +176,7 @@ def _messages(orders: Orders, costs: Costs) -> list[_Transfer]:
             consumer = _consumer(orders[target][receive[1]], costs)
             job = (target, consumer, orders[target][receive[1]].segment, action.microbatch)
             found.append(
-                _Transfer(
+                Transfer(
                     turn=(0, source, number),
                     issued_by=[(source, number), receive],
                     links=[(source, target)],
@@ -269,7 +200,7 @@ def _consumer(receive: Action, costs: Costs) -> str:
     return "R" if receive.kind == Kind.RECV_S and recomputes else "I"
 
 
-def _reductions(orders: Orders, costs: Costs) -> list[_Transfer]:
+def _reductions(orders: Orders, costs: Costs) -> list[Transfer]:
     found = []
     for number, item in enumerate(costs.reductions):
         kind = Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD
@@ -280,7 +211,7 @@ def _reductions(orders: Orders, costs: Costs) -> list[_Transfer]:
             if action.kind == Kind.STEP and action.segment in item.segments
         ]
         found.append(
-            _Transfer(
+            Transfer(
                 turn=(1, number, 0),
                 issued_by=[(device, orders[device].index(Action(kind, item.number))) for device in item.ring.devices],
                 links=item.ring.links,
@@ -294,9 +225,9 @@ def _reductions(orders: Orders, costs: Costs) -> list[_Transfer]:
     return found
 
 
-def _queue_on_links(transfers: list[_Transfer]) -> None:
+def _queue_on_links(transfers: list[Transfer]) -> None:
     """On every link, transfers follow each other in the order in which the sending device sets them going."""
-    queues: dict[tuple[int, int], list[tuple[int, _Transfer]]] = {}
+    queues: dict[tuple[int, int], list[tuple[int, Transfer]]] = {}
     for transfer in transfers:
         for link in transfer.links:
             number = next(number for device, number in transfer.issued_by if device == link[0])
