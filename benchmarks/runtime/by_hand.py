@@ -1,7 +1,7 @@
 """A rank's program with nothing but torch: the same blocks, the same messages, in the same order.
 
-What Penstock's executor takes beyond this is its own. For a whole backward (B), one tensor between segments, one
-segment a rank.
+What Penstock's executor takes beyond this is its own. Input and weight gradients apart are those of torch's own
+pipelining, which takes the backward of a first stage whole. For one tensor between segments, one segment a rank.
 """
 
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from penstock import Action, Kind
 from runtime.subjects import Subject
@@ -29,13 +30,17 @@ class ByHand:
         self._group = group
 
     def iteration(self, inputs: Tensor, targets: Tensor, num_microbatches: int) -> None:
-        """One iteration up to the optimizer's step."""
+        """One iteration up to the optimizer's step; the loss comes to both ranks."""
         peer, is_last = 1 - self._rank, self._rank == 1
         xs, ys = inputs.chunk(num_microbatches), targets.chunk(num_microbatches)
         arrived: dict[int, tuple[Tensor, Any]] = {}
         given: dict[int, Tensor] = {}
         made: dict[int, Tensor] = {}
+        grads: dict[int, Tensor | None] = {}
+        left: dict[int, Any] = {}
         sent: list[tuple[Any, Tensor]] = []
+        total = torch.zeros(())
+        loss_comes = None if is_last else dist.irecv(total, peer, self._group, num_microbatches)
         for action in self._actions:
             number = action.microbatch
             if action.kind in (Kind.RECV_F, Kind.RECV_B):
@@ -47,18 +52,31 @@ class ByHand:
                     work.wait()
                     given[number] = x.requires_grad_()
                     made[number] = self._subject.loss(self.stage(x), ys[number]) * (1 / num_microbatches)
+                    total += made[number].detach()
                 else:
                     made[number] = self.stage(xs[number])
-            elif action.kind == Kind.B:
-                if is_last:
-                    made.pop(number).backward()  # type: ignore[no-untyped-call]
-                else:
-                    grad, work = arrived.pop(number)
+            elif action.kind in (Kind.B, Kind.I):
+                grads[number] = None
+                if not is_last:
+                    grads[number], work = arrived.pop(number)
                     work.wait()
-                    made.pop(number).backward(grad)  # type: ignore[no-untyped-call]
+                if action.kind == Kind.B:
+                    made.pop(number).backward(grads.pop(number))  # type: ignore[no-untyped-call]
+                elif is_last:
+                    weights = self.stage.parameters()
+                    left[number] = stage_backward_input([made.pop(number)], None, [given[number]], weights)[1]
+            elif action.kind == Kind.W:
+                if is_last:
+                    stage_backward_weight(self.stage.parameters(), left.pop(number))
+                else:
+                    made.pop(number).backward(grads.pop(number))  # type: ignore[no-untyped-call]
             else:
                 tensor = made[number].detach() if action.kind == Kind.SEND_F else given.pop(number).grad
                 assert tensor is not None
                 sent.append((dist.isend(tensor, peer, self._group, number), tensor))
+        if loss_comes is None:
+            sent.append((dist.isend(total, peer, self._group, num_microbatches), total))
+        else:
+            loss_comes.wait()
         for work, _ in sent:
             work.wait()

@@ -79,20 +79,19 @@ def run_overhead(name: str, rounds: int) -> list[OverheadRun]:
 
 def measure(_memory: dict[str, Any], subject: Subject, schedule: str, rounds: int) -> OverheadRun:
     """On a rank: Penstock and by hand, in turns."""
-    whole, mine = narrow_pipeline(subject, "1f1b"), narrow_pipeline(subject, schedule)
-    cut = whole.proof.program.plan.segments[0].stop
+    mine = narrow_pipeline(subject, schedule)
+    cut = mine.proof.program.plan.segments[0].stop
     with torch.no_grad():
         sample = torch.nn.Sequential(*list(subject.model())[:cut])(subject.batch(0, 1)[0])
-    device = whole.proof.program.devices[dist.get_rank()]
-    by_hand = ByHand(subject, cut, list(whole.proof.program.actions(device)), sample.shape, dist.new_group([0, 1]))
+    device = mine.proof.program.devices[dist.get_rank()]
+    by_hand = ByHand(subject, cut, list(mine.proof.program.actions(device)), sample.shape, dist.new_group([0, 1]))
     batch = subject.batch(0, NUM_MICROBATCHES)
     ours, hands = [], []
     # The first rounds tell the forms of messages and warm everything up.
     for _ in range(rounds + 3):
         hands.append(_seconds(lambda: by_hand.iteration(*batch, NUM_MICROBATCHES)))
         ours.append(_seconds(lambda: mine.step(*batch)))
-    for pipe in (whole, mine):
-        pipe.close()
+    mine.close()
     actions = [action.kind for action in mine.proof.program.actions(device) if action.kind != Kind.STEP]
     return OverheadRun(
         title=subject.title,

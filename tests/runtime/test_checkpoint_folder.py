@@ -166,8 +166,10 @@ def test_killed_at_any_moment_the_last_complete_one_is_there(tmp_path: Path) -> 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runtime.saving"])
     moments = random.Random(4)
-    left = 0
-    for number in range(6):
+    left, longest_s = 0, 0.4
+    for number in range(20):
+        if number >= 6 and left and find_checkpoints(folder):
+            break
         meeting = str(tmp_path / f"meeting{number}")
         ranks = [context.Process(target=save_for_ever, args=(str(folder), meeting, r, expected)) for r in range(2)]
         for process in ranks:
@@ -177,7 +179,7 @@ def test_killed_at_any_moment_the_last_complete_one_is_there(tmp_path: Path) -> 
             assert time.monotonic() < deadline
             assert all(process.is_alive() for process in ranks), "what was loaded was not what was saved"
             time.sleep(0.002)
-        time.sleep(moments.uniform(0.02, 0.4))
+        time.sleep(moments.uniform(0.02, longest_s))
         for process in ranks:
             assert process.pid is not None
             os.kill(process.pid, signal.SIGKILL)
@@ -190,6 +192,9 @@ def test_killed_at_any_moment_the_last_complete_one_is_there(tmp_path: Path) -> 
             assert newest == found[-1]
             saved = Stored(newest.path).read(lambda path: path[0] == "model")["model"]
             assert all(torch.equal(saved[name], item) for name, item in expected[newest.record.step].items())
+        else:
+            # A busy machine takes longer to complete one.
+            longest_s = min(2 * longest_s, 10.0)
     assert find_checkpoints(folder)
     assert left, "no writer was killed while it wrote"
 

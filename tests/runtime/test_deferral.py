@@ -123,15 +123,10 @@ def test_convolution_of_channels_last() -> None:
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-def test_norms(bf16: bool) -> None:
+def test_norms_are_not_put_off(bf16: bool) -> None:
     torch.manual_seed(0)
-    check(nn.LayerNorm(33), torch.randn(3, 5, 33), bf16=bf16)
-    check(nn.LayerNorm(33, bias=False), torch.randn(5, 33), bf16=bf16)
-    check(nn.LayerNorm((5, 33)), torch.randn(7, 5, 33), bf16=bf16)
-    check(Turned(nn.LayerNorm(33)), torch.randn(3, 5, 33), bf16=bf16)
-    check(nn.GroupNorm(3, 6), torch.randn(4, 6, 5, 5), bf16=bf16)
-    check(nn.GroupNorm(3, 6), torch.randn(4, 6), bf16=bf16)
-    check(nn.GroupNorm(3, 6), torch.randn(4, 6, 5, 5).to(memory_format=torch.channels_last), bf16=bf16, num_jobs=0)
+    check(nn.LayerNorm(33), torch.randn(3, 5, 33), bf16=bf16, num_jobs=0)
+    check(nn.GroupNorm(3, 6), torch.randn(4, 6, 5, 5), bf16=bf16, num_jobs=0)
 
 
 def test_embedding() -> None:
@@ -145,8 +140,7 @@ def test_embedding() -> None:
 def test_a_chain_of_everything(bf16: bool) -> None:
     torch.manual_seed(0)
     layers = [nn.Embedding(11, 32), nn.LayerNorm(32), nn.Linear(32, 48), nn.GELU(), nn.Linear(48, 32), nn.LayerNorm(32)]
-    # After autocast a norm gets bfloat16 but has float32 weights: torch does that one whole.
-    check(nn.Sequential(*layers), torch.randint(11, (4, 6)), bf16=bf16, num_jobs=7 if bf16 else 9)
+    check(nn.Sequential(*layers), torch.randint(11, (4, 6)), bf16=bf16, num_jobs=5)
 
 
 class Twice(nn.Module):

@@ -6,7 +6,7 @@ devices that have different rows are slices: then every tensor must have its row
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,9 @@ from penstock.runtime.rows import Rows
 
 VALUE = -1
 """Stands in `slots` for something that is not a tensor."""
+
+PLAIN_TREE = pytree.tree_structure(0)
+"""That of a carry which is one tensor, as most are: these are not sent through the tree's functions."""
 
 
 class TensorForm(NamedTuple):
@@ -53,7 +56,7 @@ class Packed:
         """What the other side must know."""
         tensors = zip(self.tensors, self.needs_grad, strict=True)
         forms = tuple(TensorForm(tuple(t.shape), dense_stride(t), t.dtype, need) for t, need in tensors)
-        shape = pytree.tree_unflatten(range(len(self.slots)), self.tree)
+        shape = 0 if self.tree is PLAIN_TREE else pytree.tree_unflatten(range(len(self.slots)), self.tree)
         return Form(shape, self.slots, self.values, forms)
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "Packed":
@@ -63,7 +66,13 @@ class Packed:
 
 def pack(carry: Any) -> tuple[Packed, tuple[Tensor, ...]]:
     """A carry taken apart, and its tensors as they are, with their history."""
-    leaves, tree = pytree.tree_flatten(carry)
+    if isinstance(carry, Tensor):
+        return Packed(PLAIN_TREE, (0,), (), (carry.detach(),), (carry.requires_grad,)), (carry,)
+    if type(carry) is list and all(leaf is None or isinstance(leaf, Tensor) for leaf in carry):
+        # Gradients.
+        leaves, tree = carry, _list_tree(len(carry))
+    else:
+        leaves, tree = pytree.tree_flatten(carry)
     place: dict[int, int] = {}
     slots: list[int] = []
     values: list[Any] = []
@@ -82,8 +91,15 @@ def pack(carry: Any) -> tuple[Packed, tuple[Tensor, ...]]:
     return Packed(tree, tuple(slots), tuple(values), plain, needs), tuple(tensors)
 
 
+@cache
+def _list_tree(num: int) -> Any:
+    return pytree.tree_structure([0] * num)
+
+
 def unpack(packed: Packed, tensors: Sequence[Tensor]) -> Any:
     """The carry with these tensors in it."""
+    if packed.tree is PLAIN_TREE:
+        return tensors[0]
     values = iter(packed.values)
     leaves = [next(values) if slot == VALUE else tensors[slot] for slot in packed.slots]
     return pytree.tree_unflatten(leaves, packed.tree)
@@ -92,7 +108,7 @@ def unpack(packed: Packed, tensors: Sequence[Tensor]) -> Any:
 def from_form(form: Form, tensors: Sequence[Tensor]) -> Packed:
     """A carry that came from elsewhere."""
     needs = tuple(item.needs_grad for item in form.tensors)
-    tree = pytree.tree_structure(form.shape)
+    tree = PLAIN_TREE if isinstance(form.shape, int) and form.tensors else pytree.tree_structure(form.shape)
     return Packed(tree, form.slots, form.values, tuple(tensors), needs)
 
 
@@ -159,6 +175,8 @@ def share_memory(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
 
 def dense_stride(tensor: Tensor) -> tuple[int, ...]:
     """The strides with which a tensor travels: its own if it fills its memory without gaps, else plain ones."""
+    if tensor.is_contiguous():
+        return tuple(tensor.stride())
     expected = 1
     for _, stride, size in sorted(
         (abs(stride), stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1

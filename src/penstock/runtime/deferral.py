@@ -3,7 +3,8 @@
 Each function below does what the torch function of the same name does, to the bit, forward and backward: it calls the
 same kernels in the same form. In its backward it gives the gradient of its input at once, and hands over a job that
 computes the gradients of its parameters. Where a call is of a kind that is not reproduced here, the function returns
-None, and the caller leaves it to autograd: then its weight gradient is part of I.
+None, and the caller leaves it to autograd: then its weight gradient is part of I. So it is with norms, whose kernels
+make the gradients of input and weights together in about the time of one.
 """
 
 from collections.abc import Callable, Sequence
@@ -190,7 +191,7 @@ class _Convolution(Deferred):
         def gradients(mask: list[bool]) -> Any:
             biases = [weight.shape[0]] if ctx.bias is not None else None
             form = (stride, padding, dilation, False, [0] * len(stride), ctx.groups)
-            return torch.ops.aten.convolution_backward(grad, x, weight, biases, *form, mask)
+            return torch.ops.aten.convolution_backward.default(grad, x, weight, biases, *form, mask)
 
         defer_both(ctx, gradients)
         x_grad = gradients([True, False, False])[0] if ctx.needs_input_grad[2] else None
@@ -226,5 +227,5 @@ class _Embedding(Deferred):
     def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
         (indices,) = saved
         form = ctx.form
-        ctx.defer([ctx.weight], lambda: [torch.ops.aten.embedding_dense_backward(grad, indices, *form)])
+        ctx.defer([ctx.weight], lambda: [torch.ops.aten.embedding_dense_backward.default(grad, indices, *form)])
         return None, None, None, None, None

@@ -83,6 +83,8 @@ class Executor:
         self._spans_s = []
         self._arrivals.clear()
         self._reductions.clear()
+        for stage in self._stages.values():
+            stage.begin()
         expected = self._num_losses(iteration)
         for do, action in self._jobs:
             if do is None:

@@ -31,7 +31,7 @@ def some_rows(batch: Any, rows: Rows) -> Any:
     def cut(leaf: Any) -> Any:
         return leaf.detach()[rows.start : rows.stop] if isinstance(leaf, Tensor) else leaf
 
-    return pytree.tree_map(cut, batch)
+    return cut(batch) if isinstance(batch, Tensor) else pytree.tree_map(cut, batch)
 
 
 def signature(inputs: Any, targets: Any) -> tuple[Any, ...]:

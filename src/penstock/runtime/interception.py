@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from penstock.errors import InputError
-from penstock.runtime import deferral, deferral_norms, shared_norms
+from penstock.runtime import deferral, shared_norms
 from penstock.runtime.deferral import Defer
 from penstock.runtime.shared_norms import AddUp
 from penstock.runtime.streams import Streams
@@ -190,14 +190,6 @@ def _embedding(defer: Defer, input: Tensor, weight: Tensor, *args: Any, **named:
     return deferral.embedding(defer, input, weight, *args, **named)
 
 
-def _layer_norm(defer: Defer, input: Tensor, *args: Any, **named: Any) -> Tensor | None:  # noqa: A002
-    return deferral_norms.layer_norm(defer, input, *args, **named)
-
-
-def _group_norm(defer: Defer, input: Tensor, *args: Any, **named: Any) -> Tensor | None:  # noqa: A002
-    return deferral_norms.group_norm(defer, input, *args, **named)
-
-
 _RANDOM: Mapping[Any, Callable[..., Tensor]] = {
     F.dropout: _dropout,
     torch.dropout: _plain_dropout,
@@ -214,6 +206,4 @@ _DEFERRED: Mapping[Any, Callable[..., Tensor | None]] = {
     F.conv2d: _conv(torch.conv2d),
     F.conv3d: _conv(torch.conv3d),
     F.embedding: _embedding,
-    F.layer_norm: _layer_norm,
-    F.group_norm: _group_norm,
 }

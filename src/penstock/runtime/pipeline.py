@@ -39,6 +39,7 @@ from penstock.runtime.returning import Returns
 from penstock.runtime.shipping import AS_PLANNED, KEPT, NOT_RUN
 from penstock.runtime.stages import Stage
 from penstock.runtime.state_names import state_entries, writers
+from penstock.runtime.streams import untouched
 from penstock.runtime.watch import Doing, Watch
 from penstock.timeline.types import Timeline
 
@@ -295,7 +296,8 @@ class Pipeline:
     def _run(self, executor: Executor, iteration: Iteration) -> Tensor:
         self._at_work = executor
         try:
-            executor.run(iteration, self._losses.sharing(iteration))
+            with untouched(self._device):
+                executor.run(iteration, self._losses.sharing(iteration))
             return self._losses.collect(iteration)
         except BaseException as error:
             self._failed(error)

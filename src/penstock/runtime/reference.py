@@ -12,6 +12,7 @@ from penstock.runtime.carry import pack
 from penstock.runtime.feeding import count_rows, some_rows
 from penstock.runtime.rows import microbatch_rows
 from penstock.runtime.stages import Stage
+from penstock.runtime.streams import untouched
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -35,14 +36,15 @@ def reference_step(
     whole = Stage(blocks, 0, model, seed=seed, is_split=False, device=device)
     total_rows = count_rows(inputs, targets)
     parts = []
-    for rows in microbatch_rows(total_rows, num_microbatches):
-        if not rows.num:
-            continue
-        given, _ = pack(some_rows(inputs, rows))
-        finish = scaled(loss, some_rows(targets, rows), rows.num / total_rows)
-        out, graph = whole.run(given, step, rows, finish, keep=True, defer=False)
-        whole.backward(graph, graph.ones)
-        parts.append(out.tensors[0])
+    with untouched(device):
+        for rows in microbatch_rows(total_rows, num_microbatches):
+            if not rows.num:
+                continue
+            given, _ = pack(some_rows(inputs, rows))
+            finish = scaled(loss, some_rows(targets, rows), rows.num / total_rows)
+            out, graph = whole.run(given, step, rows, finish, keep=True, defer=False)
+            whole.backward(graph, graph.ones)
+            parts.append(out.tensors[0])
     return add_up(parts)
 
 

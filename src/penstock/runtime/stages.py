@@ -100,6 +100,8 @@ class Stage:
         self._modules = list(model.modules())
         self._draws: dict[bytes, bool] = {}
         """Whether random numbers may be drawn, by which modules are in training: as far as is known."""
+        self._training = b""
+        self.begin()
         held = {id(buffer) for block in blocks for buffer in block.buffers.values()}
         self._buffers = [
             (module, name)
@@ -107,6 +109,10 @@ class Stage:
             for name, buffer in module._buffers.items()
             if buffer is not None and id(buffer) in held
         ]
+
+    def begin(self) -> None:
+        """Before an iteration: see which modules are in training. To look before every job would take too long."""
+        self._training = bytes([module.training for module in self._modules])
 
     def reseed(self, seed: int) -> None:
         """Draw random numbers from the streams of another seed from now on."""
@@ -159,19 +165,18 @@ class Stage:
         """The blocks, and what makes the loss.
 
         To look at every call of torch takes longer than small calls do. So it is done only if weight gradients are put
-        off, if sums are over the rows of several ranks, or if random numbers are drawn: which the first run shows.
+        off, if sums are over the rows of several ranks, or if random numbers are drawn: which the first run shows. That
+        it stays so is for the caller to see, who has `streams.untouched` around an iteration.
         """
-        streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
-        modes = bytes(module.training for module in self._modules)
-        draws = self._draws.get(modes)
+        draws = self._draws.get(self._training)
         if draws is False and jobs is None and self.meeting is None:
-            with streams.untouched():
-                return self._call_blocks(carry, None, step, rows, finish)
+            return self._call_blocks(carry, None, step, rows, finish)
+        streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
         with streams.kept(), self._interception(streams, jobs):
             carry = self._call_blocks(carry, partial(streams.enter, watch=draws is None), step, rows, finish)
             streams.leave()
         if draws is None:
-            self._draws[modes] = streams.may_draw
+            self._draws[self._training] = streams.may_draw
         return carry
 
     def _call_blocks(
@@ -226,7 +231,7 @@ class Stage:
         if pairs:
             edges, given = tuple(edge for edge, _ in pairs), tuple(grad for _, grad in pairs)
             aside = NOTHING if graph.jobs is None else graph.jobs.set_aside(self._not_put_off)
-            with self._without_autocast(), aside, self._interception(None, graph.jobs):
+            with self._without_autocast(), aside, self._looking(graph.jobs):
                 # What torch.autograd.backward does, less its checks, which take longer than small blocks do.
                 _engine_run_backward(
                     edges, given, graph.retained, False, (), allow_unreachable=True, accumulate_grad=True
@@ -248,6 +253,11 @@ class Stage:
         """As torch advises, the types of the backward follow from those of the forward alone."""
         kind = self._device.type
         return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else NOTHING
+
+    def _looking(self, jobs: WeightJobs | None) -> AbstractContextManager[Any]:
+        """Around a backward, whose calls are looked at where those of the forward are."""
+        is_plain = jobs is None and self.meeting is None and self._draws.get(self._training) is False
+        return NOTHING if is_plain else self._interception(None, jobs)
 
     def _interception(self, streams: Streams | None, jobs: WeightJobs | None) -> Interception:
         defer = None if jobs is None else jobs.defer

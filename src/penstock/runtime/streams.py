@@ -43,17 +43,6 @@ class Streams:
         finally:
             set_generator_states(self._device, states)
 
-    @contextmanager
-    def untouched(self) -> Iterator[None]:
-        """Around what does not draw random numbers: if it does all the same, they are not those of one process."""
-        before = generator_states(self._device)
-        yield
-        if not all(map(torch.equal, before, generator_states(self._device))):
-            raise RunError(
-                "a block drew random numbers, which it did not when it first ran",
-                hint="Random numbers must be drawn in the first step too: dropout may begin with p = 0.",
-            )
-
     def enter(self, unit: int, *, watch: bool = False) -> None:
         """What comes next belongs to this unit. With `watch`, `may_draw` says whether it reads torch's generators."""
         self.leave()
@@ -100,6 +89,22 @@ class Streams:
             self._own.manual_seed(_number(*self._name, self._rows.start + number, self._unit, call))
             part.bernoulli_(keep, generator=self._own)
         return noise.div_(keep)
+
+
+@contextmanager
+def untouched(device: torch.device) -> Iterator[None]:
+    """Around an iteration, whose blocks draw from streams: if one does not, its numbers are not those of one process.
+
+    That happens where a segment did not draw in its first run, and so is not looked at in later ones.
+    """
+    before = generator_states(device)
+    yield
+    if not all(map(torch.equal, before, generator_states(device))):
+        raise RunError(
+            "a block drew random numbers, which it did not when it first ran",
+            hint="Random numbers must be drawn in the first step too (dropout may begin with p = 0), and no other "
+            "thread may draw from torch's own generator during a step.",
+        )
 
 
 @contextmanager
