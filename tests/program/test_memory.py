@@ -1,7 +1,10 @@
 """Memory along a program: two stages by hand, and everything against a walk that keeps a list of what is there."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.plan.costs import Costs, Ints
 from penstock.plan.flows import ACTIVATION, GRADIENT
@@ -171,6 +174,8 @@ class Walk:
         elif kind == Kind.SEND_S:
             self.leaving.append(("moving", *job))
         during = self.total
+        if kind == Kind.STEP:
+            during += float(costs.more_at_step_bytes[self.device])
         if kind == Kind.I:
             things["saved", *job] = pending
         if kind in (Kind.I, Kind.B):
@@ -205,9 +210,10 @@ def walk(program: Program, costs: Costs) -> tuple[list[float], list[float], list
 
 
 @settings(max_examples=200, deadline=None)
-@given(cases())
-def test_equal_to_a_walk(case: Case) -> None:
-    costs = case.costs
+@given(cases(), st.integers(0, 50), st.integers(0, 50))
+def test_equal_to_a_walk(case: Case, work: int, more_at_step: int) -> None:
+    all_devices = np.ones(case.costs.num_devices)
+    costs = replace(case.costs, work_bytes=work * all_devices, more_at_step_bytes=more_at_step * all_devices)
     program = case.lowered(costs)
     use = memory_use(program, costs)
     during, after, peaks = walk(program, costs)

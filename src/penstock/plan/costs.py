@@ -60,6 +60,10 @@ class Costs:
     """Over devices: weights, every copy that a device holds, shared parameters once."""
     gradient_bytes: Floats
     optimizer_bytes: Floats
+    work_bytes: Floats
+    """What jobs need for themselves at any time."""
+    more_at_step_bytes: Floats
+    """What the optimizer's step needs beyond that."""
     tied_bytes: tuple[float, ...]
     tied_segments: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...]
@@ -98,7 +102,7 @@ class Costs:
     @cached_property
     def static_bytes(self) -> Floats:
         """Over devices: what is held all the time."""
-        return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes
+        return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes + self.work_bytes
 
     @cached_property
     def memory_limit(self) -> Floats:

@@ -12,6 +12,7 @@ from penstock.plan.holdings import held_bytes, ties_between
 from penstock.plan.overheads import with_overheads
 from penstock.plan.seconds import Part, UnitClock
 from penstock.plan.types import Plan
+from penstock.plan.working import Places, working_bytes
 from penstock.profile.affine import fit
 from penstock.profile.types import Profile
 
@@ -54,6 +55,8 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
     weight, trained = held_bytes(
         cluster.num_devices, place_segment, forward_device, backward_device, parameter_bytes, tied_bytes, tied_segments
     )
+    places = Places(starts, place_segment, share, forward_device, backward_device)
+    working = working_bytes(profile, cluster.num_devices, places, sizes.cut_bytes, parameter_bytes)
     costs = Costs(
         plan=plan,
         cluster=cluster,
@@ -77,6 +80,8 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         weight_bytes=weight,
         gradient_bytes=trained * profile.gradient_ratio,
         optimizer_bytes=trained * profile.optimizer_ratio,
+        work_bytes=working.all_the_time,
+        more_at_step_bytes=working.more_at_step,
         tied_bytes=tied_bytes,
         tied_segments=tied_segments,
         notes=(*notes, *clock.notes),

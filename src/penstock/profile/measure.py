@@ -61,6 +61,7 @@ def measure(
         units=units,
         input_bytes=bytes_of(with_rows(inputs, own_rows)),
         ties=_ties(found),
+        largest_parameter_bytes=tuple(_largest(block) for block in found),
         gradient_ratio=1.0,
         optimizer_ratio=_ADAMW_RATIO,
         assumptions=_assumptions(model, steadiness),
@@ -174,6 +175,10 @@ def _ties(blocks: Sequence["Block"]) -> tuple[Tie, ...]:
         Tie(name=name, parameter_bytes=_bytes(blocks[units[0]], (name,)), units=units)
         for name, units in shared_parameters(blocks).items()
     )
+
+
+def _largest(block: "Block") -> int:
+    return max((_bytes(block, (name,)) for name in block.parameters), default=0)
 
 
 def _bytes(block: "Block", names: Any) -> int:

@@ -16,6 +16,8 @@ MAX_SECONDS = 1e9
 MAX_BYTES = 2**60
 MAX_ROWS = 2**40
 MAX_RATIO = 1e6
+LATER_FIELDS = ("largest_parameter_bytes", "overheads")
+"""Files that do not have them keep their digest."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
@@ -114,6 +116,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Bytes of optimizer state per byte of parameters (Adam in one precision: 2)."""
     assumptions: tuple[str, ...] = ()
     """What the source did not say and was assumed, for people."""
+    largest_parameter_bytes: tuple[Bytes, ...] = ()
+    """For each unit its largest single parameter, which decides how much memory jobs need for themselves."""
     overheads: tuple[Overhead, ...] = ()
     """What is spent around units, by kind of device; nothing for a kind that is not there."""
 
@@ -130,6 +134,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 raise ValueError(
                     f"unit {unit.name!r} is not measured on the same kinds and rows as {self.units[0].name!r}"
                 )
+        if self.largest_parameter_bytes:
+            _check_largest(self.largest_parameter_bytes, self.units)
         _no_repeats([overhead.kind for overhead in self.overheads], "overheads")
         for tie in self.ties:
             _check_tie(tie, self.units)
@@ -151,7 +157,15 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def digest(self) -> str:
         """A short name for the contents, what was assumed left aside."""
         plain = msgspec.structs.replace(self, assumptions=())
-        return files.digest(plain, without=() if self.overheads else ("overheads",))
+        return files.digest(plain, without=[name for name in LATER_FIELDS if not getattr(self, name)])
+
+
+def _check_largest(largest: tuple[int, ...], units: tuple[Unit, ...]) -> None:
+    if len(largest) != len(units):
+        raise ValueError(f"largest_parameter_bytes has {len(largest)} entries for {len(units)} units")
+    for size, unit in zip(largest, units, strict=True):
+        if size > unit.parameter_bytes:
+            raise ValueError(f"the largest parameter of unit {unit.name!r} is larger than its parameters together")
 
 
 def _make_floats(value: msgspec.Struct, names: tuple[str, ...]) -> None:

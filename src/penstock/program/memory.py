@@ -1,6 +1,6 @@
 """Memory of a device along its program. It follows from the order alone, not from times, so it can be proved.
 
-- All the time: weights (every copy), gradients and optimizer state.
+- All the time: weights (every copy), gradients, optimizer state, and what jobs need for themselves (`plan/working.py`).
 - From F's start: what it saves (only the segment's input where it recomputes); R brings the rest; what W does not
   need goes when I is done, all when W or B is done.
 - From a receive's posting: its buffer. F takes activations over as its saved input; gradients go when I or B is done.
@@ -99,6 +99,9 @@ def memory_changes(program: Program, costs: Costs, place: Ints) -> MemoryChanges
     rows = rows_of(Kind.B)
     saved_after[rows] = -saved[place[rows]]
     received_after[rows] = -inbound[GRADIENT][place[rows]]
+    rows = rows_of(Kind.STEP)
+    saved_before[rows] = costs.more_at_step_bytes[program.device_of[rows]]
+    saved_after[rows] = -saved_before[rows]
     rows = rows_of(Kind.RECV_S)
     saved_before[rows] = kept[place[rows]]
 

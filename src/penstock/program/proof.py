@@ -146,6 +146,7 @@ def memory_parts(program: Program, costs: Costs, place: Ints, device: int, at: i
         ("weights", float(costs.weight_bytes[device])),
         ("gradients", float(costs.gradient_bytes[device])),
         ("optimizer state", float(costs.optimizer_bytes[device])),
+        ("working memory", float(costs.work_bytes[device])),
     ]
     if at == NONE:
         return parts

@@ -179,6 +179,15 @@ class Mail:
             pending.post(form)
         return pending
 
+    def is_neighbour(self, peer: int) -> bool:
+        """Whether what goes to this rank, or comes from it, is handed over in shared memory if it is worthwhile."""
+        return peer in self._outgoing
+
+    @property
+    def shared_bytes(self) -> int:
+        """The memory in which this rank hands things over; what is in it belongs to the ranks that receive it."""
+        return sum(item.num_bytes for item in self._outgoing.values())
+
     def shares_memory(self, peer: int, form: Form) -> bool:
         """Whether a carry of this form comes in shared memory."""
         return peer in self._incoming and is_worthwhile(form.tensors)

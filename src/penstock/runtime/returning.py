@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
@@ -44,23 +44,30 @@ class Returns:
             self.finish(action.segment)
             told = partial(self._addresses.tell, action, step)
             if action.kind == Kind.SEND_P:
-                flat = [
-                    torch.cat([item.detach().reshape(-1) for item in members])
-                    for members in self._parameters[action.segment]
-                ]
-                self._mail.send(pack(flat)[0], peer, tag, SIGNATURE, told)
+                self._mail.send(pack(self._outgoing(action.segment, peer))[0], peer, tag, SIGNATURE, told)
             else:
                 self._coming.setdefault(action.segment, []).append(self._mail.expect(peer, tag, SIGNATURE, told))
+
+    def _outgoing(self, segment: int, peer: int) -> list[Tensor]:
+        """The parameters: as they are for a neighbour, into whose memory they are copied; else all of a type as one."""
+        groups = [[item.detach().reshape(-1) for item in members] for members in self._parameters[segment]]
+        if self._mail.is_neighbour(peer):
+            return [item for group in groups for item in group]
+        return [torch.cat(group) for group in groups]
 
     def finish(self, segment: int) -> None:
         """Wait for the fresh parameters of a segment, if some are on their way, and put them in place."""
         for pending in self._coming.pop(segment, ()):
-            for members, flat in zip(self._parameters[segment], pending.wait().tensors, strict=True):
-                parts = torch.split(flat, [item.numel() for item in members])
-                with torch.no_grad():
-                    for item, fresh in zip(members, parts, strict=True):
-                        if item not in self._trained:
-                            item.copy_(fresh.view(item.shape))
+            members = [item for group in self._parameters[segment] for item in group]
+            came = iter(pending.wait().tensors)
+            left = next(came)
+            with torch.no_grad():
+                for item in members:
+                    if not left.numel():
+                        left = next(came)
+                    fresh, left = left[: item.numel()], left[item.numel() :]
+                    if item not in self._trained:
+                        item.copy_(fresh.view(item.shape))
 
     def finish_all(self) -> None:
         """The same for all segments."""

@@ -73,12 +73,17 @@ class Outgoing:
     def __init__(self) -> None:
         self._slabs: list[Slab] = []
 
+    @property
+    def num_bytes(self) -> int:
+        """How large they are together."""
+        return sum(len(slab.memory) for slab in self._slabs)
+
     def put(self, tensors: Sequence[Tensor], forms: Sequence[TensorForm]) -> int:
         """Copy tensors, as runs of numbers, into a slab; its number, or NO_SLAB if there is no memory for it."""
         starts, size = places(forms)
-        slab = next(
-            (slab for slab in self._slabs if slab.is_free and size <= len(slab.memory) <= 2 * size + GRAIN), None
-        )
+        # Small messages may take the place of large ones: what is in flight together decides how much memory there is.
+        free = (slab for slab in self._slabs if slab.is_free and size <= len(slab.memory))
+        slab = min(free, key=lambda slab: len(slab.memory), default=None)
         if slab is None:
             slab = _new_slab(size)
             if slab is None:
