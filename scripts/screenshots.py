@@ -37,6 +37,8 @@ def main(report: Path) -> None:
         _shoot(page, report, f"hidden=0,1,2&open=3.1,3.2&pick={job}", "report-dark.png", at="timeline")
         _shoot(page, report, "about=3", "report-plan.png", at="compare")
         page.prefer("light")
+        page.resize(1280, 345)
+        _shoot(page, report, "about=3", "report-cluster.png", at="cluster")
         page.resize(390, 844)
         _shoot(page, report, "about=3&hidden=0,1,2", "report-narrow.png", at="timeline")
 

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import shlex
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -62,6 +63,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
             target = path.resolve()
             if target.is_dir():
                 raise FileError("cannot be written: this is a folder", where=name, hint="Name a file.")
+            check_folder(name)
             if target.exists() and not target.is_file():
                 streams[target] = data
             else:
@@ -81,6 +83,18 @@ def write_all(contents: Mapping[str, bytes]) -> None:
         for temporary in staged.values():
             with contextlib.suppress(OSError):
                 temporary.unlink()
+
+
+def check_folder(path: str | Path) -> None:
+    """A file can only be written into a folder that is there."""
+    folder = Path(path).parent
+    try:
+        is_there = folder.exists()
+    except OSError:
+        return  # who writes it will say why not
+    if not is_there:
+        hint = f"Make it first: mkdir -p {shlex.quote(str(folder))}; or name another file."
+        raise FileError(f"cannot be written: there is no folder {str(folder)!r}", where=_shown(Path(path)), hint=hint)
 
 
 def _stage(target: Path, data: bytes) -> Path:

@@ -57,10 +57,12 @@ def test_a_measured_timeline_comes_with_its_prediction(run: Run, files: dict[str
     done = run("report", str(files["measured"]), "-o", str(out), "--no-rivals")
     assert done.code == 0, done.err
     found = content(out)
+    # What was named comes first, and is what the page opens on.
     assert [subject["name"] for subject in found["subjects"]] == [
-        "measured: balanced + 1f1b, predicted",
         "measured: balanced + 1f1b",
+        "measured: balanced + 1f1b, predicted",
     ]
+    assert [subject["origin"] for subject in found["subjects"]] == ["measured", "simulated"]
     assert len(found["pairs"]) == 1
     assert not any(found["problems"])
     # With the plan beside it, nothing is there twice.
@@ -71,8 +73,8 @@ def test_a_measured_timeline_comes_with_its_prediction(run: Run, files: dict[str
     # Two runs of one program have one prediction.
     run("report", str(files["measured"]), str(files["measured"]), "-o", str(out), "--no-rivals")
     found = content(out)
-    assert [subject["origin"] for subject in found["subjects"]] == ["simulated", "measured", "measured"]
-    assert [(pair["predicted"], pair["measured"]) for pair in found["pairs"]] == [(0, 1), (0, 2)]
+    assert [subject["origin"] for subject in found["subjects"]] == ["measured", "simulated", "measured"]
+    assert [(pair["predicted"], pair["measured"]) for pair in found["pairs"]] == [(1, 0), (1, 2)]
 
 
 def test_machines_get_figures_and_words(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
@@ -95,11 +97,25 @@ def test_what_cannot_be_shown_is_refused(run: Run, files: dict[str, Path], tmp_p
     done = run("report", str(other), "-o", str(out))
     assert done.code == 2
     assert "neither a plan nor a program nor a timeline" in done.err
+    for name, text in (("notes.txt", "# notes"), ("cluster.toml", "hosts = 2\n"), ("list.json", "[1]")):
+        path = tmp_path / name
+        path.write_text(text)
+        done = run("report", str(path), "-o", str(out))
+        assert done.code == 2
+        assert f"{name}: this is neither a plan nor a program nor a timeline: it is not JSON" in done.err
+        assert "a timeline by `simulate -o`, `train -o` or `emulate -o`" in done.err
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"format": "penstock.plan/1",')
+    assert "broken JSON" in run("report", str(broken), "-o", str(out)).err
     assert run("report", str(tmp_path / "none.json"), "-o", str(out)).code == 2
     assert run("report").code == 2
     done = run("report", str(files["plan"]), "-o", str(files["plan"]))
     assert done.code == 2
     assert "is read by this command" in done.err
+    done = run("report", str(files["plan"]), "-o", str(tmp_path / "no" / "such" / "out.html"))
+    assert done.code == 2
+    assert f"there is no folder '{tmp_path}/no/such'" in done.err
+    assert f"mkdir -p {tmp_path}/no/such" in done.err
     assert not out.exists()
 
 

@@ -14,11 +14,9 @@ import {
   ratioColour,
 } from "../../src/penstock/report/page/colours.mjs";
 import { timelineSvg } from "../../src/penstock/report/page/picture.mjs";
-import { SvgSurface, escaped, fitted } from "../../src/penstock/report/page/surface.mjs";
-import { showBytes, showSeconds, shortened } from "../../src/penstock/report/page/format.mjs";
+import { SvgSurface, escaped } from "../../src/penstock/report/page/surface.mjs";
+import { showBytes, showSeconds, shortened, withUnits } from "../../src/penstock/report/page/format.mjs";
 import { stripBlocks, stripEdges, blockWords } from "../../src/penstock/report/page/strip.mjs";
-import { byHosts } from "../../src/penstock/report/page/cluster_hosts.mjs";
-import { clusterLayout, linkCurve, linkThickness, spaced } from "../../src/penstock/report/page/cluster_layout.mjs";
 
 const scene = (found, changes = {}) => ({
   layout: makeLayout([found], { open: new Set(["0.0"]) }),
@@ -201,8 +199,8 @@ test("numbers as the command line shows them", () => {
   assert.deepEqual([40e9, 1536, 0].map(showBytes), ["40.0 GB", "1.54 kB", "0 B"]);
   assert.equal(shortened("host-12.gpu-7", 8), "host…u-7");
   assert.equal(shortened("short", 8), "short");
-  const surface = new SvgSurface();
-  assert.equal(fitted(surface, "a name that is long", 60, { size: 12 }).length, 9);
+  assert.equal(withUnits("19.7 % of 3 ms at 2 GB/s, 4 B, 12.5 rows/s"), "19.7\u00a0% of 3\u00a0ms at 2\u00a0GB/s, 4\u00a0B, 12.5\u00a0rows/s");
+  assert.equal(withUnits("gpu 0 mused 3 stages"), "gpu 0 mused 3 stages");
 });
 
 test("the strip of units", () => {
@@ -247,78 +245,4 @@ test("the strip of units", () => {
     ],
   );
   assert.deepEqual(stripEdges(model({ units: null }), 100), [0, 50, 100]);
-});
-
-test("a large cluster is drawn host by host", () => {
-  const cluster = {
-    hosts: [{ name: "a" }, { name: "b" }, { name: "empty" }],
-    between: { bandwidth: 1 },
-    devices: [
-      { name: "a0", host: 0, kind: "x" },
-      { name: "a1", host: 0, kind: "y" },
-      { name: "b0", host: 1, kind: "x" },
-    ],
-  };
-  const link = (source, target, bytes) => ({ source, target, bytes, bandwidth: 5, latency: 0 });
-  const found = byHosts(
-    cluster,
-    [link(0, 1, 7), link(0, 2, 3), link(1, 2, 4), link(2, 0, 1)],
-    new Map([["a1", "stage 0"]]),
-  );
-  assert.deepEqual(
-    found.cluster.devices.map((device) => [device.name, device.kind]),
-    [
-      ["a", "1 device of kind x, 1 device of kind y"],
-      ["b", "1 device of kind x"],
-    ],
-  );
-  assert.deepEqual(
-    found.links.map(({ source, target, bytes }) => [source, target, bytes]),
-    [
-      [0, 1, 7],
-      [1, 0, 1],
-    ],
-  );
-  assert.deepEqual([...found.stages], [["a", "1 used"]]);
-});
-
-test("devices on the picture of a cluster do not overlap, at any width", () => {
-  const cluster = {
-    hosts: [{ name: "a" }, { name: "empty" }, { name: "b" }],
-    devices: Array.from({ length: 21 }, (_, number) => ({ name: `d${number}`, host: number < 16 ? 0 : 2 })),
-  };
-  for (const width of [200, 390, 800, 2000]) {
-    const { devices, hosts } = clusterLayout(cluster, width);
-    assert.equal(hosts.length, 2);
-    const apart = (one, other) =>
-      one.x + one.width <= other.x ||
-      other.x + other.width <= one.x ||
-      one.y + one.height <= other.y ||
-      other.y + other.height <= one.y;
-    devices.forEach((one, place) => devices.slice(0, place).forEach((other) => assert.ok(apart(one, other))));
-    assert.ok(apart(hosts[0], hosts[1]));
-  }
-  assert.ok(linkThickness(100, 1, 100) > linkThickness(10, 1, 100));
-  assert.equal(linkThickness(5, 5, 5), linkThickness(null, 1, 2));
-  const [left, right] = [
-    { x: 0, y: 0, width: 10, height: 10 },
-    { x: 100, y: 0, width: 10, height: 10 },
-  ];
-  const labels = [
-    [50, 0],
-    [60, 5],
-    [60, 20],
-    [0, 5],
-    [200, 0],
-  ].map((middle) => ({ middle }));
-  assert.deepEqual(
-    spaced(labels, [left, right]).map(({ middle }) => middle),
-    [
-      [50, 0],
-      [60, 20],
-      [200, 0],
-    ],
-  );
-  assert.ok(linkCurve(left, right).middle[1] < 0);
-  assert.ok(linkCurve(right, left).middle[1] > 10);
 });

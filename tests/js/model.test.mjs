@@ -11,6 +11,7 @@ import {
   trafficOf,
 } from "../../src/penstock/report/page/model.mjs";
 import { actionName, gapAt, gapWords, partsOf } from "../../src/penstock/report/page/gaps.mjs";
+import { REASON } from "../../src/penstock/report/page/kinds.mjs";
 import { deviceItems } from "../../src/penstock/report/page/items.mjs";
 import { actionLines, actionTitle } from "../../src/penstock/report/page/about.mjs";
 import { needsOf, usersOf } from "../../src/penstock/report/page/needs.mjs";
@@ -97,6 +98,40 @@ test("gaps are found by time, and told in words", () => {
   }
 });
 
+test("short parts of a measured gap that have no reason do not hide the others", () => {
+  // The first gap of d0 ends, and has in its middle, a tick of 0.01 for which there is no reason.
+  const found = model({ origin: "measured" });
+  Object.assign(found, {
+    unit: 0.01,
+    gapStart: [400, ...found.gapStart.slice(1)],
+    gapParts: [4, ...found.gapParts.slice(1)],
+    partBegins: [0, 4, 5, 7, 8],
+    partReason: [REASON.WORK, REASON.UNKNOWN, REASON.TRANSFER, REASON.UNKNOWN],
+    partEnd: [500, 501, 799, 800],
+    partAction: [9, 0, 10, 0],
+    partNum: [1, 1, 1, 1],
+  });
+  const words = gapWords(found, 0);
+  assert.equal(words.reason, "It waited for gradients 1SEND_B0 from d1, of which at most 2.98 s transfer.");
+  const unknown = "nothing in the program held it back; the runtime or the machine took this time";
+  assert.deepEqual(
+    words.lines.map(({ seconds, text }) => [seconds.toFixed(2), text]),
+    [
+      ["2.98", "1SEND_B0 was on its way"],
+      ["1.00", "d1 was running 1B0"],
+      ["0.02", `in between: ${unknown}`],
+    ],
+  );
+  // A long one is a reason of its own, and one that is all of a gap is told.
+  found.partEnd = [500, 600, 799, 800];
+  assert.deepEqual(gapWords(found, 0).lines[1].text, unknown);
+  Object.assign(found, { partBegins: [0, 1, 2, 4, 5], partReason: [REASON.UNKNOWN], partEnd: [800] });
+  assert.deepEqual(
+    gapWords(found, 0).lines.map(({ text }) => text),
+    [unknown],
+  );
+});
+
 test("what an action needed, and what needed it", () => {
   const found = model();
   const told = (action) => [names(found, needsOf(found, action)), names(found, usersOf(found, action))];
@@ -131,6 +166,18 @@ test("the error of an action is measured against predicted", () => {
   const line = ["measured", "3.00 s, predicted 2.00 s (+50.0 %)"];
   assert.deepEqual(actionLines(slow, 0, predicted)[2], line);
   assert.deepEqual(actionLines(predicted, 0, slow)[2], line);
+});
+
+test("of a run, what was not measured is said to be predicted, and nothing is said of what nobody saw", () => {
+  const found = model({ origin: "measured" });
+  const line = (action, name) => actionLines(found, action, null).find(([key]) => key === name)[1];
+  assert.equal(line(0, "takes"), "2.00 s");
+  assert.equal(line(0, "memory"), "1 B of 20 B (5.0 %), predicted");
+  assert.equal(line(1, "takes"), "at most 3.00 s");
+  assert.equal(line(1, "moves"), "4 B, predicted");
+  found.end[1] = found.start[1];
+  assert.equal(line(1, "takes"), "not known: nothing waited for it");
+  assert.deepEqual(actionLines(found, 1, model())[2], ["measured", "not known, predicted 3.00 s"]);
 });
 
 test("what is under the pointer", () => {

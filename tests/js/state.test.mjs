@@ -117,6 +117,12 @@ test("plans are compared, and sorted by any column", () => {
     ],
   );
   assert.equal(rows[1].gap, 2.6);
+  // A run says nothing of memory and traffic: these are predicted, and a limit that was foreseen to be passed was not.
+  const run = { ...one, origin: "measured", figures: { ...one.figures, fits: false } };
+  const [measured] = compareRows(data([run]));
+  assert.deepEqual(measured.predicted, ["peak", "traffic"]);
+  assert.equal(measured.note, "measured; was predicted not to fit");
+  assert.ok(rows.every((row) => !row.predicted.length));
   for (const { key } of COLUMNS) assert.equal(sortedRows(rows, key, false).length, 3);
   const order = (key, down) => sortedRows(rows, key, down).map((row) => row.name);
   assert.deepEqual(order("peak", false), ["mine", "spp + pe", "big + pe"]);

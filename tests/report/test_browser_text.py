@@ -22,7 +22,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
 };
 """
 
-# Pairs of texts that share more than a pixel each way, and texts that stick out of the window.
+# Pairs of texts that share more than a pixel each way, and texts that stick out of the page.
 OVERLAPS = """
 (() => {
   const boxes = [];
@@ -64,8 +64,10 @@ OVERLAPS = """
   };
   clash(boxes, (a, b) => a.node === b.node);
   clash(globalThis.drawnTexts, () => false);
-  for (const { text, right } of boxes) {
-    if (right > innerWidth + 1) found.push([text, "out of the window", right]);
+  const { right: edge } = document.querySelector("main").getBoundingClientRect();
+  for (const { text, right, node } of boxes) {
+    const most = node.parentElement.closest("main, header") ? edge : innerWidth;
+    if (right > most + 1) found.push([text, "sticks out", right - most]);
   }
   return found;
 })()

@@ -48,8 +48,8 @@ def test_what_differs_most_is_named(predicted: Evaluation) -> None:
     measured = build_timeline(predicted.proof, timeline.start_s, end_s, "measured")
     lines = difference_sentences(compare_timelines(timeline, [measured]))
     assert len(lines) == 2
-    assert "(1 measured)" in lines[0]
-    assert lines[1].startswith("backward of segment 1 on d1 took 1.")
+    assert "(1 iteration measured)" in lines[0]
+    assert lines[1].startswith("Backward of segment 1 on d1 took 1.")
     assert lines[1].endswith("4 times an iteration: 4.00 s more in all.")
 
 

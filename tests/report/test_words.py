@@ -102,7 +102,7 @@ def test_a_link_is_the_bottleneck() -> None:
     result = evaluate(_on_groups(profile, cluster, 1, segments), profile, cluster)
     words = explain(result, profile)
     assert words[0] == "d0 runs u0 and u2; d1 runs u1."
-    assert words[1].startswith("The backward of u0 runs on d1, which ships 0 B a micro-batch. ")
+    assert words[1].startswith("The backward of u0 runs on d1, for which nothing has to be sent. ")
     # 500 s on the link from d0 to d1 once: u0's backward is where u1's is.
     assert "The bottleneck is the link from d0 to d1: " in words[-1]
 
@@ -113,18 +113,20 @@ def test_moved_backwards_say_what_they_ship() -> None:
     first, second = holder_sentences(case.costs, case.profile)
     assert first == "d0 runs a; d1 runs b."
     assert second == (
-        "The backward of a runs on d1, which ships 8 B a micro-batch. Every other backward runs where its forward does."
+        "The backward of a runs on d1, for which 8 B are sent there with every micro-batch. "
+        "Every other backward runs where its forward does."
     )
     # Recomputing, only the input (3 bytes) goes over.
     case = two_stages(num_microbatches=2, groups=moved, recompute=True)
     told = holder_sentences(case.costs, case.profile)
-    assert "ships 3 B a micro-batch" in told[1]
+    assert "3 B are sent there with every micro-batch" in told[1]
     assert told[2] == "Every segment keeps only its input, and runs its forward again before its backward."
     both = ((on("d0"), on("d1")), (on("d1"), on("d0")))
     case = two_stages(num_microbatches=1, groups=both)
     assert holder_sentences(case.costs, case.profile)[1] == (
-        "The backward of a runs on d1, which ships 8 B a micro-batch; the backward of b runs on d0, which ships 8 B a "
-        "micro-batch, 16 B a micro-batch in all. Every other backward runs where its forward does."
+        "The backward of a runs on d1, for which 8 B are sent there with every micro-batch; the backward of b runs on "
+        "d0, for which 8 B are sent there with every micro-batch; 16 B with every micro-batch in all. "
+        "Every other backward runs where its forward does."
     )
 
 

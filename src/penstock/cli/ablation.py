@@ -56,11 +56,11 @@ def gain_sentence(gain: Gain) -> str:
 
     >>> gain_sentence(Gain(one_set_s=2.0, two_sets_s=1.5))
     'Bi-Partition: without replication, cutting forward and backward apart saves 25.0 % (1.50 s instead of 2.00 s), \
-what it ships included.'
+what is sent for it included.'
     """
     if gain.two_sets_s >= gain.one_set_s:
         return "Bi-Partition: without replication, cutting forward and backward apart was not found to save anything."
     return (
         f"Bi-Partition: without replication, cutting forward and backward apart saves {show_percent(gain.fraction)} "
-        f"({show_seconds(gain.two_sets_s)} instead of {show_seconds(gain.one_set_s)}), what it ships included."
+        f"({show_seconds(gain.two_sets_s)} instead of {show_seconds(gain.one_set_s)}), what is sent for it included."
     )

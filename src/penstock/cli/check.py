@@ -6,9 +6,8 @@ import click
 import numpy as np
 
 from penstock.cli.cluster_age import warn_if_old
-from penstock.cli.saved import open_plan, saved_options
+from penstock.cli.saved import Saved, saved_options
 from penstock.cli.screen import Screen, printable, screen_options
-from penstock.cli.sources import Precision, ProfileSource, refuse_unused
 from penstock.cli.training import Training
 from penstock.errors import InputError
 from penstock.quantities import show_bytes
@@ -22,19 +21,7 @@ from penstock.quantities import show_bytes
     help="Also train some steps of script.py:make_model by the plan and in one process, and compare every number.",
 )
 @screen_options
-def command(
-    screen: Screen,
-    path: str,
-    source: str | None,
-    cluster: str | None,
-    schedule: str | None,
-    force: bool,
-    kinds: tuple[str, ...],
-    rows: int | None,
-    sequence: int | None,
-    precision: Precision | None,
-    numerics: str | None,
-) -> int:
+def command(screen: Screen, saved: Saved, numerics: str | None) -> int:
     """Prove that a plan or program can run; exit with 1 if it cannot, naming the action that breaks.
 
     Checked: every job exactly once; every need met; sends and receives in order on every link; no deadlock; memory
@@ -46,12 +33,8 @@ def command(
     from penstock.schedules import schedule as order
 
     if numerics:
-        _refuse_with_numerics(
-            kind=kinds, rows=rows, sequence=sequence, precision=precision, force=force, schedule=schedule
-        )
-    refuse_unused(source, kind=kinds, rows=rows, sequence=sequence, precision=precision)
-    profile = ProfileSource(source, kinds, rows, sequence, precision) if source else None
-    opened = open_plan(path, profile=profile, cluster=cluster, schedule=schedule, force=force)
+        _refuse_with_numerics(saved)
+    opened = saved.open()
     warn_if_old(screen, opened.cluster)
     program = opened.program or order(opened.costs)
     try:
@@ -89,14 +72,24 @@ def command(
     if numerics:
         from penstock.cli.numerics import check_numerics
 
-        data["holds"], data["numerics"] = check_numerics(screen, Training(numerics, path, source, cluster))
+        data["holds"], data["numerics"] = check_numerics(
+            screen, Training(numerics, saved.path, saved.source, saved.cluster)
+        )
     screen.data(data)
-    screen.next(f"penstock simulate {path}")
+    screen.next(f"penstock simulate {saved.path}")
     return 0 if data["holds"] else 1
 
 
-def _refuse_with_numerics(**options: object) -> None:
+def _refuse_with_numerics(saved: Saved) -> None:
     """Training takes the plan as it is."""
+    options = {
+        "kind": saved.kinds,
+        "rows": saved.rows,
+        "sequence": saved.sequence,
+        "precision": saved.precision,
+        "force": saved.force,
+        "schedule": saved.schedule,
+    }
     for name, value in options.items():
         if value not in (None, (), False):
             raise InputError(f"--{name} does not go with --numerics", hint="Plan with it, then check that plan.")

@@ -7,9 +7,9 @@ import click
 
 from penstock.cli.emulating import EmulationRun, emulate
 from penstock.cli.model_script import check_script
-from penstock.cli.saved import Opened, open_plan, saved_options
+from penstock.cli.saved import Opened, Saved, saved_options
 from penstock.cli.screen import Screen, screen_options
-from penstock.cli.sources import Precision, ProfileSource, check_outputs, refuse_unused
+from penstock.cli.sources import check_outputs
 from penstock.cli.trained import comparison_data, show_comparison
 from penstock.emulation.faults import Faults, parse_killed, parse_link, parse_slowed
 from penstock.emulation.spec import DEFAULT_STEPS, DEFAULT_TIMEOUT_S, Emulation
@@ -49,31 +49,15 @@ AUTO = "auto"
 @click.option("-o", "--output", help="Write the timeline of a measured iteration to this file.")
 @click.option("--trace", help="Write it as a Chrome trace for Perfetto to this file.")
 @screen_options
-def command(
-    screen: Screen,
-    path: str,
-    source: str | None,
-    cluster: str | None,
-    schedule: str | None,
-    force: bool,
-    kinds: tuple[str, ...],
-    rows: int | None,
-    sequence: int | None,
-    precision: Precision | None,
-    output: str | None,
-    trace: str | None,
-    **options: Any,
-) -> int:
+def command(screen: Screen, saved: Saved, output: str | None, trace: str | None, **options: Any) -> int:
     """Run a plan on this machine as if it were the cluster: predicted against measured, without the cluster.
 
     PATH is a plan or program file. One process for each of its devices runs the real executor and sends real messages;
     devices sleep for their profiled seconds, and links have the cluster's bandwidths, both slowed down.
     """
-    refuse_unused(source, kind=kinds, rows=rows, sequence=sequence, precision=precision)
-    check_outputs((path, source, cluster), (output, trace))
-    profile = ProfileSource(source, kinds, rows, sequence, precision) if source else None
-    opened = open_plan(path, profile=profile, cluster=cluster, schedule=schedule, force=force)
-    emulation = _emulation(opened, path, options)
+    check_outputs(saved.inputs, (output, trace))
+    opened = saved.open()
+    emulation = _emulation(opened, saved.path, options)
     if find_spec("torch") is None:
         raise InputError("emulating needs torch", hint="pip install 'penstock[run]'")
     if emulation.is_shaped:
@@ -90,7 +74,7 @@ def command(
         raise run.failure
     if run.was_stopped:
         raise KeyboardInterrupt
-    screen.next(f"penstock emulate {path} --slow {emulation.devices[0]}=2x")
+    screen.next(f"penstock emulate {saved.path} --slow {emulation.devices[0]}=2x")
     return 0
 
 

@@ -41,15 +41,15 @@ def shown_items(
 
 
 def _with_predictions(given: list[Shown], predicted: dict[int, Shown]) -> list[Shown]:
-    """Before each measured timeline its prediction, unless the same is there already."""
+    """Behind each measured timeline its prediction, unless the same is there already: what was named comes first."""
     simulated = [item.timeline.program for item in given if not item.is_measured]
     found = []
     for place, item in enumerate(given):
+        found.append(item)
         prediction = predicted.get(place)
         if prediction is not None and not any(prediction.timeline.program.same_actions(other) for other in simulated):
             found.append(prediction)
             simulated.append(prediction.timeline.program)
-        found.append(item)
     return found
 
 

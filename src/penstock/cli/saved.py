@@ -1,15 +1,16 @@
 """Opening a plan or program file again, with the profile and the cluster that it was made for."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, fields
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from penstock import files
-from penstock.cli.sources import ProfileSource, parse_source, profile_options
+from penstock.cli.saved_sources import cluster_of, load_for, profile_of
+from penstock.cli.sources import Precision, ProfileSource, profile_options, refuse_unused
 from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
@@ -21,6 +22,15 @@ from penstock.profile.types import Profile
 from penstock.program.types import FORMAT as PROGRAM_FORMAT
 from penstock.program.types import Program, load_program
 from penstock.schedules import find_schedule
+from penstock.timeline.files import FORMAT as TIMELINE_FORMAT
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAKERS = {
+    PLAN_FORMAT: "a plan is written by `penstock plan -o`",
+    PROGRAM_FORMAT: "a program by `penstock simulate --program`",
+    TIMELINE_FORMAT: "a timeline by `simulate -o`, `train -o` or `emulate -o`",
+}
 
 
 @dataclass(frozen=True)
@@ -34,11 +44,43 @@ class Opened:
     program: Program | None
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+@dataclass(frozen=True)
+class Saved:
+    """A plan or program file as it was asked for, and what to use with it instead of what it names."""
+
+    path: str
+    source: str | None
+    cluster: str | None
+    schedule: str | None
+    force: bool
+    kinds: tuple[str, ...]
+    rows: int | None
+    sequence: int | None
+    precision: Precision | None
+
+    @property
+    def inputs(self) -> tuple[str | None, ...]:
+        """The files that are read."""
+        return self.path, self.source, self.cluster
+
+    def open(self) -> Opened:
+        """Read it."""
+        refuse_unused(self.source, kind=self.kinds, rows=self.rows, sequence=self.sequence, precision=self.precision)
+        profile = None
+        if self.source:
+            profile = ProfileSource(self.source, self.kinds, self.rows, self.sequence, self.precision)
+        return open_plan(self.path, profile=profile, cluster=self.cluster, schedule=self.schedule, force=self.force)
 
 
 def saved_options(verb: F) -> F:
-    """A plan or program file, and what to use with it instead of what it names."""
+    """A plan or program file, and what to use with it instead of what it names; the verb gets them as `saved`."""
+    names = [item.name for item in fields(Saved)]
+
+    @wraps(verb)
+    def wrapped(**options: Any) -> Any:
+        saved = Saved(**{name: options.pop(name) for name in names})
+        return verb(saved=saved, **options)
+
     for option in (
         profile_options,
         click.option("--force", is_flag=True, help="Go on with a profile or cluster that the plan was not made for."),
@@ -47,8 +89,8 @@ def saved_options(verb: F) -> F:
         click.option("--profile", "source", help="Another profile than the one that the file names."),
         click.argument("path"),
     ):
-        verb = option(verb)
-    return verb
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
 
 
 def open_plan(
@@ -79,47 +121,12 @@ def open_plan(
     if schedule:
         find_schedule(schedule)
         plan = msgspec.structs.replace(plan, schedule=schedule)
-    the_cluster = _load_cluster(plan, path) if cluster is None else load_cluster(cluster)
-    source = profile or parse_saved(_source(plan.profile.source, path, "profile"), path)
-    if profile is None:
-        source = replace(source, source=_found(source.source, path))
-    if source.rows is None:
-        source = replace(source, rows=plan.rows)
-    try:
-        the_profile = source.for_cluster(the_cluster).load()
-    except InputError as error:
-        raise error if profile else _named_by(path, "profile", error) from None
+    the_cluster = cluster_of(plan, path) if cluster is None else load_cluster(cluster)
+    the_profile = profile_of(plan, path, the_cluster) if profile is None else load_for(profile, plan, the_cluster)
     costs = price(plan, the_profile, the_cluster, strict=not force)
     if program is not None:
         program = _aligned(program, the_cluster, path)
     return Opened(plan, the_profile, the_cluster, costs, program)
-
-
-def parse_saved(text: str, path: str) -> ProfileSource:
-    """The source that a file remembers; what cannot be read is an error about that file."""
-    try:
-        return parse_source(text)
-    except (ValueError, IndexError, KeyError):
-        where = f"{path}, at $.profile.source"
-        raise InputError(f"{text[:60]!r} is not a profile", where=where, hint="Name it with --profile.") from None
-
-
-def _load_cluster(plan: Plan, path: str) -> Cluster:
-    try:
-        return load_cluster(_found(_source(plan.cluster.source, path, "cluster"), path))
-    except InputError as error:
-        raise _named_by(path, "cluster", error) from None
-
-
-def _found(source: str, path: str) -> str:
-    """A file that a plan names is looked for here, then beside the plan."""
-    beside = Path(path).parent / source
-    return str(beside) if not Path(source).exists() and beside.is_file() else source
-
-
-def _named_by(path: str, what: str, error: InputError) -> InputError:
-    hint = f"{path} names it as its {what}; give another place with --{what}."
-    return InputError(error.what, where=error.where, hint=hint)
 
 
 class _Head(msgspec.Struct):
@@ -128,23 +135,27 @@ class _Head(msgspec.Struct):
 
 def format_of(path: str, known: Sequence[str] = (PLAN_FORMAT, PROGRAM_FORMAT)) -> str:
     """What a file says it is, which must be one of these."""
+    data = files.read_bytes(path)
     try:
-        found = msgspec.json.decode(files.read_bytes(path), type=_Head).format
+        found = msgspec.json.decode(data, type=_Head).format
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return PLAN_FORMAT  # whose reader says what is wrong
-    if found not in known:
-        names = [item.removeprefix("penstock.").partition("/")[0] for item in known]
-        told = " nor a ".join(names)
-        hint = ", ".join(f"a {name} says {item!r}" for name, item in zip(names, known, strict=True))
-        what = f'this is neither a {told}: its key "format" is {found!r}'
-        raise InputError(what, where=path, hint=f"{hint[0].upper()}{hint[1:]}.")
-    return found
+        if data.lstrip()[:1] == b"{":
+            return PLAN_FORMAT  # whose reader says what is wrong with the JSON
+        raise _neither(path, known, "it is not JSON with keys and values") from None
+    for item in known:
+        if found.partition("/")[0] == item.partition("/")[0]:
+            return item  # whose reader says so if it is of another version
+    raise _neither(path, known, f'its key "format" is {found!r}' if found else 'it has no key "format"')
 
 
-def _source(source: str, path: str, what: str) -> str:
-    if not source:
-        raise InputError(f"the file does not say where its {what} is", where=path, hint=f"Name it with --{what}.")
-    return source
+def _neither(path: str, known: Sequence[str], reason: str) -> InputError:
+    names = [item.removeprefix("penstock.").partition("/")[0] for item in known]
+    makers = ", ".join(MAKERS[item] for item in known)
+    return InputError(
+        f"this is neither a {' nor a '.join(names)}: {reason}",
+        where=path,
+        hint=f"{makers[0].upper()}{makers[1:]}. A profile goes behind --profile, a cluster behind --cluster.",
+    )
 
 
 def _aligned(program: Program, cluster: Cluster, path: str) -> Program:

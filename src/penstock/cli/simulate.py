@@ -4,9 +4,9 @@ import click
 
 from penstock.cli.cluster_age import warn_if_old
 from penstock.cli.evaluation import contents_of, evaluation_data, show_evaluation
-from penstock.cli.saved import open_plan, saved_options
+from penstock.cli.saved import Saved, saved_options
 from penstock.cli.screen import Screen, screen_options
-from penstock.cli.sources import Precision, ProfileSource, check_outputs, refuse_unused
+from penstock.cli.sources import check_outputs
 
 
 @click.command("simulate")
@@ -18,16 +18,8 @@ from penstock.cli.sources import Precision, ProfileSource, check_outputs, refuse
 @screen_options
 def command(
     screen: Screen,
-    path: str,
-    source: str | None,
-    cluster: str | None,
-    schedule: str | None,
-    force: bool,
+    saved: Saved,
     ignore_memory: bool,
-    kinds: tuple[str, ...],
-    rows: int | None,
-    sequence: int | None,
-    precision: Precision | None,
     output: str | None,
     program: str | None,
     trace: str | None,
@@ -39,10 +31,8 @@ def command(
     from penstock.files import write_all
     from penstock.simulate.evaluate import evaluate_costs
 
-    refuse_unused(source, kind=kinds, rows=rows, sequence=sequence, precision=precision)
-    check_outputs((path, source, cluster), (output, program, trace))
-    profile = ProfileSource(source, kinds, rows, sequence, precision) if source else None
-    opened = open_plan(path, profile=profile, cluster=cluster, schedule=schedule, force=force)
+    check_outputs(saved.inputs, (output, program, trace))
+    opened = saved.open()
     warn_if_old(screen, opened.cluster)
     with screen.working("proving and simulating (the very first run compiles the simulator)"):
         result = evaluate_costs(opened.costs, program=opened.program, within_memory=not ignore_memory)
@@ -53,4 +43,4 @@ def command(
     for written in (output, program, trace):
         if written:
             screen.wrote(written)
-    screen.next(f"open {trace} in https://ui.perfetto.dev" if trace else f"penstock report {path}")
+    screen.next(f"open {trace} in https://ui.perfetto.dev" if trace else f"penstock report {saved.path}")

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import click
 
+from penstock import files
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
 from penstock.profile.types import Profile
@@ -108,7 +109,10 @@ def _precision(text: str | None) -> Precision | None:
 
 
 def check_outputs(inputs: Iterable[str | None], outputs: Iterable[str | None]) -> None:
-    """Refuse to write over what was read, or two results into one file."""
+    """Refuse to write over what was read, two results into one file, or into a folder that is not there.
+
+    Before the work, whose results would be lost.
+    """
     taken = {Path(name).resolve(): "is read by this command" for name in inputs if name and Path(name).exists()}
     for name in outputs:
         if name is None:
@@ -118,6 +122,7 @@ def check_outputs(inputs: Iterable[str | None], outputs: Iterable[str | None]) -
         path = Path(name).resolve()
         if path in taken:
             raise InputError(f"{name!r} {taken[path]}", hint="Name another file to write to.")
+        files.check_folder(name)
         if not path.exists() or path.is_file():
             taken[path] = "is written twice by this command"
 

@@ -45,14 +45,13 @@ def show_comparison(screen: Screen, measured: Sequence[Timeline], predicted: Eva
     rows = []
     for row in found.rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        most = "" if row.is_compute else "at most "
         rows.append(
             (
                 row_name(row),
                 ", ".join(row.devices),
                 f"{row.num:,}",
                 show_seconds(row.predicted_s),
-                most + show_seconds(row.measured_s),
+                row.measured_in_words,
                 ratio,
             )
         )

@@ -18,7 +18,7 @@ MOST_TOLD = 8
 
 
 def holder_sentences(costs: Costs, profile: Profile) -> list[str]:
-    """Who runs the forward of what; which backwards are elsewhere, and what that ships; what is recomputed."""
+    """Who runs the forward of what; which backwards are elsewhere, and what is sent for that; what is recomputed."""
     plan = costs.plan
     found = [_forward_sentence(plan, profile)]
     if any(segment.is_moved for segment in plan.segments):
@@ -64,11 +64,11 @@ def _moved_sentence(costs: Costs, profile: Profile) -> str:
     for run in _runs(moved, lambda segment: (segment.forward, segment.backward)):
         size = sum(shipped[number[segment.start]] for segment in run)
         told.append(
-            f"the backward of {_units(profile, run)} runs on {shown_group(run[0].backward)}, "
-            f"which ships {show_bytes(size)} a micro-batch"
+            f"the backward of {_units(profile, run)} runs on {shown_group(run[0].backward)}, for which "
+            + (f"{show_bytes(size)} are sent there with every micro-batch" if size else "nothing has to be sent")
         )
     text = "; ".join(shortened(told, "such moves"))
-    total = f", {show_bytes(sum(shipped.values()))} a micro-batch in all" if len(told) > 1 else ""
+    total = f"; {show_bytes(sum(shipped.values()))} with every micro-batch in all" if len(told) > 1 else ""
     return f"{text[0].upper()}{text[1:]}{total}. Every other backward runs where its forward does."
 
 

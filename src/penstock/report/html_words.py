@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from penstock.plan.types import Plan
 from penstock.planners.alternatives import Alternative
 from penstock.quantities import counted, show_bytes, show_percent, show_seconds
 from penstock.report.helping import Help, help_sentences, what_would_help
@@ -43,13 +44,24 @@ def lead_sentence(item: Shown) -> str:
         f"{shown_name(plan.cluster.name)} {took} {show_seconds(seconds)}: "
         f"{counted(plan.num_microbatches, 'micro-batch', 'es')} of {counted(plan.rows, 'row')}"
         + (f", {rate:,.1f} rows/s" if rate else "")
-        + f"; devices wait {show_percent(bubble_fraction(item.timeline))} of it. "
-        f"The plan is by {plan.planner}, in the order of {plan.schedule}, in {counted(plan.num_segments, 'segment')}."
+        + f"; devices wait {show_percent(bubble_fraction(item.timeline))} of it. {_origin_sentence(plan)}"
+    )
+
+
+def _origin_sentence(plan: Plan) -> str:
+    """Who made the plan, and who its order."""
+    if plan.num_segments == 1:
+        return (
+            f"The planner {plan.planner} left the model in one segment; the schedule {plan.schedule} orders its jobs."
+        )
+    return (
+        f"The planner {plan.planner} cut the model into {plan.num_segments} segments; the schedule {plan.schedule} "
+        "orders their jobs."
     )
 
 
 def memory_sentences(item: Shown) -> list[str]:
-    """Which devices are over their limit, if any are."""
+    """Which devices are over their limit, if any are. Of a run, too, memory is what was predicted."""
     if item.costs is None:
         return []
     limit = {device.name: device.memory_bytes for device in item.costs.cluster.devices}
@@ -57,9 +69,10 @@ def memory_sentences(item: Shown) -> list[str]:
     for use in device_uses(item.timeline):
         most = limit[use.device]
         if most is not None and use.peak_bytes > most + 0.5:
+            needs = "was predicted to need" if item.is_measured else "needs"
+            end = "." if item.is_measured else ": this plan does not fit."
             found.append(
-                f"{shown_name(use.device)} needs {show_bytes(use.peak_bytes)} and has {show_bytes(most)}: "
-                "this plan does not fit."
+                f"{shown_name(use.device)} {needs} {show_bytes(use.peak_bytes)} and has {show_bytes(most)}{end}"
             )
     return found[:3]
 

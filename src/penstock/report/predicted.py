@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.program.actions import RECV_KINDS, Kind
-from penstock.quantities import show_percent, show_seconds
+from penstock.quantities import counted, show_percent, show_seconds
 from penstock.timeline.summary import bubble_fraction
 from penstock.timeline.types import Timeline
 
@@ -42,6 +42,17 @@ class KindRow(NamedTuple):
     def ratio(self) -> float | None:
         """Measured over predicted."""
         return self.measured_s / self.predicted_s if self.predicted_s > 0 and self.is_compute else None
+
+    @property
+    def measured_in_words(self) -> str:
+        """The measured time; of a message what is known of it, which is nothing where nobody waited for it.
+
+        >>> KindRow(Kind.SEND_P, 3, ("d2",), 1, 4.7e-4, 0.0).measured_in_words
+        'not waited for'
+        """
+        if self.is_compute:
+            return show_seconds(self.measured_s)
+        return f"at most {show_seconds(self.measured_s)}" if self.measured_s > 0 else "not waited for"
 
     @property
     def excess_s(self) -> float:
@@ -114,7 +125,7 @@ def difference_sentences(found: Comparison) -> list[str]:
     low, high = found.quartiles_s
     spread = f"median of {found.num_measured}, half of them from {show_seconds(low)} to {show_seconds(high)}"
     if found.num_measured < FEWEST_SPREAD:
-        spread = f"{found.num_measured} measured"
+        spread = f"{counted(found.num_measured, 'iteration')} measured"
     change = "" if found.ratio is None else f", {show_percent(abs(found.ratio - 1))} {_direction(found.ratio)}"
     lines = [
         (
@@ -127,8 +138,9 @@ def difference_sentences(found: Comparison) -> list[str]:
     told = [row for row in differing[:MOST_TOLD] if abs(row.excess_s) >= LEAST_TOLD * found.predicted_s]
     for row in told:
         times = f", {row.num} times an iteration" if row.num > 1 else ""
+        name = row_name(row)
         lines.append(
-            f"{row_name(row)} on {', '.join(row.devices)} took {show_seconds(row.measured_s)}, not "
+            f"{name[0].upper()}{name[1:]} on {', '.join(row.devices)} took {show_seconds(row.measured_s)}, not "
             f"{show_seconds(row.predicted_s)}{times}: {show_seconds(abs(row.excess_s))} "
             f"{'more' if row.excess_s > 0 else 'less'} in all."
         )

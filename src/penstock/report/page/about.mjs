@@ -22,9 +22,10 @@ export function actionTitle(model, action) {
 export function actionLines(model, action, partner) {
   const kind = model.kind[action];
   const seconds = secondsOf(model, action);
+  const predicted = model.origin === "measured" ? ", predicted" : "";
   const lines = [
     ["time", `${showSeconds(model.start[action] * model.unit)} to ${showSeconds(model.end[action] * model.unit)}`],
-    ["takes", isJob(kind) || model.origin !== "measured" ? showSeconds(seconds) : `at most ${showSeconds(seconds)}`],
+    ["takes", takesWords(model, action)],
   ];
   if (partner) lines.push(errorLine(model, action, partner));
   if (isJob(kind)) {
@@ -32,7 +33,7 @@ export function actionLines(model, action, partner) {
     const used = model.memoryDuring[model.slot[action]];
     lines.push([
       "memory",
-      limit ? `${showBytes(used)} of ${showBytes(limit)} (${showPercent(used / limit)})` : showBytes(used),
+      (limit ? `${showBytes(used)} of ${showBytes(limit)} (${showPercent(used / limit)})` : showBytes(used)) + predicted,
     ]);
     const units = unitWords(model, model.segment[action]);
     if (units) lines.push(["units", units]);
@@ -40,7 +41,7 @@ export function actionLines(model, action, partner) {
     const bytes = bytesOf(model, action);
     const rate =
       seconds > 0 && !isReduction(kind) && model.origin !== "measured" ? `, ${showRate(bytes / seconds)}` : "";
-    lines.push(["moves", `${showBytes(bytes)}${rate}`]);
+    lines.push(["moves", `${showBytes(bytes)}${rate}${predicted}`]);
   }
   for (const [name, found] of [
     ["needed", needsOf(model, action)],
@@ -51,6 +52,13 @@ export function actionLines(model, action, partner) {
   return lines;
 }
 
+// Of a message that was measured it is only known when its receiver had it; of one that nobody waited for, not even that.
+function takesWords(model, action) {
+  const seconds = secondsOf(model, action);
+  if (isJob(model.kind[action]) || model.origin !== "measured") return showSeconds(seconds);
+  return seconds > 0 ? `at most ${showSeconds(seconds)}` : "not known: nothing waited for it";
+}
+
 function errorLine(model, action, partner) {
   const [measured, predicted] = model.origin === "measured" ? [model, partner] : [partner, model];
   const [taken, foreseen] = [secondsOf(measured, action), secondsOf(predicted, action)];
@@ -58,7 +66,8 @@ function errorLine(model, action, partner) {
     foreseen > 0 && isJob(model.kind[action])
       ? ` (${taken >= foreseen ? "+" : "−"}${showPercent(Math.abs(taken / foreseen - 1))})`
       : "";
-  return ["measured", `${showSeconds(taken)}, predicted ${showSeconds(foreseen)}${error}`];
+  const seen = isJob(model.kind[action]) || taken > 0 ? takesWords(measured, action) : "not known";
+  return ["measured", `${seen}, predicted ${showSeconds(foreseen)}${error}`];
 }
 
 function listed(model, actions) {

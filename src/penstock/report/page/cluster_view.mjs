@@ -1,11 +1,16 @@
 // The section about the cluster: devices and links as a picture, with what runs where and what goes over which link.
 
-import { MOST_DRAWN, clusterLayout, linkCurve, linkThickness, spaced } from "./cluster_layout.mjs";
+import { MOST_DRAWN, clusterLayout, linkThickness, spaced } from "./cluster_layout.mjs";
+import { linkRoutes } from "./cluster_links.mjs";
 import { counted, partOf, shortened, showBytes, showPercent, showRate, showSeconds } from "./format.mjs";
 import { byHosts } from "./cluster_hosts.mjs";
 import { deviceColour } from "./colours.mjs";
 import { el, fillToWidth, section, svg, table } from "./dom.mjs";
+import { shortNames } from "./short_names.mjs";
 import { trafficOf } from "./model.mjs";
+
+const NAME_LETTERS = 11; // of a device's name in its box
+const HOST_LETTER = 6.5; // pixels
 
 export function clusterView(app) {
   const box = el("div");
@@ -36,11 +41,12 @@ function clusterContent(model, cluster, width) {
     .sort((one, other) => other.bytes - one.bytes);
   const hosts = cluster.hosts.filter((_, host) => cluster.devices.filter((device) => device.host === host).length > 1);
   const inside = [...new Set(hosts.map((host) => showRate(host.inside.bandwidth)))].join(" or ");
+  const bytes = model.origin === "measured" ? "predicted bytes an iteration" : "bytes an iteration";
   const words =
     `${counted(cluster.numDevices, "device")} on ${counted(cluster.hosts.length, "host")}` +
     (inside ? `, ${inside} inside a host` : "") +
     (cluster.hosts.length > 1 ? `, ${showRate(cluster.between.bandwidth)} between hosts` : "") +
-    ". Lines are links that carry something, thicker the more they can carry; numbers are bytes an iteration.";
+    `. Lines are links that carry something, thicker the more they can carry; numbers are ${bytes}.`;
   return [
     ...pictureContent(model, cluster, links, width),
     el("p", { class: "hint", text: words }),
@@ -62,72 +68,69 @@ function pictureContent(model, cluster, links, width) {
 }
 
 function picture(model, cluster, links, stages, width) {
-  const layout = clusterLayout(cluster, width);
-  const pad = 10;
+  const layout = clusterLayout(cluster, width, links);
+  const pad = 2;
   const image = svg("svg", {
-    viewBox: `${-pad} ${-pad} ${layout.width + 2 * pad} ${layout.height + 2 * pad + 20}`,
+    viewBox: `${-pad} 0 ${layout.width + 2 * pad} ${layout.height + pad}`,
     class: "cluster",
     role: "img",
     width: layout.width + 2 * pad,
-    height: layout.height + 2 * pad + 20,
+    height: layout.height + pad,
     "aria-label": `The cluster ${cluster.name}; the table below says the same`,
   });
-  for (const { host, x, y, width: wide, height } of layout.hosts) {
-    image.append(
-      svg("rect", { x, y, width: wide, height, rx: 8, class: "host" }),
-      svg("text", {
-        x: x + 2,
-        y: y - 7,
-        class: "note",
-        text: shortened(cluster.hosts[host].name, Math.floor((wide - 20) / 6.5)),
-      }),
-    );
+  for (const { x, y, width: wide, height } of layout.hosts) {
+    image.append(svg("rect", { x, y, width: wide, height, rx: 8, class: "host" }));
   }
-  const rates = links.map((link) => link.bandwidth).filter((rate) => rate !== null);
-  const [least, most] = [Math.min(...rates), Math.max(...rates)];
-  const labels = [];
-  for (const link of links) {
-    const curve = linkCurve(layout.devices[link.source], layout.devices[link.target]);
-    const line = svg("path", {
-      d: curve.path,
-      class: "link",
-      "stroke-width": linkThickness(link.bandwidth, least, most),
-    });
-    line.append(svg("title", { text: linkWords(cluster, link) }));
-    image.append(line);
-    labels.push({ ...link, middle: curve.middle });
-  }
-  cluster.devices.forEach((device, number) => {
-    const box = layout.devices[number];
-    const place = model.devices.findIndex((found) => found.name === device.name);
-    const used = stages.has(device.name);
-    const shape = svg("rect", { ...box, rx: 5, class: used ? "device" : "device idle" });
-    shape.append(svg("title", { text: deviceWords(device, stages) }));
-    image.append(shape);
-    if (place >= 0 && used)
-      image.append(svg("rect", { x: box.x, y: box.y, width: 6, height: box.height, rx: 2, fill: deviceColour(place) }));
-    image.append(
-      svg("text", { x: box.x + 13, y: box.y + 19, class: "device-name", text: shortened(device.name, 11) }),
-      svg("text", {
-        x: box.x + 13,
-        y: box.y + 35,
-        class: "note",
-        text: shortened(stages.get(device.name) ?? "not used", 13),
-      }),
-    );
-  });
-  for (const { middle, bytes } of spaced(labels, layout.devices)) {
-    image.append(
-      svg("text", {
-        x: middle[0],
-        y: middle[1] + 4,
-        "text-anchor": "middle",
-        class: "traffic",
-        text: showBytes(bytes),
-      }),
-    );
+  const labels = linkShapes(image, cluster, layout, links);
+  deviceShapes(image, model, cluster, layout, stages);
+  const names = layout.hosts.map((host) => hostName(cluster, host));
+  image.append(...names.map(({ shape }) => shape));
+  for (const { middle, bytes } of spaced(labels, [...layout.devices, ...names])) {
+    const place = { x: middle[0], y: middle[1] + 4, "text-anchor": "middle" };
+    image.append(svg("text", { ...place, class: "traffic", text: showBytes(bytes) }));
   }
   return el("div", { class: "scroll-x" }, image);
+}
+
+// Draws the links, and gives what is to be written on them.
+function linkShapes(image, cluster, layout, links) {
+  const rates = links.map((link) => link.bandwidth).filter((rate) => rate !== null);
+  const [least, most] = [Math.min(...rates), Math.max(...rates)];
+  return linkRoutes(layout, links).map(({ path, spots }, place) => {
+    const link = links[place];
+    const size = { "stroke-width": linkThickness(link.bandwidth, least, most) };
+    image.append(svg("path", { d: path, class: "link", ...size }, svg("title", { text: linkWords(cluster, link) })));
+    return { ...link, spots };
+  });
+}
+
+function deviceShapes(image, model, cluster, layout, stages) {
+  const names = shortNames(cluster.devices.map((device) => device.name), (text) => [...text].length <= NAME_LETTERS);
+  cluster.devices.forEach((device, number) => {
+    const { x, y, width, height } = layout.devices[number];
+    const place = model.devices.findIndex((found) => found.name === device.name);
+    const used = stages.has(device.name);
+    const title = svg("title", { text: deviceWords(device, stages) });
+    image.append(svg("rect", { x, y, width, height, rx: 5, class: used ? "device" : "device idle" }, title));
+    if (place >= 0 && used) image.append(svg("rect", { x, y, width: 6, height, rx: 2, fill: deviceColour(place) }));
+    const told = shortened(stages.get(device.name) ?? "not used", NAME_LETTERS + 2);
+    image.append(
+      svg("text", { x: x + 13, y: y + 19, class: "device-name", text: names[number] }),
+      svg("text", { x: x + 13, y: y + 35, class: "note", text: told }),
+    );
+  });
+}
+
+// Over the host, and where that is, as links may pass there.
+function hostName(cluster, { host, x, y, width }) {
+  const text = shortened(cluster.hosts[host].name, Math.floor((width - 20) / HOST_LETTER));
+  return {
+    shape: svg("text", { x: x + 2, y: y - 7, class: "note over", text }),
+    x,
+    y: y - 18,
+    width: text.length * HOST_LETTER,
+    height: 14,
+  };
 }
 
 // Which segments each device runs, by name.
@@ -165,7 +168,7 @@ function linkTable(cluster, links, model) {
     { text: "to" },
     { text: "bandwidth", number: true },
     { text: "latency", number: true },
-    { text: "bytes an iteration", number: true },
+    { text: model.origin === "measured" ? "predicted bytes an iteration" : "bytes an iteration", number: true },
     { text: "of the iteration", number: true },
   ];
   const rows = links

@@ -2,7 +2,7 @@
 
 import { COLUMNS, compareRows, sortedRows } from "./rows.mjs";
 import { el, section, table } from "./dom.mjs";
-import { counted, showSeconds, withCommas } from "./format.mjs";
+import { counted, showSeconds, withCommas, withUnits } from "./format.mjs";
 
 const MOST_OPEN = 12;
 
@@ -29,10 +29,14 @@ function boundWords(data) {
   const rivals = data.problems.some((found) => found.length)
     ? "Rows for comparison are other planners on the same problem, each with the schedule that it plans for."
     : "";
-  if (!bounded) return rivals;
+  const measured = data.subjects.some((subject) => subject.origin === "measured")
+    ? "Memory and traffic of a run are not measured: they are what its plan predicts."
+    : "";
+  const told = [rivals, measured].filter(Boolean).join(" ");
+  if (!bounded) return told;
   return (
     `No plan for ${bounded.model} on ${bounded.clusterName} can be faster than ${showSeconds(bounded.figures.bound)} ` +
-    `(${bounded.figures.boundBy} bound). ${rivals}`
+    `(${bounded.figures.boundBy} bound). ${told}`
   );
 }
 
@@ -58,6 +62,7 @@ function planTable(app, rows) {
     COLUMNS.map((column) => {
       const value = row[column.key];
       const text = value === null || value === undefined ? "" : column.show ? column.show(value) : value;
+      if (row.predicted.includes(column.key)) return el("span", {}, el("small", { text: "predicted " }), text);
       return column.key === "name" && row.number !== null ? el("b", { text }) : text;
     }),
   );
@@ -83,12 +88,12 @@ function pairContent(data, pair) {
     row.devices.join(", "),
     withCommas(row.num),
     showSeconds(row.predicted),
-    `${row.atMost ? "≤ " : ""}${showSeconds(row.measured)}`,
+    row.atMost && !row.measured ? "not waited for" : `${row.atMost ? "≤ " : ""}${showSeconds(row.measured)}`,
     row.ratio === null ? "" : `${row.ratio >= 1 ? "+" : "−"}${(100 * Math.abs(row.ratio - 1)).toFixed(1)} %`,
   ]);
   return [
     el("h3", { text: `Predicted against measured: ${data.subjects[pair.measured].name}` }),
-    ...pair.words.map((text) => el("p", { text })),
+    ...pair.words.map((text) => el("p", { text: withUnits(text) })),
     el(
       "details",
       rows.length <= MOST_OPEN ? { open: true } : {},

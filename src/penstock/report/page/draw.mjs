@@ -3,11 +3,11 @@
 import { actionColours, inkOn, theme } from "./colours.mjs";
 import { isCrowded, memoryColumns, mixColumns, visibleRange } from "./detail.mjs";
 import { showSeconds } from "./format.mjs";
-import { microbatchOf } from "./model.mjs";
+import { NONE, microbatchOf } from "./model.mjs";
 import { SIZES, rowsBetween } from "./layout.mjs";
 import { drawLinks, drawPaths, xOf } from "./marks.mjs";
+import { deviceLabels, titleLabels } from "./labels.mjs";
 import { ticks } from "./scale.mjs";
-import { fitted } from "./surface.mjs";
 
 const LABEL_PIXELS = 11;
 const MOST_LABELS = 1200;
@@ -68,16 +68,18 @@ function drawRow(painter, row, shift) {
   else drawLink(painter, row, shift);
 }
 
-function drawTitle({ surface, scene, look }, row, shift) {
+function drawTitle(painter, row, shift) {
+  const { surface, scene, look } = painter;
   const y = row.y + shift;
   surface.rect(0, y + 3, scene.width, row.height - 6, look.band);
   const style = { colour: look.text, size: 13, bold: true };
-  const name = fitted(surface, row.text.name, scene.width * 0.5, style);
+  painter.titles ??= titleLabels(surface, scene.layout, scene.width * 0.5, style);
+  const name = painter.titles.get(row.model.number);
   surface.text(8, y + row.height / 2 + 4.5, name, style);
   const used = surface.width(name, style) + 22;
   const faint = { colour: look.faint, size: 12 };
   const room = scene.width - used - 8;
-  const rest = row.text.rests.find((text) => surface.width(text, faint) <= room);
+  const rest = row.rests.find((text) => surface.width(text, faint) <= room);
   if (rest) surface.text(used, y + row.height / 2 + 4.5, rest, faint);
 }
 
@@ -86,7 +88,7 @@ function drawDevice(painter, row, shift) {
   const { model, device } = row;
   const [y, height] = [row.barY + shift, row.barHeight];
   const style = { colour: look.text, size: 12 };
-  const name = fitted(surface, model.devices[device].name, scene.left - 30, style);
+  const name = deviceLabels(surface, model, scene.left - 30, style)[device];
   surface.text(20, y + height / 2 + 4, name, style);
   if (row.canOpen && !scene.plain) {
     const [x, middle] = [10, y + height / 2];
@@ -237,7 +239,9 @@ function drawLink(painter, row, shift) {
   const { surface, scene, look } = painter;
   const y = row.barY + shift;
   const style = { colour: look.faint, size: 10 };
-  surface.text(30, y + row.barHeight / 2 + 3.5, fitted(surface, row.text, scene.left - 36, style), style);
+  const { target } = row.lane;
+  const text = target === NONE ? "all-reduce" : deviceLabels(surface, row.model, scene.left - 36, style, "→ ")[target];
+  surface.text(30, y + row.barHeight / 2 + 3.5, text, style);
   const end = Math.min(scene.width, xOf(scene, row.model.iteration));
   if (end > scene.left) surface.rect(scene.left, y, end - scene.left, row.lane.numLanes * row.barHeight - 1, look.band);
   drawActions(painter, row.model, row.lane.actions, y, row.barHeight, false, row.lane.lane);

@@ -46,6 +46,10 @@ export const showPercent = (fraction) => `${(100 * fraction).toFixed(1)} %`;
 export const partOf = (part, whole) => (whole > 0 ? part / whole : 0);
 export const counted = (number, noun, ending = "s") => `${withCommas(number)} ${noun}${number === 1 ? "" : ending}`;
 
+// A sentence in which no line ends between a number and its unit.
+const BEFORE_UNIT = /(?<=\d) (?=%|(?:[mun]?s|[kMGT]?B|rows)(?:\/s)?(?!\w))/g;
+export const withUnits = (text) => text.replace(BEFORE_UNIT, "\u00a0");
+
 // A long name loses its middle: host and number, at whichever end they are, stay.
 export function shortened(text, most) {
   const letters = [...text];

@@ -4,6 +4,8 @@ import { counted, showSeconds } from "./format.mjs";
 import { KIND_WORDS, REASON, isReduction, isSend } from "./kinds.mjs";
 import { NONE, microbatchOf, peerOf } from "./model.mjs";
 
+const SLIVER = 0.05; // of a gap
+
 export function actionName(model, action) {
   const microbatch = microbatchOf(model, action);
   return `${model.segment[action]}${model.kindNames[model.kind[action]]}${microbatch === NONE ? "" : microbatch}`;
@@ -61,18 +63,33 @@ export function gapWords(model, gap) {
       lines: [],
     };
   }
-  const latest = parts[parts.length - 1];
+  const { told, between } = withoutSlivers(parts, seconds);
+  const lines = told.map((part) => ({ seconds: part.seconds, text: partWords(model, part) })).reverse();
+  if (between > 0) lines.push({ seconds: between, text: `in between: ${unknownWords(model)}` });
   return {
     title: `${device} waited ${showSeconds(seconds)} before ${actionName(model, before)}`,
-    reason: waitedFor(model, latest),
-    lines: parts.reverse().map((part) => ({ seconds: part.seconds, text: partWords(model, part) })),
+    reason: waitedFor(model, told[told.length - 1]),
+    lines,
   };
 }
+
+// Measured gaps have short parts without a reason between those that have one: these are told together.
+function withoutSlivers(parts, seconds) {
+  const isSliver = (part) => part.reason === REASON.UNKNOWN && part.seconds < SLIVER * seconds;
+  const told = parts.filter((part) => !isSliver(part));
+  if (!told.length) return { told: parts, between: 0 };
+  return { told, between: parts.filter(isSliver).reduce((sum, part) => sum + part.seconds, 0) };
+}
+
+const unknownWords = (model) =>
+  "nothing in the program held it back" +
+  (model.origin === "measured" ? "; the runtime or the machine took this time" : "");
 
 function waitedFor(model, { reason, seconds, action }) {
   if (reason !== REASON.TRANSFER) return "";
   const atMost = model.origin === "measured" ? "at most " : "";
-  return `It waited for ${messageWords(model, action)}, of which ${atMost}${showSeconds(seconds)} transfer.`;
+  const transfer = seconds > 0 ? `, of which ${atMost}${showSeconds(seconds)} transfer` : "";
+  return `It waited for ${messageWords(model, action)}${transfer}.`;
 }
 
 export function messageWords(model, action) {
@@ -100,6 +117,6 @@ function partWords(model, { reason, action, num }) {
     case REASON.EARLIER:
       return "the chain of reasons goes on further back";
     default:
-      return "nothing that the program knows of held it back";
+      return unknownWords(model);
   }
 }

@@ -3,7 +3,7 @@
 
 import { counted, showPercent, showSeconds } from "./format.mjs";
 import { isJob } from "./kinds.mjs";
-import { NONE, peerOf } from "./model.mjs";
+import { peerOf } from "./model.mjs";
 
 export const SIZES = { title: 30, phases: 17, memory: 19, ghost: 8, bar: 20, lane: 11, pad: 7, axis: 26, foot: 6 };
 
@@ -15,7 +15,7 @@ export function makeLayout(models, { open = new Set(), ghosts = new Map(), memor
   let y = 0;
   for (const model of models) {
     const ghost = ghosts.get(model.number) ?? null;
-    rows.push({ type: "title", model, y, height: SIZES.title, text: titleOf(model, ghost) });
+    rows.push({ type: "title", model, y, height: SIZES.title, rests: titleRests(model, ghost) });
     y += SIZES.title;
     rows.push({ type: "phases", model, y, height: SIZES.phases });
     y += SIZES.phases;
@@ -46,7 +46,6 @@ export function makeLayout(models, { open = new Set(), ghosts = new Map(), memor
       if (!open.has(key)) return;
       track.lanes.forEach((lane) => {
         const size = lane.numLanes * SIZES.lane;
-        const text = lane.target === NONE ? "all-reduce" : `→ ${model.devices[lane.target].name}`;
         rows.push({
           type: "link",
           model,
@@ -57,7 +56,6 @@ export function makeLayout(models, { open = new Set(), ghosts = new Map(), memor
           height: size + 4,
           barY: y,
           barHeight: SIZES.lane,
-          text,
         });
         y += size + 4;
       });
@@ -78,12 +76,12 @@ export function rowOf(layout, model, action) {
   return layout.byKey.get(isJob(model.kind[action]) ? key : `${key}.${peerOf(model, action)}`);
 }
 
-// The name, and what else there is to say: the most first, for where it fits.
-export function titleOf(model, ghost) {
-  const beside = ghost ? `; thin above: ${ghost.name}, ${showSeconds(ghost.iteration)}` : "";
+// What there is to say beside the name: the most first, for where it fits.
+export function titleRests(model, ghost) {
+  const beside = ghost ? `; thin above: as predicted, ${showSeconds(ghost.iteration)}` : "";
   const short = `${showSeconds(model.iteration)}, bubble ${showPercent(model.figures.bubble)}`;
   const long = `${short}, ${counted(model.numMicrobatches, "micro-batch", "es")}, ${model.origin}`;
-  return { name: model.name, rests: [`${long}${beside}`, long, short, showSeconds(model.iteration)] };
+  return [`${long}${beside}`, long, short, showSeconds(model.iteration)];
 }
 
 // The row at a height, or null.

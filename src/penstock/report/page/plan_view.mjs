@@ -27,6 +27,7 @@ export function planView(app, isDark) {
 function loadBars(model, dark) {
   const colours = kindColours(theme(dark).kinds);
   const list = el("div", { class: "loads", role: "list" });
+  const peak = model.origin === "measured" ? "predicted peak memory" : "peak memory";
   const working = model.tracks.filter((track) => track.jobs.length).length;
   model.tracks.forEach((track, device) => {
     if (!track.jobs.length || list.childElementCount >= MOST_LOADS) return;
@@ -47,7 +48,7 @@ function loadBars(model, dark) {
     list.append(
       el(
         "div",
-        { class: "load-row", role: "listitem", "aria-label": `${name}: ${told.join(", ")}; memory ${memory}` },
+        { class: "load-row", role: "listitem", "aria-label": `${name}: ${told.join(", ")}; ${peak} ${memory}` },
         el("span", { class: "load-name", title: name, text: name }),
         bar,
         el(
@@ -74,7 +75,7 @@ function loadBars(model, dark) {
   return el(
     "div",
     {},
-    el("h3", { text: "Load of each device over the iteration, and peak memory" }),
+    el("h3", { text: `Load of each device over the iteration, and ${peak}` }),
     legend,
     list,
     working > MOST_LOADS

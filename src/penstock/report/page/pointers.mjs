@@ -1,6 +1,7 @@
 // Mouse, pen and touch on the timeline: move, zoom, point, choose, unfold.
 
 import { SIZES, rowAt } from "./layout.mjs";
+import { NONE } from "./model.mjs";
 
 const STILL = 5; // pixels that a pointer may move and still be a click
 
@@ -19,6 +20,12 @@ export function listenToPointers(view) {
     const part = Math.min(1, Math.max(0, (x - scene.left) / (scene.width - scene.left)));
     return scene.view.from + part * (scene.view.to - scene.view.from);
   };
+  // The row whose name is there; null beside the names.
+  const namedAt = ({ x, y }) => {
+    const scene = view.scene({ hit: null });
+    const row = x < scene.left && y >= SIZES.axis ? rowAt(scene.layout, y - SIZES.axis + scene.scroll) : null;
+    return row && (row.type === "device" || row.type === "link") ? row : null;
+  };
   const plotWidth = () => {
     const scene = view.scene({ hit: null });
     return scene.width - scene.left;
@@ -36,7 +43,9 @@ export function listenToPointers(view) {
     const before = down.get(event.pointerId);
     if (!before) {
       if (event.pointerType !== "touch") view.point(view.hitAt(now.x, now.y), { x: event.clientX, y: event.clientY });
-      canvas.style.cursor = now.x < view.scene({ hit: null }).left ? "pointer" : "";
+      const row = namedAt(now);
+      canvas.style.cursor = row?.canOpen || row?.type === "link" ? "pointer" : "";
+      canvas.title = row ? fullName(row) : "";
       return;
     }
     down.set(event.pointerId, now);
@@ -58,7 +67,7 @@ export function listenToPointers(view) {
     if (!wasDown || moved > STILL || event.type === "pointercancel") return;
     const { x, y } = placeIn(event);
     if (x < view.scene({ hit: null }).left) {
-      unfold(view, y);
+      unfold(namedAt({ x, y }));
       return;
     }
     const hit = view.hitAt(x, y);
@@ -87,15 +96,19 @@ export function listenToPointers(view) {
     { passive: false },
   );
 
-  function unfold(at, y) {
-    const scene = at.scene({ hit: null });
-    const row = rowAt(scene.layout, y - SIZES.axis + scene.scroll);
+  function unfold(row) {
     if (!row?.canOpen && row?.type !== "link") return;
     const open = app.state.open.includes(row.key)
       ? app.state.open.filter((key) => key !== row.key)
       : [...app.state.open, row.key];
     app.update({ open });
   }
+}
+
+// Names may be cut short where they are drawn.
+function fullName({ type, model, device, lane }) {
+  if (type === "device") return model.devices[device].name;
+  return lane.target === NONE ? "all-reduce" : `${model.devices[device].name} → ${model.devices[lane.target].name}`;
 }
 
 function spreadOf(down) {

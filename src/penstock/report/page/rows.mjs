@@ -14,12 +14,16 @@ export const COLUMNS = [
   { key: "note", text: "" },
 ];
 
+// A run says when things happened. What it held and sent is known from its program alone.
+const NOT_MEASURED = ["peak", "traffic"];
+
 export function compareRows(data) {
   const rows = data.subjects.map((subject, number) => ({
     ...subject.figures,
     name: subject.name,
     iteration: subject.iteration,
-    note: noteOf(subject.figures.fits, subject.origin === "measured" ? "measured" : ""),
+    note: subject.origin === "measured" ? measuredNote(subject.figures.fits) : noteOf(subject.figures.fits, ""),
+    predicted: subject.origin === "measured" ? NOT_MEASURED : [],
     number,
   }));
   data.problems.forEach((rivals, problem) => {
@@ -31,6 +35,7 @@ export function compareRows(data) {
         name: `${rival.planner} + ${rival.schedule}`,
         gap: bound > 0 ? rival.iteration / bound - 1 : null,
         note: noteOf(rival.fits, "for comparison"),
+        predicted: [],
         number: null,
       });
     }
@@ -47,6 +52,7 @@ const isSame = (subject, rival) =>
   subject.schedule === rival.schedule &&
   Math.abs(subject.iteration - rival.iteration) <= 1e-9 * rival.iteration;
 
+const measuredNote = (fits) => (fits === false ? "measured; was predicted not to fit" : "measured");
 const noteOf = (fits, text) => [fits === false ? "does not fit" : "", text].filter(Boolean).join(", ");
 
 // Sorted by a column; what is not known comes last, whichever way.

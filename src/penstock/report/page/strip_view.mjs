@@ -2,11 +2,13 @@
 
 import { deviceColour, inkOn } from "./colours.mjs";
 import { el, svg } from "./dom.mjs";
-import { counted, shortened } from "./format.mjs";
+import { counted } from "./format.mjs";
+import { shortNames } from "./short_names.mjs";
 import { blockWords, isMoved, stripBlocks, stripEdges } from "./strip.mjs";
 
 const [TOP, BAND, BETWEEN] = [14, 34, 8];
 const LETTER = 6.6; // pixels
+const SHORT = 11; // letters
 const LEAST_UNIT = 5; // smaller units are not marked
 
 export function unitStrip(model, width) {
@@ -32,7 +34,8 @@ export function unitStrip(model, width) {
     const size = { x: edges[start], width: edges[stop] - edges[start] - 1, y: TOP + BAND + 2, height: BETWEEN - 4 };
     picture.append(svg("rect", { ...size, class: "moved" }));
   }
-  picture.append(...blocks.flatMap((block) => blockLabel(model, block)));
+  const names = namesOf(model);
+  picture.append(...blocks.flatMap((block) => blockLabel(model, block, names)));
   picture.append(svg("text", { x: 0, y: TOP - 4, class: "note", text: "forward" }));
   picture.append(svg("text", { x: 0, y: bottom + 13, class: "note", text: "backward" }));
   return el("figure", {}, picture, el("figcaption", { text: stripWords(model, moved.length) }));
@@ -48,12 +51,20 @@ function blockShape(model, block) {
   return svg("rect", { x: block.x, y: topOf(block), ...size, fill: colourOf(model, block) }, title);
 }
 
+// For each device its name, or a short one that is still its own.
+function namesOf(model) {
+  const names = model.devices.map((device) => device.name);
+  const short = shortNames(names, (text) => [...text].length <= SHORT);
+  return new Map(names.map((name, place) => [name, short[place]]));
+}
+
 // The device's name, if it fits.
-function blockLabel(model, block) {
+function blockLabel(model, block, names) {
   const most = Math.floor((block.width - 8) / LETTER);
-  if (tallOf(block) < 11 || most < Math.min(4, block.device.length)) return [];
+  const text = names.get(block.device);
+  if (tallOf(block) < 11 || [...text].length > most) return [];
   const place = { x: block.x + block.width / 2, y: topOf(block) + tallOf(block) / 2 + 4, "text-anchor": "middle" };
-  const label = svg("text", { ...place, class: "block", text: shortened(block.device, most) });
+  const label = svg("text", { ...place, class: "block", text });
   label.style.fill = inkOn(colourOf(model, block));
   return [label];
 }

@@ -1,11 +1,10 @@
 // Two things to draw on with the same few strokes: a canvas, and the text of an SVG file.
 
-import { shortened } from "./format.mjs";
-
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 
 export class CanvasSurface {
   constructor(context) {
+    this.kind = "canvas";
     this.context = context;
     this.strip = null;
   }
@@ -91,6 +90,7 @@ export function escaped(text) {
 
 export class SvgSurface {
   constructor() {
+    this.kind = "svg";
     this.parts = [];
     this.numClips = 0;
   }
@@ -174,11 +174,4 @@ export class SvgSurface {
       "</svg>\n",
     ].join("\n");
   }
-}
-
-// The text as far as it fits.
-export function fitted(surface, text, most, style) {
-  const width = surface.width(text, style);
-  if (width <= most) return text;
-  return shortened(text, Math.max(1, Math.floor((text.length * most) / width)));
 }

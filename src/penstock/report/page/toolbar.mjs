@@ -112,7 +112,10 @@ function makeLegend(app) {
       if (there) found.push(entry(colours[kind][0], `${KIND_WORDS[kind]}${kind === KIND.REDUCE_GRAD ? "" : " sent"}`));
     }
   }
-  if (state.memory) found.push(el("span", { text: "strip above a row: memory, dashed: its limit" }));
+  if (state.memory) {
+    const memory = models.some((model) => model.origin === "measured") ? "predicted memory" : "memory";
+    found.push(el("span", { text: `strip above a row: ${memory}, dashed: its limit` }));
+  }
   return found;
 }
 

@@ -1,11 +1,11 @@
 // The first section: what the plan is, what limits it, and what would help most.
 
 import { choice, el, section } from "./dom.mjs";
-import { partOf, showBytes, showPercent, showSeconds } from "./format.mjs";
+import { partOf, showBytes, showPercent, showSeconds, withUnits } from "./format.mjs";
 
 export function wordsView(app) {
   const box = el("div");
-  const fill = () => box.replaceChildren(...wordsContent(app.models[app.state.about]));
+  const fill = () => box.replaceChildren(...wordsContent(app.models[app.state.about], app.ghostOf.get(app.state.about)));
   app.listen((state, before) => {
     if (state.about !== before.about) fill();
   });
@@ -30,18 +30,22 @@ export function wordsView(app) {
   );
 }
 
-function wordsContent(model) {
+// With a run goes what was predicted for it, if that is known.
+function wordsContent(model, prediction = null) {
   const { figures } = model;
+  const predicted = model.origin === "measured" ? ", predicted" : "";
+  const helped = [model, prediction].find((about) => about?.helps.length);
   const cards = [
     ["iteration", showSeconds(model.iteration)],
+    ["was predicted", prediction && showSeconds(prediction.iteration)],
     ["bubble", showPercent(figures.bubble)],
     ["rows/s", figures.rowsPerSecond === null ? null : figures.rowsPerSecond.toFixed(1)],
-    ["peak memory", showBytes(figures.peak)],
-    ["traffic", showBytes(figures.traffic)],
+    [`peak memory${predicted}`, showBytes(figures.peak)],
+    [`traffic${predicted}`, showBytes(figures.traffic)],
     ["over the bound", figures.gap === null ? null : showPercent(figures.gap)],
   ].filter(([, text]) => text !== null);
   return [
-    el("p", { class: "lead", text: model.lead }),
+    el("p", { class: "lead", text: withUnits(model.lead) }),
     el(
       "dl",
       { class: "cards" },
@@ -50,26 +54,30 @@ function wordsContent(model) {
     el(
       "div",
       { class: "columns" },
-      el("div", { class: "words" }, ...model.words.map((text) => el("p", { text }))),
-      ...(model.helps.length ? [helpBars(model)] : []),
+      el("div", { class: "words" }, ...model.words.map((text) => el("p", { text: withUnits(text) }))),
+      helped ? helpBars(helped, helped !== model) : null,
     ),
   ];
 }
 
-// What each change would make of the iteration.
-function helpBars(model) {
+// What each change would save of the iteration. Bars are of what is saved, from nothing on, as what is left looks alike.
+function helpBars(model, isPrediction) {
+  const most = Math.max(...model.helps.map(({ seconds }) => model.iteration - seconds));
+  // A run's are those of its prediction: they are simulated.
+  const total = `${showSeconds(model.iteration)}${isPrediction ? " that were predicted" : ""}`;
+  const now = `What one change at a time would save of the ${total}`;
   return el(
     "figure",
     { class: "helps" },
-    el("figcaption", { text: `The iteration with one change at a time; now ${showSeconds(model.iteration)}` }),
+    el("figcaption", { text: withUnits(`${now}; the longest bar is ${showSeconds(most)}`) }),
     ...model.helps.map(({ change, seconds }) => {
       const bar = el("i");
-      bar.style.width = `${100 * partOf(seconds, model.iteration)}%`;
+      bar.style.width = `${100 * partOf(model.iteration - seconds, most)}%`;
       return el(
         "div",
         { class: "help" },
-        el("span", { text: change }),
-        el("b", { text: `${showSeconds(seconds)} (−${showPercent(1 - partOf(seconds, model.iteration))})` }),
+        el("span", { text: withUnits(change) }),
+        el("b", { text: `−${showPercent(1 - partOf(seconds, model.iteration))}, leaves ${showSeconds(seconds)}` }),
         el("div", { class: "load" }, bar),
       );
     }),
