@@ -104,7 +104,10 @@ def test_probe_says_what_it_needs(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     assert code == 2
     assert "RANK is not set" in err
     assert "--local 2" in err
-    assert run("cluster", "probe", "--local", "1")[0] == 2
+    for text in ("x", "1", "65", ""):
+        code, _, err = run("cluster", "probe", "--local", text)
+        assert code == 2
+        assert f"{text!r} is not a number of processes to start on this computer. Write one from 2 to 64" in err
     code, _, err = run("cluster", "probe", "--local", "2", "-o", "/no such folder/found.toml")
     assert code == 2
     assert "no such folder" in err

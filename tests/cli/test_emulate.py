@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from penstock.cluster.toml_writer import write_cluster
 from penstock.emulation.faults import Faults, Killed, LinkFault, Slowed
 from penstock.emulation.spec import Emulation
 from penstock.program.actions import Kind
+from penstock.report.predicted import compare_timelines, difference_sentences
 from small_emulation import needs_shaping, small
 
 SCRIPT = """
@@ -84,7 +86,12 @@ def test_what_people_see(run: Run, plan: str, tmp_path: Path) -> None:
     assert "forward of segment 1" in out
     assert "An iteration was predicted to take " in out
     assert penstock.load_timeline(output).origin == "measured"
-    assert out.rstrip().splitlines()[-1] == f"next: penstock emulate {plan} --slow d0=2x"
+    # What comes next can be done: it is a command that works as it stands.
+    folder = Path(plan).parent
+    sources = f"--profile {folder / 'profile.json'} --cluster {folder / 'cluster.toml'}"
+    assert out.rstrip().splitlines()[-1] == f"next: penstock report {output} {sources}"
+    code, _, err = run("report", str(output), *sources.split(), "-o", str(tmp_path / "page.html"))
+    assert code == 0, err
 
 
 @needs_shaping
@@ -92,21 +99,43 @@ def test_a_slow_device_and_a_bad_link() -> None:
     emulation = small()
     predicted_s = emulation.evaluation.timeline.iteration_s
     links = (("d1", "d2"), ("d2", "d1"))
-    slowed = emulate(changed(emulation, num_steps=2, faults=Faults(slowed=(Slowed("d3", 3.0),))))
+    slowed = emulate(changed(emulation, num_steps=2, faults=Faults(slowed=(Slowed("d1", 3.0),))))
     broken = emulate(changed(emulation, num_steps=2, faults=Faults(links=(LinkFault(links, 0.2),))))
     assert slowed.failure is None, slowed.log
     assert broken.failure is None, broken.log
-    # d3 alone has 4 x (20 + 40 + 20) ms to do, three times as long; it is not alone.
-    assert slowed.timelines[0].iteration_s > max(3 * 0.32, 1.5 * predicted_s)
+    # Of the two replicas d0 and d1, and of all links, those are named that were slow.
+    told = difference_sentences(compare_timelines(emulation.evaluation.timeline, slowed.timelines))
+    assert re.match(r"d1 was slow: its jobs took (2\.9|3\.0|3\.1)\d times as long as predicted", told[1])
+    assert len(told) == 2
+    told = difference_sentences(compare_timelines(emulation.evaluation.timeline, broken.timelines))
+    assert told[1].startswith("The link from d1 to d2 was slow: a message took ")
+    # d1 alone has 4 x (20 + 20) ms and a step of 10 ms to do, three times as long; it is not alone.
+    assert slowed.timelines[0].iteration_s > max(3 * 0.17, 1.1 * predicted_s)
     # 4 x 0.2 MB go over the link in each direction, at 2 MB/s.
     assert broken.timelines[0].iteration_s > max(0.4, 1.1 * predicted_s)
 
 
 @needs_shaping
+def test_what_is_measured_is_after_the_faults(run: Run, plan: str) -> None:
+    # Steps of about half a second: the link is slow for all of steps 2 and 3.
+    late = ("--link", "d1-d2=0.1x@0.8s", "--link", "a-b=0.5x@1min")
+    code, out, err = run(*words(plan, "--slow-down", "1", "--steps", "4", *late))
+    assert code == 0, err
+    assert "links between d1 and d2 had 0.1 times the bandwidth from step 1 on, as --link asked" in out
+    assert "what was measured is of steps 2 to 3, when all faults had come" in out
+    assert "links between a and b did not change: the run was over before second 60" in err
+    assert out.rstrip().splitlines()[-1].startswith("next: the same with -o measured.json, then `penstock report ")
+
+
+@needs_shaping
 def test_a_rank_that_dies_is_named() -> None:
     found = emulate(changed(small(), faults=Faults(killed=(Killed(2, 1),))))
-    assert "rank 2 was ended by SIGKILL, at step 1" in str(found.failure)
-    assert "What each rank did last" in str(found.failure)
+    told = str(found.failure)
+    assert told.startswith("rank 2 (d2) was killed when step 1 began, as --kill 2@1 asked; so the others ended too")
+    assert "memory" not in told
+    # The table has the same step.
+    assert "What each rank did last" in told
+    assert re.search(r"^ +2 +d2 +1 +between steps ", told, re.MULTILINE)
     assert len(found.timelines) == 1
 
 
@@ -181,6 +210,7 @@ def test_without_shaping_it_needs_nothing(run: Run, plan: str) -> None:
         (("--slow-down", "fast"), "'fast' is not a factor"),
         (("--slow", "d9=2x"), "'d9' is not a device of the plan"),
         (("--kill", "4@0"), "there is no rank 4"),
+        (("--kill", "2@3"), "there is no step 3"),
         (("--link", "d0-d1=0.1x", "--no-shaping"), "there is no bandwidth to change"),
         (("--compute", "model.py", "--slow-down", "2"), "have this machine's speed"),
         (("--compute", "there-is-none.py"), "there-is-none.py"),

@@ -69,7 +69,8 @@ def test_one_host_names_its_devices_shortly_and_needs_no_between() -> None:
     cluster = parse('hosts = 1\ndevices_per_host = 2\nkind = "X"\nmemory = "1 GB"\nspeed = 2\ninside = "1 GB/s, 0 s"')
     assert [device.name for device in cluster.devices] == ["d0", "d1"]
     assert [device.speed for device in cluster.devices] == [2.0, 2.0]
-    assert cluster.assumptions == ("`between` is not given, and no two devices need it.",)
+    # There is nothing to join, so nothing was assumed.
+    assert cluster.assumptions == ()
 
 
 def test_device_by_device_and_link_by_link() -> None:
@@ -143,8 +144,6 @@ def test_an_unknown_kind_has_no_memory_limit_and_says_so() -> None:
             "The memory of kind 'A100_40' is not given and the kind is not a known one (did you mean 'A100-40'?): "
             "no memory limit is taken."
         ),
-        "`inside` is not given, and no two devices need it.",
-        "`between` is not given, and no two devices need it.",
     )
 
 
@@ -201,15 +200,15 @@ def test_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "num_devices", "num_hosts", "num_assumptions"),
-    # What each leaves out, of: memory of a known kind, speed, between, shared_interface.
+    # What each leaves out, of: memory of a known kind, speed, inside, shared_interface. One host needs no between.
     [
-        ("one-host", 8, 1, 3),  # memory, speed, between
+        ("one-host", 8, 1, 2),  # memory, speed
         ("two-hosts", 8, 2, 3),  # memory, speed, shared_interface
         ("shared-network", 32, 4, 0),
         ("lab", 6, 3, 5),  # memory of three kinds, speed, inside of a host with one device
-        ("paired", 4, 1, 3),  # memory, speed, between
-        ("processes", 4, 1, 2),  # speed, between
-        ("this-machine", 2, 1, 2),  # speed, between
+        ("paired", 4, 1, 2),  # memory, speed
+        ("processes", 4, 1, 1),  # speed
+        ("this-machine", 2, 1, 1),  # speed
         ("large", 1024, 128, 2),  # memory, speed
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.cluster.assembling import assemble
 from penstock.cluster.load import parse_spec
 from penstock.cluster.toml_reader import parse_cluster, read_cluster
 from penstock.cluster.toml_writer import write_cluster
@@ -153,3 +154,15 @@ def test_what_no_file_can_hold_is_refused() -> None:
     cluster = parse_spec("1 x T4")
     with pytest.raises(InputError, match="no file can hold"):
         write_cluster(Cluster(name="\ud800", hosts=cluster.hosts, devices=cluster.devices, between=cluster.between))
+
+
+def test_what_one_host_does_not_need_is_not_made_up() -> None:
+    devices = tuple(Device(name=f"gpu{number}", host="lab", kind="T4") for number in range(2))
+    wires = {pair: Wire(bandwidth=rate) for pair, rate in (((0, 1), 3e9), ((1, 0), 4e9))}
+    for cluster in (assemble("two", devices, wires), assemble("one", devices[:1], {})):
+        text = write_cluster(cluster)
+        assert "between" not in text
+        assert ("inside" in text) == (len(cluster.devices) > 1)
+        assert read_back(cluster) == cluster
+    # What was said stays.
+    assert "between = " in write_cluster(parse_spec("1 x 2 x T4 @ 3 GB/s / 1 GB/s"))

@@ -5,13 +5,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.emulation.building import Built, build, leave_host
-from penstock.emulation.kernel import enter
+from penstock.emulation.kernel import become_root_inside, enter
 from penstock.emulation.network import Network
+from penstock.errors import InputError
 from small_emulation import needs_shaping
 
 CLUSTER = Cluster(
@@ -113,3 +115,26 @@ def test_the_machine_keeps_its_own_network() -> None:
 def interfaces() -> set[str]:
     """Of the network that this process is in."""
     return {name for _, name in socket.if_nameindex()}
+
+
+@needs_shaping
+def test_who_may_not_make_namespaces_is_told_what_is_needed() -> None:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            become_root_inside()
+            # For this namespace of users alone.
+            Path("/proc/sys/user/max_net_namespaces").write_text("0")
+            leave_host()
+        except InputError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        what, hint = told.read().splitlines()
+    assert what.endswith("network namespaces, and this process may not make them (the limit of namespaces is reached)")
+    assert "root" in hint
+    assert hint.endswith("--no-shaping.")

@@ -1,15 +1,20 @@
 """Predicted against measured, on times made by hand."""
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import penstock
+from penstock.plan.types import on
 from penstock.program.actions import Kind
 from penstock.report.predicted import compare_timelines, difference_sentences, typical
 from penstock.report.sums import changed_sums
 from penstock.simulate.evaluate import Evaluation
 from penstock.timeline.build import build_timeline
 from penstock.timeline.types import Timeline
+
+Floats = npt.NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +69,44 @@ def test_where_sums_are_in_another_order(predicted: Evaluation) -> None:
     assert changed_sums(plain.costs, plain.program) == []
     shared = penstock.evaluate(penstock.plan(profile, cluster, 4, planner="data_parallel"), profile, cluster)
     assert "segment 0 is on 2 devices" in changed_sums(shared.costs, shared.program)[0]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Evaluation:
+    """Two replicas, then two devices that each have a segment of their own."""
+    profile = penstock.load_profile("vgg16", kinds=["T4"], rows=2)
+    cluster = penstock.load_cluster("4 x T4 @ 1 GB/s")
+    plan = penstock.plan(profile, cluster, 4, planner="balanced", schedule="1f1b")
+    both = msgspec.structs.replace(plan.segments[1], start=0, forward=on("d0", "d1"), backward=on("d0", "d1"))
+    return penstock.evaluate(msgspec.structs.replace(plan, segments=(both, *plan.segments[2:])), profile, cluster)
+
+
+def _measured(found: Evaluation, start_s: Floats, end_s: Floats) -> Timeline:
+    return build_timeline(found.proof, start_s, end_s, "measured")
+
+
+def test_a_slow_replica_is_told_from_the_others(shared: Evaluation) -> None:
+    timeline, program = shared.timeline, shared.program
+    slow = timeline.is_compute & (program.device_of == program.devices.index("d1"))
+    taken = (timeline.end_s - timeline.start_s) * np.where(slow, 3.0, 1.0)
+    found = compare_timelines(timeline, [_measured(shared, timeline.start_s, timeline.start_s + taken)])
+    forwards = {row.devices: row.ratio for row in found.rows if row.kind == Kind.F and row.segment == 0}
+    assert forwards == {("d0",): pytest.approx(1.0), ("d1",): pytest.approx(3.0)}
+    assert [item.device for item in found.devices] == ["d1"]
+    lines = difference_sentences(found)
+    assert len(lines) == 2
+    assert lines[1].startswith("d1 was slow: its jobs took 3.00 times as long as predicted, ")
+
+
+def test_replicas_that_keep_up_have_one_row(shared: Evaluation) -> None:
+    found = compare_timelines(shared.timeline, [_stretched(shared, 2.0)])
+    assert [row.devices for row in found.rows if row.kind == Kind.F and row.segment == 0] == [("d0", "d1")]
+
+
+def test_a_device_that_is_slow_at_one_thing_is_not_slow(shared: Evaluation) -> None:
+    timeline, program = shared.timeline, shared.program
+    slow = (program.kind == Kind.B) & (program.device_of == program.devices.index("d1"))
+    taken = (timeline.end_s - timeline.start_s) * np.where(slow, 3.0, 1.0)
+    found = compare_timelines(timeline, [_measured(shared, timeline.start_s, timeline.start_s + taken)])
+    assert found.devices == ()
+    assert difference_sentences(found)[1].startswith("backward of segment 0 on d1 took ")

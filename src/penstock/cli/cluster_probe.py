@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -13,14 +13,24 @@ from penstock.cli.probe_local import is_started, run_local
 from penstock.cli.screen import Screen, screen_options
 from penstock.cluster.types import Cluster
 from penstock.errors import FileError, InputError, PenstockError
+from penstock.quantities import counted, show_bytes
+
+
+class _NumRanks(click.IntRange):
+    """How many processes to start here."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            text = f"{str(value)[:60]!r} is not a number of processes to start on this computer."
+            self.fail(f"{text} Write one from {self.min} to {self.max}, such as --local 4.", param, ctx)
 
 
 @click.command("probe")
 @click.option("-o", "--output", help="Write the cluster to this TOML file.")
 @click.option("--name", default="probed", show_default=True, help="The cluster's name.")
-@click.option(
-    "--local", "num_local", type=click.IntRange(2, 64), metavar="N", help="Start N processes on this computer."
-)
+@click.option("--local", "num_local", type=_NumRanks(2, 64), metavar="N", help="Start N processes on this computer.")
 @click.option("--backend", type=click.Choice(["gloo", "nccl"]), help="nccl where torch finds a GPU, else gloo.")
 @click.option("--host", help="This host's name; as the computer names itself if not given. Also PENSTOCK_HOST.")
 @click.option(
@@ -79,6 +89,10 @@ def _measure(screen: Screen, name: str, backend: str | None, host: str | None, t
 
     with screen.progress("waiting for all ranks") as show, open_group(backend, timeout_s) as group:
         findings = probe(group, host=host, show=show)
+    took = f"{counted(findings.num_rounds, 'round')}, {findings.seconds:.0f} s"
+    screen.show(
+        f"measured {counted(len(findings.links), 'link')} in {took}; {show_bytes(findings.num_bytes)} were sent"
+    )
     return conclude(findings, name)
 
 

@@ -8,6 +8,7 @@ import msgspec
 from penstock.cli.cluster_age import warn_if_old
 from penstock.cli.screen import Screen, printable, screen_options
 from penstock.cli.sources import check_outputs
+from penstock.cluster.describe import HostRow
 from penstock.cluster.probed import Probed
 from penstock.cluster.types import Cluster
 from penstock.quantities import counted, show_bytes, show_percent, show_rate, show_seconds
@@ -49,9 +50,10 @@ def show_cluster(screen: Screen, cluster: Cluster) -> None:
             ", ".join(f"{count} x {kind}" for kind, count in row.kinds),
             ", ".join("no limit known" if size is None else show_bytes(size) for size in row.memory_bytes),
             ", ".join(f"{speed:g}" for speed in row.speeds),
-            show_rate(row.inside.bandwidth),
-            show_seconds(row.inside.latency_s),
-            "of each device" if row.interface_bandwidth is None else f"shared, {show_rate(row.interface_bandwidth)}",
+            # Where one device is alone, no wire is inside.
+            show_rate(row.inside.bandwidth) if row.num_devices > 1 else "-",
+            show_seconds(row.inside.latency_s) if row.num_devices > 1 else "-",
+            _interface(row, len(cluster.hosts)),
         )
         for row in cluster_rows(cluster)
     ]
@@ -73,6 +75,12 @@ def show_cluster(screen: Screen, cluster: Cluster) -> None:
     screen.assumptions(*cluster.assumptions)
     for text in cluster_doubts(cluster):
         screen.warn(text)
+
+
+def _interface(row: HostRow, num_hosts: int) -> str:
+    if row.interface_bandwidth is not None:
+        return f"shared, {show_rate(row.interface_bandwidth)}"
+    return "of each device" if num_hosts > 1 else "-"  # nothing is known of a network that leads nowhere
 
 
 def _residual_words(probed: Probed) -> str:

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
+from penstock.cli.emulated import next_command, show_emulated
 from penstock.cli.emulating import EmulationRun, emulate
 from penstock.cli.model_script import check_script
 from penstock.cli.saved import Opened, Saved, saved_options
 from penstock.cli.screen import Screen, screen_options
 from penstock.cli.sources import check_outputs
-from penstock.cli.trained import comparison_data, show_comparison
 from penstock.emulation.faults import Faults, parse_killed, parse_link, parse_slowed
 from penstock.emulation.spec import DEFAULT_STEPS, DEFAULT_TIMEOUT_S, Emulation
 from penstock.errors import InputError
@@ -33,7 +33,12 @@ AUTO = "auto"
 @click.option(
     "--link", "links", multiple=True, help="A link that degrades: d0-d1=0.1x@10s, or between two hosts, or at once."
 )
-@click.option("--kill", "killed", multiple=True, help="A rank that dies: 2@3 is rank 2 when step 3 begins.")
+@click.option(
+    "--kill",
+    "killed",
+    multiple=True,
+    help="A rank that dies: 2@1 is rank 2 when step 1 begins, which is the second: steps count from 0.",
+)
 @click.option(
     "--compute",
     "script",
@@ -69,12 +74,12 @@ def command(screen: Screen, saved: Saved, output: str | None, trace: str | None,
     emulation = _paced(screen, emulation, options["slow_down"])
     run = _run(screen, emulation)
     _write(screen, run, output, trace)
-    _show(screen, emulation, run)
+    show_emulated(screen, emulation, run)
     if run.failure:
         raise run.failure
     if run.was_stopped:
         raise KeyboardInterrupt
-    screen.next(f"penstock emulate {saved.path} --slow {emulation.devices[0]}=2x")
+    screen.next(next_command(output, saved.source, saved.cluster))
     return 0
 
 
@@ -101,7 +106,7 @@ def _emulation(opened: Opened, path: str, options: dict[str, Any]) -> Emulation:
     faults = Faults(
         slowed=tuple(parse_slowed(text, made.devices) for text in options["slowed"]),
         links=tuple(parse_link(text, made.cluster, made.devices) for text in options["links"]),
-        killed=tuple(parse_killed(text, len(made.devices)) for text in options["killed"]),
+        killed=tuple(parse_killed(text, len(made.devices), made.num_steps) for text in options["killed"]),
     )
     return _replaced(made, faults=faults)
 
@@ -127,11 +132,12 @@ def _paced(screen: Screen, emulation: Emulation, text: str) -> Emulation:
             slow_down = 0.0
         if not 0 < slow_down < float("inf"):
             raise InputError(f"{text[:60]!r} is not a factor", where="--slow-down", hint="Write 10, or auto.")
-    here = found.timeline.iteration_s * slow_down
+    there, here = found.timeline.iteration_s, found.timeline.iteration_s * slow_down
+    pace = f"{slow_down:g} times slower" if slow_down != 1 else "at its own pace"
+    also_here = f" there, {show_seconds(here)} here" if slow_down != 1 else ""
     screen.show(
-        f"emulating {counted(len(emulation.devices), 'device')} of {emulation.cluster.name}, {slow_down:g} times "
-        f"slower: an iteration is predicted to take {show_seconds(found.timeline.iteration_s)} there, "
-        f"{show_seconds(here)} here"
+        f"emulating {counted(len(emulation.devices), 'device')} of {emulation.cluster.name}, {pace}: an iteration is "
+        f"predicted to take {show_seconds(there)}{also_here}"
     )
     return _replaced(emulation, slow_down=slow_down, timeout_s=max(emulation.timeout_s, 10 * here))
 
@@ -159,37 +165,3 @@ def _write(screen: Screen, run: EmulationRun, output: str | None, trace: str | N
     from penstock.cli.train import write_timeline
 
     write_timeline(screen, run.timelines, output, trace)
-
-
-def _show(screen: Screen, emulation: Emulation, run: EmulationRun) -> None:
-    if run.timelines and run.failure is None:
-        show_comparison(screen, run.timelines, emulation.evaluation)
-    for text in _notes(emulation):
-        screen.show(f"  {text}")
-    for text in run.limits:
-        screen.warn(f"{text}: what was measured may be this machine's speed; use a larger --slow-down")
-    if screen.as_json:
-        screen.data(
-            {
-                "slow_down": emulation.slow_down,
-                "predicted_s": emulation.evaluation.timeline.iteration_s,
-                "measured_s": [timeline.iteration_s for timeline in run.timelines],
-                "limits": run.limits,
-                "notes": _notes(emulation),
-                "was_stopped": run.was_stopped,
-                "error": str(run.failure) if run.failure else None,
-                "comparison": comparison_data(emulation.evaluation, run.timelines) if run.timelines else None,
-            }
-        )
-
-
-def _notes(emulation: Emulation) -> list[str]:
-    found = []
-    faults = emulation.faults
-    if not emulation.is_shaped:
-        found.append("links were not shaped and had no latency: only what devices do is as on the cluster")
-    if emulation.script:
-        found.append("devices computed for real, with one thread each; links had no latency")
-    if faults.slowed or faults.links:
-        found.append("what was predicted is without the faults that were asked for")
-    return found

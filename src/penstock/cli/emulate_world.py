@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.events import Began, Done, Event, EventWriter, Failed, Noticed, Sampled, Started
+from penstock.cli.events import Began, Done, Event, EventWriter, Failed, LinksChanged, Noticed, Sampled, Started
 from penstock.emulation.kernel import die_with_parent
 from penstock.emulation.spec import Emulation, load_emulation
-from penstock.emulation.world import Meeting, run_world
+from penstock.emulation.world import Meeting, Told, run_world
 from penstock.errors import InputError, PenstockError
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ def main(folder: Path, parent: int) -> int:
     def failed(error: BaseException) -> None:
         EventWriter(folder, 0).tell(_failed(error))
 
+    def changed(fault: int) -> None:
+        # Among the words of rank 0: so it is known in which of its steps that was.
+        EventWriter(folder, 0).tell(LinksChanged(fault))
+
     try:
         emulation = load_emulation(folder / FILE)
         # Before there are several processes, so that they all have it.
@@ -48,7 +52,7 @@ def main(folder: Path, parent: int) -> int:
         def rank_main(rank: int, meeting: Meeting, begins: Callable[[int], None]) -> int:
             return _run_rank(emulation, scratch, folder, rank, meeting, begins)
 
-        return run_world(emulation, rank_main, failed)
+        return run_world(emulation, rank_main, Told(failed, changed))
     except BaseException as error:
         failed(error)
         return 1

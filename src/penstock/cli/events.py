@@ -56,6 +56,13 @@ class Noticed(msgspec.Struct, frozen=True, tag="noticed"):
     """By rank."""
 
 
+class LinksChanged(msgspec.Struct, frozen=True, tag="links_changed"):
+    """Links of an emulation have another bandwidth from now on, as was asked for."""
+
+    fault: int
+    """Its number among the emulation's link faults."""
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """The rank cannot go on."""
 
@@ -72,7 +79,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """The rank has done all that it was to do."""
 
 
-Event: TypeAlias = Started | Noted | Began | Stepped | Sampled | Noticed | Failed | Done
+Event: TypeAlias = Started | Noted | Began | Stepped | Sampled | Noticed | LinksChanged | Failed | Done
 
 
 def events_path(folder: Path, rank: int) -> Path:

@@ -152,4 +152,13 @@ def comparison_data(predicted: Evaluation, measured: Sequence[Timeline]) -> dict
     """Predicted against measured."""
     found = compare_timelines(predicted.timeline, measured)
     rows = [{**row._asdict(), "kind": row.kind.name, "ratio": row.ratio} for row in found.rows]
-    return {**found._asdict(), "rows": rows, "ratio": found.ratio, "words": difference_sentences(found)}
+    devices = [{**item._asdict(), "ratio": item.ratio} for item in found.devices]
+    links = [item._asdict() for item in found.links]
+    return {
+        **found._asdict(),
+        "rows": rows,
+        "devices": devices,
+        "links": links,
+        "ratio": found.ratio,
+        "words": difference_sentences(found),
+    }

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from penstock.cluster.probed import Probed
-from penstock.cluster.types import Cluster, Device, Host, Link, Wire
-
-_NEVER_USED = Wire(bandwidth=1e9)
+from penstock.cluster.types import NEVER_USED, Cluster, Device, Host, Link, Wire
 
 
 def assemble(
@@ -34,8 +32,8 @@ def assemble(
     across: Counter[Wire] = Counter()
     for (source, target), wire in wires.items():
         (inside[host_of[source]] if host_of[source] == host_of[target] else across)[wire] += 1
-    # Where no pair needs a wire, another one stands there and is never used.
-    spare = next((wires[pair] for pair in sorted(wires)), _NEVER_USED)
+    # Where no pair needs a wire, another one stands there and is never used; on one host it is that of the host.
+    spare = _commonest(inside[host_of[0]], NEVER_USED)
     between = _commonest(across, spare)
     usual = {host: _commonest(found, between) for host, found in inside.items()}
     links = tuple(

@@ -1,4 +1,7 @@
-"""Writing a cluster as a TOML file that reads back to an equal one: nothing is left for the reader to assume."""
+"""Writing a cluster as a TOML file that reads back to an equal one: nothing is left for the reader to assume.
+
+Wires that no two devices need and that were never given are left out: a reader must not take them for known.
+"""
 
 import math
 from datetime import UTC
@@ -6,7 +9,7 @@ from datetime import UTC
 import msgspec
 
 from penstock.cluster.probed import Probed
-from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.cluster.types import NEVER_USED, Cluster, Device, Host, Wire
 from penstock.cluster.written import UNLIMITED
 from penstock.errors import InputError
 from penstock.quantities import parse_bytes, parse_rate, parse_seconds
@@ -25,8 +28,9 @@ def write_cluster(cluster: Cluster) -> str:
         lines.append(f"hosts = {len(cluster.hosts)}")
         lines.append(f"devices_per_host = {len(cluster.devices) // len(cluster.hosts)}")
         lines += _device_lines(cluster.devices[0])
-        lines.append(f"inside = {_wire(cluster.hosts[0].inside)}")
-    lines.append(f"between = {_wire(cluster.between)}")
+        lines += _inside_lines(cluster, cluster.hosts[0])
+    if len(cluster.hosts) > 1 or cluster.between != cluster.hosts[0].inside:
+        lines.append(f"between = {_wire(cluster.between)}")
     if regular:
         lines.append(f"shared_interface = {_interface(cluster.hosts[0])}")
     if cluster.assumptions:
@@ -35,7 +39,7 @@ def write_cluster(cluster: Cluster) -> str:
         lines += _probe_lines(cluster.probed)
     if not regular:
         for host in cluster.hosts:
-            lines += ["", "[[host]]", f"name = {_text(host.name)}", "devices = 0", f"inside = {_wire(host.inside)}"]
+            lines += ["", "[[host]]", f"name = {_text(host.name)}", "devices = 0", *_inside_lines(cluster, host)]
             lines.append(f"shared_interface = {_interface(host)}")
         for device in cluster.devices:
             lines += ["", "[[device]]", f"name = {_text(device.name)}", f"host = {_text(device.host)}"]
@@ -44,6 +48,13 @@ def write_cluster(cluster: Cluster) -> str:
         lines += ["", "[[link]]", f"from = {_text(link.source)}", f"to = {_text(link.target)}"]
         lines.append(f"wire = {_wire(link.wire)}")
     return "\n".join(lines) + "\n"
+
+
+def _inside_lines(cluster: Cluster, host: Host) -> list[str]:
+    is_alone = len(cluster.devices) == 1 and len(cluster.hosts) == 1
+    if is_alone and host.inside == cluster.between == NEVER_USED:
+        return []
+    return [f"inside = {_wire(host.inside)}"]
 
 
 def _probe_lines(probed: Probed) -> list[str]:

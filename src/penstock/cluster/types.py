@@ -37,6 +37,10 @@ class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             raise ValueError("latency must be finite and not negative")
 
 
+NEVER_USED = Wire(bandwidth=1e9)
+"""Stands where no two devices need a wire and none is known: it is neither written nor shown."""
+
+
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A machine with devices. Its own devices reach each other over `inside`."""
 

@@ -5,12 +5,9 @@ from collections import Counter
 import msgspec
 
 from penstock.cluster.naming import listed, near_names
-from penstock.cluster.types import Device, Host, Link, Wire
+from penstock.cluster.types import NEVER_USED, Device, Host, Link, Wire
 from penstock.cluster.written import REGULAR, WrittenCluster, WrittenHost, WrittenWire
 from penstock.errors import InputError
-
-_NEVER_USED = Wire(bandwidth=1e9)
-"""Stands in a cluster of one device, where no wire is given and none is needed."""
 
 
 class Wiring(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +27,10 @@ def wire_up(written: WrittenCluster, hosts: tuple[WrittenHost, ...], devices: tu
     given = _given_wires(written, hosts)
     between, between_notes = _between(written, given, needed=open_between > 0)
     insides, inside_notes = _insides(written, hosts, between, open_inside)
+    if len(hosts) == 1:
+        # There is nothing to join, so nothing is assumed.
+        between_notes = []
+        inside_notes = inside_notes if len(devices) > 1 else []
     return Wiring(
         hosts=tuple(
             Host(name=host.name, inside=inside, interface_bandwidth=_interface(written, host))
@@ -85,7 +86,7 @@ def _between(written: WrittenCluster, given: list[WrittenWire], *, needed: bool)
     if needed:
         hint = 'Say what joins devices of different hosts: between = "1.25 GB/s, 30 us".'
         raise InputError("between is missing", where=written.at("between"), hint=hint)
-    return given[0].wire if given else _NEVER_USED, ["`between` is not given, and no two devices need it."]
+    return given[0].wire if given else NEVER_USED, ["`between` is not given, and no two devices need it."]
 
 
 def _insides(

@@ -4,6 +4,7 @@ No namespace gets a name in the file system and no interface of the machine's ow
 nothing to clean up: the kernel takes all of it down with the last process that is inside.
 """
 
+import errno
 import os
 import subprocess
 from collections.abc import Sequence
@@ -16,7 +17,10 @@ from penstock.emulation.kernel import NEW_PROCESSES, become_root_inside, enter, 
 from penstock.emulation.network import MOST_DEVICES, SETTINGS, Network
 from penstock.errors import InputError
 
-NO_SHAPING_HINT = "Run it as root, or without shaped links: --no-shaping."
+NO_SHAPING_HINT = (
+    "Run it as root (in a container: with CAP_SYS_ADMIN), or let users have namespaces of their own (sysctl "
+    "user.max_user_namespaces); or run it over loopback, without shaped links: --no-shaping."
+)
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,10 @@ def leave_host() -> None:
         unshare(NEW_PROCESSES)
         os.close(new_network())
     except OSError as error:
-        raise InputError(
-            f"this process may not make network namespaces ({error.strerror})", hint=NO_SHAPING_HINT
-        ) from None
+        # What the kernel says then is "No space left on device", which leads people astray.
+        why = "the limit of namespaces is reached" if error.errno == errno.ENOSPC else error.strerror
+        what = f"shaped links need network namespaces, and this process may not make them ({why})"
+        raise InputError(what, hint=NO_SHAPING_HINT) from None
 
 
 def check_tools() -> None:

@@ -64,6 +64,7 @@ def run_rank(
     """Run iterations; what came of each, on rank 0. `begins` is called when one begins."""
     rank_of = EmulatedRank(emulation, rank, scratch)
     for step in range(emulation.num_steps):
+        rank_of.begin(step)
         begins(step)
         yield rank_of.iterate(step)
     rank_of.close()
@@ -111,9 +112,13 @@ class EmulatedRank:
     def _doing(self) -> Doing:
         return self._executor.doing(self._step)
 
+    def begin(self, step: int) -> None:
+        """A step begins. The others know at once: it may be this rank's last."""
+        self._step = step
+        self._watch.write_now()
+
     def iterate(self, step: int) -> Emulated | None:
         """One iteration, which all ranks begin at the same moment."""
-        self._step = step
         try:
             return self._iterate(step)
         except BaseException as error:

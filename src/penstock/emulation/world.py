@@ -42,8 +42,18 @@ RankMain = Callable[[int, Meeting, Callable[[int], None]], int]
 """What a rank does: its number, where all meet, what to call when a step begins; gives its exit code."""
 
 
-def run_world(emulation: Emulation, rank_main: RankMain, failed: Callable[[BaseException], None]) -> int:
-    """Run all ranks to their end; gives 0 if all went well. `failed` is told, in its process, what kept it from that.
+@dataclass(frozen=True)
+class Told:
+    """Who is told what happens, in the process in which it does."""
+
+    failed: Callable[[BaseException], None]
+    """Something kept the ranks from running."""
+    changed: Callable[[int], None]
+    """Links have another bandwidth now: the number of the fault."""
+
+
+def run_world(emulation: Emulation, rank_main: RankMain, tell: Told) -> int:
+    """Run all ranks to their end; gives 0 if all went well.
 
     Ranks that sleep come before all other work of this machine: they must wake up on time, and need little else of it.
     """
@@ -51,7 +61,7 @@ def run_world(emulation: Emulation, rank_main: RankMain, failed: Callable[[BaseE
         with suppress(OSError):  # where that is not allowed
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
     if not emulation.is_shaped:
-        return _Keeper(emulation, None, Meeting("127.0.0.1", _free_port(), "lo")).run(rank_main)
+        return _Keeper(emulation, None, Meeting("127.0.0.1", _free_port(), "lo"), tell).run(rank_main)
     leave_host()
     parent = os.getpid()
     pid = os.fork()
@@ -62,9 +72,9 @@ def run_world(emulation: Emulation, rank_main: RankMain, failed: Callable[[BaseE
         # The parent's number is not known in the new namespace: there it is 0 as long as it lives.
         die_with_parent(0 if os.getpid() == 1 else parent)
         built = build(Network(emulation.cluster, emulation.devices, emulation.slow_down))
-        code = _Keeper(emulation, built, Meeting(built.network.address(0), PORT, "eth0")).run(rank_main)
+        code = _Keeper(emulation, built, Meeting(built.network.address(0), PORT, "eth0"), tell).run(rank_main)
     except BaseException as error:
-        failed(error)
+        tell.failed(error)
     finally:
         sys.stderr.flush()
         os._exit(code)
@@ -73,13 +83,14 @@ def run_world(emulation: Emulation, rank_main: RankMain, failed: Callable[[BaseE
 class _Keeper:
     """Starts ranks, waits for them, and lets links degrade when it is time."""
 
-    def __init__(self, emulation: Emulation, built: Built | None, meeting: Meeting) -> None:
+    def __init__(self, emulation: Emulation, built: Built | None, meeting: Meeting, tell: Told) -> None:
         self._emulation = emulation
         self._built = built
         self._meeting = meeting
+        self._tell = tell
         self._began = mmap.mmap(-1, 8)
         """When the first step began, for all processes."""
-        self._faults = sorted(emulation.faults.links, key=lambda fault: fault.at_s, reverse=True)
+        self._faults = sorted(enumerate(emulation.faults.links), key=lambda item: item[1].at_s, reverse=True)
 
     def run(self, rank_main: RankMain) -> int:
         """All of it; gives the exit code."""
@@ -126,11 +137,12 @@ class _Keeper:
         began_s = struct.unpack("d", self._began[:8])[0]
         if self._built is None or not began_s or not self._faults:
             return
-        if time.monotonic() >= began_s + self._faults[-1].at_s * self._emulation.slow_down:
-            fault = self._faults.pop()
+        if time.monotonic() >= began_s + self._faults[-1][1].at_s * self._emulation.slow_down:
+            number, fault = self._faults.pop()
             places = {name: rank for rank, name in enumerate(self._emulation.devices)}
             for source, target in fault.links:
                 self._built.change_link(places[source], places[target], fault.factor)
+            self._tell.changed(number)
 
 
 def _free_port() -> int:

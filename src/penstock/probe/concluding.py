@@ -13,7 +13,6 @@ from penstock.cluster.types import Cluster, Device, Wire
 from penstock.probe.sharing import shared_interfaces
 from penstock.probe.speeds import speeds_of
 from penstock.probe.types import Findings, LinkFound, Pair, Seat
-from penstock.quantities import show_bytes
 
 ALIKE = 1.1
 """Bandwidths of which the largest is at most so many times the least are taken as one: their median."""
@@ -107,8 +106,7 @@ def _assumptions(findings: Findings) -> tuple[str, ...]:
         notes.append(
             "Links inside a host are gloo's; a pipeline hands tensors over in shared memory there, which is faster."
         )
-    sent = f"{show_bytes(findings.num_bytes)} were sent in {findings.num_rounds} rounds and {findings.seconds:.0f} s."
-    return (*notes, *findings.notes, sent)
+    return (*notes, *findings.notes)
 
 
 def _rounded(value: float) -> float:

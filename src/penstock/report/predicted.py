@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 from penstock.program.actions import RECV_KINDS, Kind
 from penstock.quantities import counted, show_percent, show_seconds
+from penstock.report.dragging import DraggingDevice, dragging_devices
+from penstock.report.slow_links import SlowLink, slow_links
 from penstock.timeline.summary import bubble_fraction
 from penstock.timeline.types import Timeline
 
@@ -16,12 +18,22 @@ FEWEST_SPREAD = 4
 """Fewer measurements say nothing about how they spread."""
 LEAST_TOLD = 0.005
 """Differences below this share of the iteration are not worth a word."""
+LEAST_OFF = 0.03
+"""Nor are jobs that took about as long as predicted."""
+BESIDE_LARGEST = 0.1
+"""Nor are those below this share of the largest difference."""
+ALIKE = 1.05
+"""Devices of a group whose ratios are within this of each other are taken together."""
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class KindRow(NamedTuple):
-    """All actions of one kind of one segment (the optimizer's: of one device), one taken as another."""
+    """All actions of one kind of one segment (the optimizer's: of one device), one taken as another.
+
+    Devices that share a segment have one row if they kept up with each other, else one for each pace.
+    """
 
     kind: Kind
     segment: int | None
@@ -71,6 +83,10 @@ class Comparison(NamedTuple):
     predicted_bubble: float
     measured_bubble: float
     rows: tuple[KindRow, ...]
+    devices: tuple[DraggingDevice, ...]
+    """Those that were slow, or fast, in all that they did; the worst first."""
+    links: tuple[SlowLink, ...]
+    """Those that kept somebody waiting for longer than predicted; the worst first."""
 
     @property
     def ratio(self) -> float | None:
@@ -92,6 +108,8 @@ def compare_timelines(predicted: Timeline, measured: Sequence[Timeline]) -> Comp
         predicted_bubble=bubble_fraction(predicted),
         measured_bubble=float(np.median([bubble_fraction(timeline) for timeline in measured])),
         rows=tuple(_rows(predicted, foreseen, durations)),
+        devices=dragging_devices(predicted, durations),
+        links=slow_links(predicted, measured),
     )
 
 
@@ -110,14 +128,33 @@ def _rows(timeline: Timeline, foreseen: Floats, durations: Sequence[Floats]) -> 
             groups.setdefault((kind, device if kind == Kind.STEP else segment), []).append(action)
     found = []
     for (kind, segment), members in sorted(groups.items()):
-        at = np.array(members)
-        devices = tuple(program.devices[number] for number in np.unique(program.device_of[at]).tolist())
         is_step = kind == Kind.STEP
-        num = 1 if is_step else len(members)
-        measured_s = float(np.median([taken[at].sum() for taken in durations])) / num
-        predicted_s = float(foreseen[at].sum()) / num
-        found.append(KindRow(kind, None if is_step else segment, devices, num, predicted_s, measured_s))
+        for at in _alike(np.array(members), timeline, foreseen, durations):
+            devices = tuple(program.devices[number] for number in np.unique(program.device_of[at]).tolist())
+            num = 1 if is_step else len(at)
+            measured_s = float(np.median([taken[at].sum() for taken in durations])) / num
+            predicted_s = float(foreseen[at].sum()) / num
+            found.append(KindRow(kind, None if is_step else segment, devices, num, predicted_s, measured_s))
     return found
+
+
+def _alike(members: Ints, timeline: Timeline, foreseen: Floats, durations: Sequence[Floats]) -> list[Ints]:
+    """The actions of a kind, by the pace of their devices. That of messages is not known: they stay together."""
+    where = timeline.program.device_of[members]
+    if not timeline.is_compute[members[0]] or foreseen[members].sum() <= 0:
+        return [members]
+    ratios = {}
+    for device in np.unique(where).tolist():
+        at = members[where == device]
+        taken_s = float(np.median([taken[at].sum() for taken in durations]))
+        ratios[device] = taken_s / max(float(foreseen[at].sum()), 1e-12)
+    paces: list[list[int]] = []
+    for device, ratio in sorted(ratios.items(), key=lambda item: item[1]):
+        if paces and ratio <= ALIKE * ratios[paces[-1][0]]:
+            paces[-1].append(device)
+        else:
+            paces.append([device])
+    return [members[np.isin(where, devices)] for devices in sorted(paces, key=min)]
 
 
 def difference_sentences(found: Comparison) -> list[str]:
@@ -134,17 +171,34 @@ def difference_sentences(found: Comparison) -> list[str]:
             f"Bubble: predicted {show_percent(found.predicted_bubble)}, measured {show_percent(found.measured_bubble)}."
         )
     ]
-    differing = sorted((row for row in found.rows if row.is_compute), key=lambda row: -abs(row.excess_s))
-    told = [row for row in differing[:MOST_TOLD] if abs(row.excess_s) >= LEAST_TOLD * found.predicted_s]
-    for row in told:
-        times = f", {row.num} times an iteration" if row.num > 1 else ""
-        name = row_name(row)
-        lines.append(
-            f"{name[0].upper()}{name[1:]} on {', '.join(row.devices)} took {show_seconds(row.measured_s)}, not "
-            f"{show_seconds(row.predicted_s)}{times}: {show_seconds(abs(row.excess_s))} "
-            f"{'more' if row.excess_s > 0 else 'less'} in all."
-        )
-    return lines
+    return [*lines, *_largest(found)]
+
+
+def _largest(found: Comparison) -> list[str]:
+    """What differs most: devices in all that they did, links, and else kinds of jobs."""
+    whole = {item.device for item in found.devices}
+    differing = [
+        *((item.excess_s, item.in_words) for item in found.devices),
+        *((item.excess_s, item.in_words) for item in found.links),
+    ]
+    for row in found.rows:
+        if row.ratio is not None and abs(row.ratio - 1) > LEAST_OFF and not whole.issuperset(row.devices):
+            differing.append((row.excess_s, _row_words(row)))
+    differing.sort(key=lambda item: -abs(item[0]))
+    least = LEAST_TOLD * found.predicted_s
+    if differing:
+        least = max(least, BESIDE_LARGEST * abs(differing[0][0]))
+    return [text for excess_s, text in differing[:MOST_TOLD] if abs(excess_s) >= least]
+
+
+def _row_words(row: KindRow) -> str:
+    times = f", {row.num} times an iteration" if row.num > 1 else ""
+    name = row_name(row)
+    return (
+        f"{name[0].upper()}{name[1:]} on {', '.join(row.devices)} took {show_seconds(row.measured_s)}, not "
+        f"{show_seconds(row.predicted_s)}{times}: {show_seconds(abs(row.excess_s))} "
+        f"{'more' if row.excess_s > 0 else 'less'} in all."
+    )
 
 
 KIND_NAMES = {

@@ -71,6 +71,10 @@ class Watch:
         """Nothing more to watch."""
         self._ended.set()
 
+    def write_now(self) -> None:
+        """Write down what this rank does, without waiting for the next beat."""
+        self._write(is_last=False)
+
     def failed(self, error: BaseException) -> None:
         """Tell all that this rank has failed; the error gets what is known of them."""
         self._ended.set()

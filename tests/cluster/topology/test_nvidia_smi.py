@@ -83,3 +83,26 @@ def test_what_is_refused(text: str, message: str) -> None:
 def test_looks_like() -> None:
     assert all(looks_like_nvidia_smi(text) for text in (DGX_A100, V100_CUBE, WORKSTATION_MIG))
     assert not any(looks_like_nvidia_smi(text) for text in (NCCL_PCI, SLURM_TREE, "", "GPU0 is hot"))
+
+
+def test_colours_whose_first_character_was_lost() -> None:
+    assert parse(DGX_A100.replace("\x1b", "")) == parse(DGX_A100)
+
+
+def test_nvlinks_are_those_of_the_kind() -> None:
+    # 12 NVLinks of 20 GB/s each, of 20.6 GB/s in an H100, of 12 GB/s in an RTX 3090.
+    rates = [parse(DGX_A100, kind=kind).hosts[0].inside.bandwidth for kind in ("A100-40", "H100", "RTX-3090")]
+    assert rates == pytest.approx([240e9, 247.2e9, 144e9])
+
+
+def test_it_is_told_what_classes_were_taken_for() -> None:
+    first, *others = parse(WORKSTATION_MIG).assumptions
+    assert "nothing is measured: NODE, SYS: 10.0 GB/s, 10.0 us; PHB: 12.0 GB/s, 10.0 us (--link" in first
+    assert any("cut into MIG devices: each is taken as one whole GPU" in note for note in others)
+    # What was given was not taken.
+    links = parse_link_types(["PHB=24GB/s", "NV=25GB/s"])
+    assert "PHB" not in parse(WORKSTATION_MIG, links=links).assumptions[0]
+    assert not any("nothing is measured" in note for note in parse(DGX_A100, links=links).assumptions)
+    # Only several hosts need to know how they are joined.
+    between = Wire(bandwidth=25e9)
+    assert not any("interface" in note for note in parse(DGX_A100, num_hosts=2, between=between).assumptions)

@@ -85,9 +85,14 @@ class LinkTypes(msgspec.Struct, frozen=True):
         one = self.wire(name)
         return Wire(bandwidth=one.bandwidth * count, latency_s=one.latency_s)
 
-    def switches(self, levels: int) -> Wire:
-        """The wire between hosts whose first common switch is so many levels up."""
-        return self.wire(f"SW{min(max(levels, 1), 4)}")
+
+def switch_class(levels: int) -> str:
+    """The class of links between hosts whose first common switch is so many levels up.
+
+    >>> switch_class(2), switch_class(7)
+    ('SW2', 'SW4')
+    """
+    return f"SW{min(max(levels, 1), 4)}"
 
 
 def parse_link_types(texts: Iterable[str]) -> LinkTypes:

@@ -96,4 +96,5 @@ def _network(
     wire = Wire(bandwidth=slowest, latency_s=latency_s)
     if len(nets) >= num_gpus:
         return wire, None, [f"Each GPU is taken to have one of the {len(nets)} network interfaces to itself."]
-    return wire, total, [f"The {num_gpus} GPUs are taken to share the {len(nets)} network interfaces evenly."]
+    shared = "the one network interface" if len(nets) == 1 else f"the {len(nets)} network interfaces"
+    return wire, total, [f"The {num_gpus} GPUs of a host are taken to share {shared} evenly."]

@@ -4,16 +4,21 @@ import re
 
 from penstock.cluster.topology.link_types import MAX_LINKS_OF_A_GPU, LinkTypes
 from penstock.cluster.topology.one_host import repeat_host
-from penstock.cluster.topology.wanted import CLASS_NOTE, UNKNOWN_KIND, Wanted, kind_notes
+from penstock.cluster.topology.wanted import UNKNOWN_KIND, Wanted, class_notes, kind_notes
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
+from penstock.quantities import counted
 
-_COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]|\x1b[()][A-Z0-9]")
+_COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]|\x1b[()][A-Z0-9]|\[[0-9;]*m")
+"""What a terminal takes as colours; logs often have lost the first character of it."""
+_MIG = re.compile(r"\s*MIG\s")
 _GPU = re.compile(r"GPU\d+\Z")
 _COLUMN = re.compile(r"[A-Za-z][\w.-]*\d[\w.-]*\Z")
 _NVLINKS = re.compile(r"NV(\d{1,3})\Z")
 _OLD_NAMES = {"SOC": "SYS", "PSB": "PXB"}
 _CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS")
+_GENERATIONS = {"P100": 60, "RTX-3090": 86, "A6000": 86, "H100": 90, "H200": 90, "B200": 100}
+"""Kinds whose NVLinks are not as fast as those of most, with their compute capability."""
 _HINT = "Give it the whole output of: nvidia-smi topo -m"
 
 
@@ -33,20 +38,25 @@ def parse_nvidia_smi(text: str, *, name: str, where: str, wanted: Wanted) -> Clu
     wanted.refuse("nvidia-smi", "devices_per_host", "nodes")
     columns, rows = _matrix(text, where)
     gpus = [column for column in columns if _GPU.match(column)]
+    kind = wanted.kind or UNKNOWN_KIND
     wires: dict[tuple[int, int], Wire] = {}
+    classes: dict[str, Wire] = {}
     for source, row in enumerate(gpus):
         if row not in rows:
             raise InputError(f"the row of {row} is missing", where=where, hint=_HINT)
         line, cells = rows[row]
         for target, column in enumerate(gpus):
             if source != target:
-                wires[source, target] = _wire(cells[columns.index(column)], wanted.links, f"{where}:{line}")
-    kind = wanted.kind or UNKNOWN_KIND
-    notes = [CLASS_NOTE, *kind_notes({kind}, said=wanted.kind is not None)]
+                found = _class(cells[columns.index(column)], f"{where}:{line}")
+                wires[source, target] = classes[found] = _wire(found, wanted.links, _GENERATIONS.get(kind))
+    notes = [*class_notes(classes, wanted.links), *kind_notes({kind}, said=wanted.kind is not None)]
+    if any(_MIG.match(line) for line in _lines(text)):
+        notes.append("Some GPUs are cut into MIG devices: each is taken as one whole GPU all the same.")
     nics = [column for column in columns if not _GPU.match(column)]
-    if nics:
+    if nics and wanted.between is None:
         notes.append(
-            f"Of the {len(nics)} network interfaces nothing is known but where they are: --between says the rest."
+            f"The text does not say how fast its {counted(len(nics), 'network interface')} can be: for several such "
+            'hosts, say what joins them (--hosts 4 --between "12 GB/s, 15 us").'
         )
     return repeat_host(name, [kind] * len(gpus), wires, wanted, where=where, between=None, assumptions=notes)
 
@@ -93,12 +103,17 @@ def _matrix(text: str, where: str) -> tuple[list[str], dict[str, tuple[int, list
     return columns, rows
 
 
-def _wire(cell: str, links: LinkTypes, where: str) -> Wire:
+def _class(cell: str, where: str) -> str:
     match = _NVLINKS.match(cell)
     if match and 1 <= int(match[1]) <= MAX_LINKS_OF_A_GPU:
-        return links.nvlinks(int(match[1]))
+        return f"NV{int(match[1])}"
     name = _OLD_NAMES.get(cell, cell)
     if name not in _CLASSES:
         known = ", ".join(("NV1, NV2, ...", *_CLASSES))
         raise InputError(f"{cell[:40]!r} is no class of links", where=where, hint=f"Known are {known}.")
-    return links.wire(name)
+    return name
+
+
+def _wire(name: str, links: LinkTypes, sm: int | None) -> Wire:
+    match = _NVLINKS.match(name)
+    return links.nvlinks(int(match[1]), sm) if match else links.wire(name)

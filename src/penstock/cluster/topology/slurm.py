@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from penstock.cluster.assembling import assemble
 from penstock.cluster.topology.host_list import expand
+from penstock.cluster.topology.link_types import switch_class
 from penstock.cluster.topology.switches import Switch, keep_nodes, meeting_level, ways_up
-from penstock.cluster.topology.wanted import CLASS_NOTE, UNKNOWN_KIND, Wanted, check_size, kind_notes, make_device
+from penstock.cluster.topology.wanted import UNKNOWN_KIND, Wanted, check_size, class_notes, kind_notes, make_device
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
 
@@ -70,17 +71,23 @@ def from_switches(
     kind = wanted.kind or UNKNOWN_KIND
     devices = [make_device(f"{node}.d{place}", node, kind) for node in ways for place in range(per_host)]
     blocks = {switch.name for switch in switches if switch.is_block}
-    steps: dict[tuple[tuple[str, ...], tuple[str, ...]], Wire] = {}
+    steps: dict[tuple[tuple[str, ...], tuple[str, ...]], str] = {}
     wires: dict[tuple[int, int], Wire] = {}
+    classes: dict[str, Wire] = {}
     for source, one in enumerate(devices):
         for target, other in enumerate(devices):
             if source == target:
                 continue
             pair = ways[one.host], ways[other.host]
             if pair not in steps:
-                steps[pair] = _wire(*pair, blocks, wanted, where)
-            wires[source, target] = wanted.links.wire("SYS") if one.host == other.host else steps[pair]
-    every = [CLASS_NOTE, *kind_notes({kind}, said=wanted.kind is not None), *dict.fromkeys(notes)]
+                steps[pair] = _class(*pair, blocks, where)
+            found = "SYS" if one.host == other.host else steps[pair]
+            wires[source, target] = classes[found] = wanted.links.wire(found)
+    every = [
+        *class_notes(classes, wanted.links),
+        *kind_notes({kind}, said=wanted.kind is not None),
+        *dict.fromkeys(notes),
+    ]
     if wanted.devices_per_host is None:
         every.append(
             "Slurm's topology says nothing of devices: one on each node is taken; --devices-per-host says more."
@@ -90,14 +97,14 @@ def from_switches(
     return assemble(name, devices, wires, assumptions=every)
 
 
-def _wire(one: tuple[str, ...], other: tuple[str, ...], blocks: set[str], wanted: Wanted, where: str) -> Wire:
+def _class(one: tuple[str, ...], other: tuple[str, ...], blocks: set[str], where: str) -> str:
     level = meeting_level(one, other)
     if level is None:
         if one[0] in blocks and other[0] in blocks:
-            return wanted.links.switches(2)
+            return switch_class(2)
         what = f"nothing joins {one[-1]!r} and {other[-1]!r}"
         raise InputError(what, where=where, hint="Add a switch above both, or choose nodes with --nodes.")
-    return wanted.links.wire("BLOCK") if one[0] == other[0] and one[0] in blocks else wanted.links.switches(level)
+    return "BLOCK" if one[0] == other[0] and one[0] in blocks else switch_class(level)
 
 
 def _words(line: str, place: str) -> dict[str, str]:

@@ -1,12 +1,14 @@
 """What a user says beside a topology, as the texts do not say it themselves."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from penstock.cluster.topology.link_types import LinkTypes
 from penstock.cluster.types import Device, Wire
 from penstock.errors import InputError
 from penstock.profile.kinds import find_kind
-from penstock.quantities import show_bytes
+from penstock.quantities import show_bytes, show_rate, show_seconds
 
 MAX_DEVICES = 1024
 """A matrix of links is made link by link."""
@@ -60,6 +62,21 @@ def check_size(num_devices: int, where: str, hint: str) -> None:
     """Refuse what would take for ever."""
     if num_devices > MAX_DEVICES:
         raise InputError(f"{num_devices:,} devices are more than {MAX_DEVICES:,}", where=where, hint=hint)
+
+
+def class_notes(wires: Mapping[str, Wire], links: LinkTypes) -> list[str]:
+    """What the classes of links were taken for that nobody has given."""
+    names: dict[Wire, list[str]] = {}
+    for name, wire in sorted(wires.items()):
+        if name not in links.given and not (name.startswith("NV") and "NV" in links.given):
+            names.setdefault(wire, []).append(name)
+    if not names:
+        return []
+    said = "; ".join(
+        f"{', '.join(alike)}: {show_rate(wire.bandwidth)}, {show_seconds(wire.latency_s)}"
+        for wire, alike in names.items()
+    )
+    return [f"What classes of links usually reach is taken, nothing is measured: {said} (--link changes it)."]
 
 
 CLASS_NOTE = "Bandwidths stand for classes of links (docs/clusters.md), they are not measured: --link changes them."

@@ -1,0 +1,72 @@
+"""Folders of runs that ended, run on, or were killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.run_folder import YOUNG_S, run_folder
+
+RUN = """
+import sys, time
+from penstock.cli.run_folder import run_folder
+with run_folder("test-run-") as folder:
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+def age(folder: Path) -> None:
+    then = time.time() - 2 * YOUNG_S
+    os.utime(folder, (then, then))
+
+
+def test_it_is_gone_in_the_end(tmp_path: Path) -> None:
+    def stopped() -> None:
+        with run_folder("test-run-") as folder:
+            (folder / "something").write_text("x")
+            assert tmp_path in folder.parents
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_those_of_killed_runs_are_swept_and_no_others(tmp_path: Path) -> None:
+    foreign = tmp_path / "test-run-without-lock"
+    foreign.mkdir()
+    age(foreign)
+    with subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        theirs = Path(process.stdout.readline().strip())
+        age(theirs)
+        with run_folder("test-run-"):
+            assert theirs.is_dir()  # its process lives
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with run_folder("test-run-") as ours:
+            assert not theirs.exists()
+            assert sorted(tmp_path.iterdir()) == sorted([ours, foreign])
+
+
+def test_young_ones_are_left_alone(tmp_path: Path) -> None:
+    young = tmp_path / "test-run-young"
+    young.mkdir()
+    (young / "lock").touch()
+    with run_folder("test-run-"):
+        assert young.is_dir()
+    age(young)
+    with run_folder("test-run-"):
+        assert not young.exists()
