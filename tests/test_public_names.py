@@ -32,6 +32,7 @@ NAMES = [
     "Pipeline",
     "Plan",
     "Profile",
+    "ProfileWarning",
     "Program",
     "Proof",
     "ProofError",

@@ -11,6 +11,8 @@
         ├── RuntimeTimeout        something that another rank should have sent or taken did not come in time
         └── PeerLost              another rank has ended, or cannot be reached
 
+Beside them there is one warning, ProfileWarning: what is trained is not what was profiled.
+
 Every error says what is wrong, where, and what to do about it.
 """
 
@@ -55,6 +57,10 @@ class MemoryLimitError(ProofError):
 
 class RunError(PenstockError):
     """A run that cannot go on."""
+
+
+class ProfileWarning(UserWarning):
+    """What is trained is not what was profiled: the numbers are right, what was predicted does not hold."""
 
 
 class RuntimeTimeout(RunError):  # noqa: N818

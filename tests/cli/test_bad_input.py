@@ -1,6 +1,7 @@
 """Bad input gets one clear message with what, where and what to do; exit code 2; no traceback; nothing lost."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -240,3 +241,40 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     )
     assert found.returncode == 2
     assert found.stderr.startswith("error: the output could not be written")
+
+
+def test_a_plan_that_was_saved_without_its_sources(run: Run, files: dict[str, Path]) -> None:
+    def forget(value: Any) -> None:
+        del value["profile"]["source"], value["cluster"]["source"]
+
+    path = _change(files["plan"], forget)
+    said = "the file does not say where its profile and its cluster are\n  Save what it was planned for, and name it "
+    _refused(run("simulate", path), said + "with --profile and --cluster.")
+    said = "the file does not say where its cluster is\n"
+    _refused(run("simulate", path, "--profile", str(files["profile"])), said)
+    given = ("--profile", str(files["profile"]), "--cluster", CLUSTER)
+    assert run("simulate", path, *given)[0] == 0
+
+
+def test_what_is_not_a_number(run: Run) -> None:
+    _refused(run("train", "x.py", "--plan", "plan.json", "--lr", "abc"), "'--lr': 'abc' is not a number.")
+    _refused(run("train", "x.py", "--plan", "plan.json", "--steps", "1.5"), "'--steps': '1.5' is not a whole number.")
+
+
+def test_what_to_do_about_memory_is_what_can_be_done(run: Run, tmp_path: Path) -> None:
+    """A check has no option to recompute, and neither has the planner auto: the way is to plan again."""
+    plan = str(tmp_path / "plan.json")
+    words = ("plan", "--profile", "gpt2", "--rows", "64", "--cluster", "2 x RTX-3090 @ 12 GB/s", "-m", "8")
+    assert run(*words, "--planner", "uniform", "--schedule", "gpipe", "--ignore-memory", "-o", plan, "-q")[0] == 0
+    code, _, err = run("check", plan)
+    assert code == 1
+    assert "Plan again: for more devices, with fewer rows a micro-batch" in err
+    assert "--" not in err.partition("Plan again")[2]
+    _, _, err = run(*words, "--planner", "uniform", "--schedule", "gpipe")
+    advised = re.findall(r"^  with (--[^(\n]*?) it fits", err, re.MULTILINE)
+    assert advised
+    for options in advised:
+        asked = options.split()
+        kept = [*words[:3], *words[5:7]] if "--rows" in asked else words
+        given = [] if "--schedule" in asked else ["--schedule", "gpipe"]
+        assert run(*kept, "--planner", "uniform", *given, *asked, "-q")[0] == 0, options

@@ -145,7 +145,7 @@ def test_unsteady_times_are_a_warning(run: Run, script: str, monkeypatch: pytest
         ((":unknown",), "there is no function 'unknown'"),
         ((":make_model", "--kind", "T4"), "--kind: such options are for computed profiles"),
         ((":make_model", "--blocks", "0,9"), "has no submodule '9'"),
-        ((":make_model", "--rows", "two"), "'two' is not a valid integer"),
+        ((":make_model", "--rows", "two"), "'two' is not a whole number"),
         ((":make_model", "--rows", "0"), "at least 1 row"),
     ],
 )

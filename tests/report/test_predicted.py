@@ -53,7 +53,9 @@ def test_what_differs_most_is_named(predicted: Evaluation) -> None:
     measured = build_timeline(predicted.proof, timeline.start_s, end_s, "measured")
     lines = difference_sentences(compare_timelines(timeline, [measured]))
     assert len(lines) == 2
-    assert "(1 iteration measured)" in lines[0]
+    assert "(one iteration was measured)" in lines[0]
+    two = difference_sentences(compare_timelines(timeline, [measured, measured]))
+    assert "(median of 2)" in two[0]
     assert lines[1].startswith("Backward of segment 1 on d1 took 1.")
     assert lines[1].endswith("4 times an iteration: 4.00 s more in all.")
 
@@ -109,4 +111,4 @@ def test_a_device_that_is_slow_at_one_thing_is_not_slow(shared: Evaluation) -> N
     taken = (timeline.end_s - timeline.start_s) * np.where(slow, 3.0, 1.0)
     found = compare_timelines(timeline, [_measured(shared, timeline.start_s, timeline.start_s + taken)])
     assert found.devices == ()
-    assert difference_sentences(found)[1].startswith("backward of segment 0 on d1 took ")
+    assert difference_sentences(found)[1].startswith("Backward of segment 0 on d1 took ")

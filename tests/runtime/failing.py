@@ -2,12 +2,14 @@
 
 import os
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from penstock.plan.types import Plan
 from penstock.runtime.pipeline import Pipeline
 from runtime.users import mean_square, plan_of
 
@@ -144,3 +146,22 @@ def stay_stuck(meeting: str, rank: int) -> None:
     plan = plan_of([0, 1, 3, 4], [["d0"], ["d1"], ["d2"]], num_microbatches=2)
     pipe = Pipeline(model, plan, mean_square, timeout_s=3.0)
     pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+def different_batches(plan: Plan, shapes: Sequence[Sequence[tuple[int, int]]]) -> list[float]:
+    """Each rank has its own shapes of batches, of which only the last differs; the losses."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
+    pipe = Pipeline(model, plan, lambda out, targets: mean_square(out.flatten(1), targets), timeout_s=20)
+    return [
+        float(pipe.step(torch.ones(num_rows, length, 3), torch.zeros(num_rows)))
+        for num_rows, length in shapes[dist.get_rank()]
+    ]
+
+
+def another_type(meeting: str, rank: int) -> None:
+    """The whole life of a process; the inputs have a type that the third block does not take."""
+    join(meeting, rank, 2)
+    model = nn.Sequential(nn.Tanh(), nn.Tanh(), nn.Linear(3, 3), nn.Tanh())
+    pipe = Pipeline(model, plan_of([0, 1, 4], [["d0"], ["d1"]]), mean_square)
+    pipe.step(torch.zeros(6, 3, dtype=torch.float64), torch.zeros(6))

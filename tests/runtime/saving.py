@@ -19,7 +19,7 @@ from penstock.runtime.checkpoint_folder import find_checkpoints
 from penstock.runtime.pipeline import Pipeline
 from penstock.runtime.reference import reference_step
 from runtime.models import KINDS
-from runtime.users import make, plan_of
+from runtime.users import make, mean_square, plan_of
 
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "adamw": (torch.optim.AdamW, {"lr": 1e-2}),
@@ -241,3 +241,35 @@ def steps_alone(num_steps: int) -> dict[int, dict[str, Tensor]]:
 
 def copied(model: nn.Module) -> dict[str, Tensor]:
     return {name: item.detach().clone() for name, item in model.named_parameters()}
+
+
+class Counting(nn.Module):
+    """Its output depends on how often it was called, which it counts in a buffer."""
+
+    def __init__(self, persistent: bool) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()), persistent=persistent)
+        self.count: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        return x * (1 + self.count)
+
+
+def count_and_go_on(plan: Plan, folder: str, persistent: bool) -> tuple[Tensor, Tensor]:
+    """The loss of a third step, after two of the same pipeline, and after a checkpoint of these in a new one."""
+
+    def make_counting() -> Pipeline:
+        torch.manual_seed(0)
+        return Pipeline(nn.Sequential(nn.Linear(3, 3), Counting(persistent), nn.Linear(3, 2)), plan, mean_square)
+
+    batch = torch.ones(6, 3), torch.zeros(6)
+    before, after = make_counting(), make_counting()
+    for _ in range(2):
+        before.step(*batch)
+    before.save(folder)
+    after.load(folder, optimizer=False)
+    found = before.step(*batch), after.step(*batch)
+    before.close()
+    after.close()
+    return found

@@ -15,7 +15,7 @@ from penstock.plan.types import Plan
 from penstock.runtime.checkpoint_folder import find_checkpoints
 from penstock.runtime.reference import reference_step
 from runtime.models import KINDS
-from runtime.saving import NUM_MICROBATCHES, NUM_ROWS, OPTIMIZERS, SEED, Run, Trained, train
+from runtime.saving import NUM_MICROBATCHES, NUM_ROWS, OPTIMIZERS, SEED, Run, Trained, count_and_go_on, train
 from runtime.users import plan_of
 from runtime.world import World
 
@@ -165,3 +165,11 @@ def test_every_tensor_is_written_once_and_by_somebody_else_where_that_shares_the
     assert files == [".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp", "penstock.json"]
     written = {path.stat().st_size for path in saved.path.glob("*.distcp")}
     assert max(written) < 4 * min(written)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_buffer_that_training_changes(world: World, tmp_path: Path, persistent: bool) -> None:
+    """It goes on if it is persistent. If not it begins anew, as it would with the model's own state_dict."""
+    plan = plan_of([0, 1, 3], [["d0"], ["d1"]])
+    for before, after in world.run(2, count_and_go_on, plan, str(tmp_path), persistent):
+        assert torch.equal(before, after) == persistent

@@ -86,6 +86,13 @@ def test_a_shape_that_changes(tmp_path: Path) -> None:
     assert "PeerLost: rank 1 (d1), step 1, 1RECV_F0@d0 (micro-batch 0, with rank 0)" in second
 
 
+def test_a_block_that_fails_is_named(tmp_path: Path) -> None:
+    first, second = last_words(start("another_type", tmp_path / "meeting", 2))
+    assert "In the forward of unit 2 (2), step 0, rows 0 to 1." in second
+    assert "must have the same dtype, but got Double and Float" in second
+    assert "PeerLost: rank 0 (d0), step 0" in first
+
+
 def test_a_forward_that_takes_another_way_than_before(tmp_path: Path) -> None:
     first, second = last_words(start("another_way", tmp_path / "meeting", 2))
     told = "MismatchError: rank 0 (d0), step 1, 1F0 (micro-batch 0): the segment's forward took another way than before"

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 from importlib import import_module
 from typing import ClassVar
@@ -69,7 +70,7 @@ def main() -> None:
         usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx else ""
         hint = f"Try: {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
         click.echo(usage, nl=False, err=True)
-        complain("\n  ".join(filter(None, (error.format_message(), hint))))
+        complain("\n  ".join(filter(None, (_plainly(error.format_message()), hint))))
         code = 2
     except (click.Abort, KeyboardInterrupt):
         complain("stopped")
@@ -86,6 +87,13 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _plainly(text: str) -> str:
+    """What click says of a bad value, without its names of types."""
+    for kind, meant in (("float", "number"), ("integer", "whole number")):
+        text = re.sub(rf"is not a valid {kind}(?: range)?\.", f"is not a {meant}.", text)
+    return text
 
 
 def complain(text: str) -> None:

@@ -39,6 +39,12 @@ def measure_script(screen: Screen, source: str, asked: MeasureOptions) -> Profil
         torch.set_num_threads(asked.threads)
     limit_s = DEFAULT_SECONDS if asked.seconds is None else asked.seconds
     names = None if asked.blocks is None else [name.strip() for name in asked.blocks.split(",")]
+    if screen.for_people and not screen.notices.is_terminal:
+        # Where no line can change, one says what is going to take its time.
+        screen.notices.print(
+            f"measuring: every block, until its times are steady or {show_seconds(limit_s)} have gone; then for some "
+            "seconds, in two processes, what the runtime spends around jobs and messages"
+        )
     # What the script prints is not our result, and must not get into our JSON.
     with screen.progress("making the model") as show, redirect_stdout(sys.stderr):
         given = load_model(source)
@@ -47,8 +53,9 @@ def measure_script(screen: Screen, source: str, asked: MeasureOptions) -> Profil
         def report(steadiness: Steadiness) -> None:
             reports.append(steadiness)
             show(
-                f"measuring: {counted(steadiness.num_rounds, 'round')}, {show_seconds(steadiness.seconds)} of at most "
-                f"{show_seconds(limit_s)}, steady to {show_percent(steadiness.overall)}"
+                f"timing every block: {counted(steadiness.num_rounds, 'round')}, {show_seconds(steadiness.seconds)} of "
+                f"at most {show_seconds(limit_s)}, steady to {show_percent(steadiness.overall)} (wanted: "
+                f"{show_percent(steadiness.wanted)})"
             )
 
         if asked.beside:
@@ -68,10 +75,11 @@ def measure_script(screen: Screen, source: str, asked: MeasureOptions) -> Profil
                     report=report,
                 ),
             )
-        show("finding out what the runtime spends around jobs and messages")
         found = run_in_script(
             script_path(source),
-            lambda: with_overheads(found, given.model, given.inputs, given.loss, targets=given.targets, blocks=names),
+            lambda: with_overheads(
+                found, given.model, given.inputs, given.loss, targets=given.targets, blocks=names, tell=show
+            ),
         )
     if not reports[-1].is_steady:
         screen.warn(

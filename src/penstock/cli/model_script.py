@@ -98,9 +98,9 @@ def run_in_script(path: str, call: Callable[[], Any]) -> Any:
             hint="Put what is only for running it as a program under: if __name__ == '__main__'.",
         ) from None
     except BaseException as error:
-        raise InputError(
-            f"{type(error).__name__}: {error}", where=_place(path, error), hint="Mend the script."
-        ) from error
+        units = [note for note in getattr(error, "__notes__", ()) if note.startswith("In the forward of unit")]
+        hint = "\n  ".join([*units, "Mend the script."])
+        raise InputError(f"{type(error).__name__}: {error}", where=_place(path, error), hint=hint) from error
 
 
 def _run(path: str) -> Any:

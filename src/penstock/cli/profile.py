@@ -61,7 +61,8 @@ def command(
     """What a model costs, unit by unit: seconds and bytes of one micro-batch.
 
     SOURCE is a profile of Penstock, a PipeDream graph, a Piper file, a Hugging Face config.json, a built-in model such
-    as gpt2-xl, or script.py:make_model: a function of yours that returns (model, inputs, loss), which is measured here.
+    as gpt2-xl, or script.py:make_model: a function of yours that returns (model, inputs, loss) or (model, inputs, loss,
+    targets), which is measured here: every block, then what the runtime spends around jobs and messages.
     Without SOURCE, the built-in models and device kinds are listed.
     """
     from penstock.profile.load import save_profile

@@ -2,7 +2,9 @@
 
 import os
 import socket
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ from penstock.cli.model_script import Given, Script, load_script, run_in_script
 from penstock.cli.saved import Opened
 from penstock.cli.saving import Saving
 from penstock.cli.training import Training
-from penstock.errors import InputError
+from penstock.errors import InputError, ProfileWarning
 from penstock.profile.types import Profile
 
 if TYPE_CHECKING:
@@ -24,11 +26,17 @@ SAMPLE_EVERY_S = 0.5
 """About so often ranks put together what happened when; it costs them some milliseconds."""
 
 
-def train_rank(asked: Training, tell: Tell, *, alone: bool) -> dict[str, Any]:
-    """Train; gives the parameters and buffers of this rank in the end."""
+def train_rank(
+    asked: Training, tell: Tell, *, alone: bool, keep_gradients: bool = False, follow: str | None = None
+) -> dict[str, Any]:
+    """Train; gives the parameters and buffers of this rank in the end.
+
+    With `keep_gradients` also the gradients of every step; with `follow`, a file of such, how they differ from those.
+    """
     import torch
     import torch.distributed as dist
 
+    from penstock.runtime.following import Following, gradients_of
     from penstock.runtime.loop import Recipe, train_steps
 
     asked, opened = asked.open()
@@ -52,8 +60,23 @@ def train_rank(asked: Training, tell: Tell, *, alone: bool) -> dict[str, Any]:
         recipe = Recipe(asked.steps, asked.accumulate, asked.clip, asked.bf16, device_type, first)
         batches = _batches(script, given, asked, tell)
         next_sample, num_done = 0, first
+        kept: list[Any] = []
+        following = Following(torch.load(follow, map_location="cpu")["gradients"]) if follow else None
+
+        def before_optimizer() -> None:
+            if keep_gradients:
+                kept.append(gradients_of(trainer.named_parameters()))
+            if following is not None:
+                following.take(trainer.named_parameters())
+
         for done in train_steps(
-            trainer, optimizer, batches, recipe, scheduler=scheduler, begins=lambda step: tell(Began(step))
+            trainer,
+            optimizer,
+            batches,
+            recipe,
+            scheduler=scheduler,
+            begins=lambda step: tell(Began(step)),
+            before_optimizer=before_optimizer,
         ):
             num_done += 1
             if is_first:
@@ -66,12 +89,30 @@ def train_rank(asked: Training, tell: Tell, *, alone: bool) -> dict[str, Any]:
             tell(Noted(f"the script's batches ended after {num_done} of {asked.steps} steps"))
         trainer.close()
         named = {name: item.detach() for name, item in trainer.named_parameters().items()}
-        return {"parameters": named, "buffers": trainer.named_buffers()}
+        gradients = kept if following is None else following.offs
+        return {"parameters": named, "buffers": trainer.named_buffers(), "gradients": gradients}
 
-    state: dict[str, Any] = run_in_script(script.path, train)
+    with _warnings_told(tell):
+        state: dict[str, Any] = run_in_script(script.path, train)
     if not alone:
         dist.destroy_process_group()
     return state
+
+
+@contextmanager
+def _warnings_told(tell: Tell) -> Iterator[None]:
+    """Where what is trained is not what was profiled, whoever started this should know."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *more: Any) -> None:
+            if issubclass(category, ProfileWarning):
+                tell(Noted(str(message)))
+            else:
+                others(message, category, *more)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def _seed(seed: int) -> None:

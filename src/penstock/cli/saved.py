@@ -121,6 +121,7 @@ def open_plan(
     if schedule:
         find_schedule(schedule)
         plan = msgspec.structs.replace(plan, schedule=schedule)
+    _check_named(path, profile=profile or plan.profile.source, cluster=cluster or plan.cluster.source)
     the_cluster = cluster_of(plan, path) if cluster is None else load_cluster(cluster)
     the_profile = profile_of(plan, path, the_cluster) if profile is None else load_for(profile, plan, the_cluster)
     costs = price(plan, the_profile, the_cluster, strict=not force)
@@ -156,6 +157,15 @@ def _neither(path: str, known: Sequence[str], reason: str) -> InputError:
         where=path,
         hint=f"{makers[0].upper()}{makers[1:]}. A profile goes behind --profile, a cluster behind --cluster.",
     )
+
+
+def _check_named(path: str, **sources: object) -> None:
+    """Refuse a file without its profile or cluster, as those are that were made from values in Python."""
+    missing = [what for what, source in sources.items() if not source]
+    if missing:
+        what = f"the file does not say where its {' and its '.join(missing)} {'are' if len(missing) > 1 else 'is'}"
+        hint = f"Save what it was planned for, and name it with {' and '.join(f'--{name}' for name in missing)}."
+        raise InputError(what, where=path, hint=hint)
 
 
 def _aligned(program: Program, cluster: Cluster, path: str) -> Program:

@@ -16,6 +16,7 @@ from rich.table import Table
 F = TypeVar("F", bound=Callable[..., Any])
 
 WIDTH_WITHOUT_TERMINAL = 120
+MAX_WIDTH = 10_000
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,23 @@ class Screen:
         )
         for number, column in enumerate(columns):
             # Numbers keep their width; where the screen is narrow, text gives way.
-            width = max(len(column), *(len(row[number]) for row in rows)) if rows else len(column)
+            needed = max(len(column), *(len(row[number]) for row in rows)) if rows else len(column)
             is_text = number < left
             found.add_column(
                 column,
                 justify="left" if is_text else "right",
                 no_wrap=True,
-                min_width=min(width, 6) if is_text else width,
+                min_width=min(needed, 6) if is_text else needed,
             )
         for row in rows:
             found.add_row(*map(printable, row))
+        width = self.console.width
+        if not self.console.is_terminal:
+            # No screen is too narrow for what goes into a file or to another program.
+            self.console.width = MAX_WIDTH
+            self.console.width = max(width, self.console.measure(found).maximum)
         self.console.print(found)
+        self.console.width = width
 
     def data(self, value: object) -> None:
         """The result for machines, if they asked."""

@@ -48,7 +48,8 @@ class _Teller:
 @click.option("--alone", is_flag=True, help="Train the whole model in this process, on the plan's micro-batches.")
 @click.option("--report", help="The folder to write what happens to.")
 @click.option("--keep-state", is_flag=True, help="Write parameters and buffers into that folder at the end.")
-def command(asked: Training, alone: bool, report: str | None, keep_state: bool) -> None:
+@click.option("--follow", help="Take each step's gradients from this file of one process, and keep how they differed.")
+def command(asked: Training, alone: bool, report: str | None, keep_state: bool, follow: str | None) -> None:
     """Train, as one of several processes that torchrun has started."""
     rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     tell = _Teller(report, rank)
@@ -60,7 +61,7 @@ def command(asked: Training, alone: bool, report: str | None, keep_state: bool) 
     try:
         from penstock.cli.rank_training import train_rank
 
-        state = train_rank(asked, tell, alone=alone)
+        state = train_rank(asked, tell, alone=alone, keep_gradients=keep_state and alone, follow=follow)
         if keep_state and report:
             import torch
 

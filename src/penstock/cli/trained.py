@@ -24,7 +24,7 @@ def show_trained(screen: Screen, trained: Trained, predicted: Evaluation, alone:
         rate = trained.rows_per_s
         screen.show(
             f"trained {len(trained.steps)} steps: loss {first.loss:.5g} at first, {last.loss:.5g} at last"
-            + (f"; {rate:,.1f} rows/s" if rate else "")
+            + (f"; {rate:,.1f} rows/s in the median" if rate else "")
         )
     for note in trained.notes:
         screen.show(f"  {note}")
@@ -39,7 +39,9 @@ def show_comparison(screen: Screen, measured: Sequence[Timeline], predicted: Eva
     from penstock.report.terminal import TimelinePicture
 
     if len(predicted.costs.plan.devices) <= MOST_PICTURED:
-        screen.show("", TimelinePicture(predicted.timeline), "", TimelinePicture(typical(measured)))
+        middle = f"Of the {len(measured)} iterations that were measured, the one in the middle:"
+        shown = [middle] if len(measured) > 1 else []
+        screen.show("", TimelinePicture(predicted.timeline), "", *shown, TimelinePicture(typical(measured)))
     found = compare_timelines(predicted.timeline, measured)
     screen.show("")
     rows = []
@@ -55,7 +57,9 @@ def show_comparison(screen: Screen, measured: Sequence[Timeline], predicted: Eva
                 ratio,
             )
         )
-    columns = ("predicted against measured", "on", "times", "predicted", "measured", "ratio")
+    # What a median is of is said in words below.
+    heading = "measured" if len(measured) == 1 else "median"
+    columns = ("predicted against measured", "on", "times", "predicted", heading, "ratio")
     screen.table("", columns, rows, left=2)
     screen.show("", *difference_sentences(found))
 

@@ -83,11 +83,18 @@ def train(
     num_ranks: int,
     alone: bool = False,
     keep_state: bool = False,
+    follow: bytes | None = None,
 ) -> Trained:
-    """Train by the plan on the ranks of this host, or in one process."""
+    """Train by the plan on the ranks of this host, or in one process.
+
+    `follow` is the state of a training in one process whose gradients are to be taken.
+    """
     with tempfile.TemporaryDirectory(prefix="penstock-train-") as name:
         folder = Path(name)
         more = ["--report", name, *(["--alone"] if alone else []), *(["--keep-state"] if keep_state else [])]
+        if follow is not None:
+            (folder / "follow").write_bytes(follow)
+            more += ["--follow", str(folder / "follow")]
         ranks = range(1) if alone else _ranks_here(predicted, hosts, num_ranks)
         what = "in one process" if alone else f"on {counted(len(predicted.costs.plan.devices), 'rank')}"
         with screen.progress(f"starting to train {what}") as show:

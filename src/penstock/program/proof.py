@@ -136,7 +136,8 @@ def check_memory(proof: Proof) -> None:
     raise MemoryLimitError(
         f"{name} needs {show_bytes(needs)} {when}, {show_bytes(needs - limit)} more than the {show_bytes(limit)} it has"
         f"{later}: " + ", ".join(f"{text} {show_bytes(size)}" for text, size in parts if size >= 0.5) + others,
-        hint="Use more devices, fewer rows a micro-batch, --schedule auto or 1f1b (which keep less), or --recompute.",
+        hint="Plan again: for more devices, with fewer rows a micro-batch, with a schedule that keeps less (auto, "
+        "1f1b), or with recomputation, which the planner auto uses where it must. penstock plan tries what is enough.",
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.program.actions import RECV_KINDS, Kind
-from penstock.quantities import counted, show_percent, show_seconds
+from penstock.quantities import show_percent, show_seconds
 from penstock.report.dragging import DraggingDevice, dragging_devices
 from penstock.report.slow_links import SlowLink, slow_links
 from penstock.timeline.summary import bubble_fraction
@@ -162,7 +162,7 @@ def difference_sentences(found: Comparison) -> list[str]:
     low, high = found.quartiles_s
     spread = f"median of {found.num_measured}, half of them from {show_seconds(low)} to {show_seconds(high)}"
     if found.num_measured < FEWEST_SPREAD:
-        spread = f"{counted(found.num_measured, 'iteration')} measured"
+        spread = f"median of {found.num_measured}" if found.num_measured > 1 else "one iteration was measured"
     change = "" if found.ratio is None else f", {show_percent(abs(found.ratio - 1))} {_direction(found.ratio)}"
     lines = [
         (

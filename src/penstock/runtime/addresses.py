@@ -32,6 +32,11 @@ class Addresses:
         """A number for messages of this kind; `segment` is the one that makes what is sent."""
         return ((segment * (len(Kind) + 1)) + what) * (self.layout.num_microbatches + 1) + microbatch + 1
 
+    @property
+    def num_tags(self) -> int:
+        """How many such numbers there are, from 0 on; 0 itself is that of the loss."""
+        return len(self.layout.segments) * (len(Kind) + 1) * (self.layout.num_microbatches + 1)
+
     def mine(self, iteration: Iteration, segment: int, microbatch: int, *, backward: bool) -> Rows:
         """The rows of this rank."""
         member = self.layout.segments[segment].member(self.rank, backward=backward)

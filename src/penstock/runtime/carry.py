@@ -112,6 +112,18 @@ def from_form(form: Form, tensors: Sequence[Tensor]) -> Packed:
     return Packed(tree, form.slots, form.values, tuple(tensors), needs)
 
 
+def difference(known: Form, found: Form) -> str:
+    """What differs between two forms, in words."""
+    if len(known.tensors) == len(found.tensors):
+        for before, now in zip(known.tensors, found.tensors, strict=True):
+            if before != now:
+                return (
+                    f"a tensor of shape {before.shape} and type {before.dtype} was sent here before, "
+                    f"now one of shape {now.shape} and type {now.dtype}"
+                )
+    return "what is sent here has another structure, or other values that are not tensors, than before"
+
+
 def take_rows(packed: Packed, have: Rows, want: Rows) -> Packed:
     """The part of a carry with some of its rows."""
     if have == want:

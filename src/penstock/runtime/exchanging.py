@@ -22,7 +22,8 @@ def send(addresses: Addresses, mail: Mail, iteration: Iteration, action: Action)
         return
     packed = iteration.take((what, segment, microbatch), theirs)
     told = partial(addresses.tell, action, iteration.step)
-    mail.send(packed, peer, addresses.tag(what, segment, microbatch), iteration.signature, told)
+    tag = iteration.first_tag + addresses.tag(what, segment, microbatch)
+    mail.send(packed, peer, tag, iteration.signature, told)
 
 
 def receive(addresses: Addresses, mail: Mail, iteration: Iteration, action: Action) -> Pending | None:
@@ -35,6 +36,7 @@ def receive(addresses: Addresses, mail: Mail, iteration: Iteration, action: Acti
         return None
     source = {Kind.F: segment - 1, Kind.B: segment + 1}.get(what, segment)
     told = partial(addresses.tell, action, iteration.step)
-    pending = mail.expect(peer, addresses.tag(what, source, microbatch), iteration.signature, told)
+    tag = iteration.first_tag + addresses.tag(what, source, microbatch)
+    pending = mail.expect(peer, tag, iteration.signature, told)
     iteration.pending[what, segment, microbatch, peer] = pending
     return pending

@@ -179,6 +179,8 @@ class Executor:
         if segment == self._last:
             iteration.losses[microbatch] = out.tensors[0]
         else:
+            if iteration.look is not None:
+                iteration.look(segment, out, rows)
             iteration.put((Kind.F, segment, microbatch), out, rows, iteration.rows[segment + 1][microbatch])
 
     def _run_for_elsewhere(

@@ -25,7 +25,7 @@ def check_output(carry: Any, unit: int, block: Block, step: int, rows: Rows) -> 
     bad = _first_bad(block.parameters)
     why = f"; its parameter {bad!r} is not finite either, so the step before went wrong" if bad else ""
     raise RunError(
-        f"{_where(step, rows)}: the output of unit {unit} ({block.name}) is not finite{why}",
+        f"{where(step, rows)}: the output of unit {unit} ({block.name}) is not finite{why}",
         hint="Lower the learning rate, clip gradients, or look at these rows.",
     )
 
@@ -34,7 +34,7 @@ def check_loss(loss: Any, unit: int, step: int, rows: Rows) -> None:
     """Refuse a loss that is not finite although what it was made of is."""
     if not is_finite(loss):
         raise RunError(
-            f"{_where(step, rows)}: the loss is not finite, but the output of the last unit ({unit}) is",
+            f"{where(step, rows)}: the loss is not finite, but the output of the last unit ({unit}) is",
             hint="Look at the loss function and the targets of these rows.",
         )
 
@@ -42,10 +42,11 @@ def check_loss(loss: Any, unit: int, step: int, rows: Rows) -> None:
 def check_batch(batch: Any, step: int, rows: Rows) -> None:
     """Refuse input that is not finite."""
     if not is_finite(batch):
-        raise RunError(f"{_where(step, rows)}: the inputs are not finite", hint="Look at these rows.")
+        raise RunError(f"{where(step, rows)}: the inputs are not finite", hint="Look at these rows.")
 
 
-def _where(step: int, rows: Rows) -> str:
+def where(step: int, rows: Rows) -> str:
+    """A step and rows, for people."""
     return f"step {step}, rows {rows.start} to {rows.stop - 1}"
 
 

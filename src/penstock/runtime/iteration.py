@@ -1,6 +1,6 @@
 """What one iteration holds on a rank: its batch, what was made and not yet used, and what is on its way."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -36,6 +36,10 @@ class Iteration:
     rows: list[list[tuple[Rows, ...]]]
     """By segment and micro-batch: the rows of each member."""
     signature: Any
+    first_tag: int = 0
+    """Where the numbers of its messages begin."""
+    look: Callable[[int, Packed, Rows], None] | None = None
+    """Is shown what the forward of a segment made, and for which rows."""
     made: dict[Key, _Made] = field(default_factory=dict)
     pending: dict[tuple[Kind, int, int, int], Pending] = field(default_factory=dict)
     kept: dict[tuple[int, int], Packed] = field(default_factory=dict)

@@ -62,6 +62,7 @@ def train_steps(
     *,
     scheduler: Any = None,
     begins: Callable[[int], None] = lambda _step: None,
+    before_optimizer: Callable[[], None] = lambda: None,
 ) -> Iterator[StepDone]:
     """Train step after step, until there are no batches left or all steps are done."""
     for _ in range(recipe.first_step * recipe.num_accumulated):
@@ -84,6 +85,7 @@ def train_steps(
             _average(trainer, recipe.num_accumulated)
         if recipe.max_norm is not None:
             trainer.clip_grad_norm(recipe.max_norm)
+        before_optimizer()
         optimizer.step()
         if scheduler is not None:
             scheduler.step()

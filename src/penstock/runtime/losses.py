@@ -27,7 +27,8 @@ class Losses:
             packed = pack(part)[0]
             for peer in range(self._num_ranks):
                 if peer != self._rank:
-                    self._mail.send(packed, peer, 0, iteration.signature, self._telling(peer, iteration.step))
+                    told = self._telling(peer, iteration.step)
+                    self._mail.send(packed, peer, iteration.first_tag, iteration.signature, told)
 
         return share
 
@@ -43,7 +44,7 @@ class Losses:
                 assert part is not None, "whoever has rows has made its part"
             else:
                 told = self._telling(rank, iteration.step)
-                part = self._mail.expect(rank, 0, iteration.signature, told).wait().tensors[0]
+                part = self._mail.expect(rank, iteration.first_tag, iteration.signature, told).wait().tensors[0]
             total = part if total is None else total + part
         assert total is not None, "a batch has rows, so somebody has a loss"
         return total

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from penstock.errors import MismatchError, PeerLost, RunError, RuntimeTimeout
-from penstock.runtime.carry import Form, Packed, from_form, in_memory_order
+from penstock.runtime.carry import Form, Packed, difference, from_form, in_memory_order
 from penstock.runtime.shared import NO_SLAB, WORTHWHILE_BYTES, Incoming, Outgoing, find_neighbours, is_worthwhile
 
 Tell = Callable[[], str]
@@ -87,6 +87,8 @@ class Mail:
         """Several threads may send."""
         self._failed: list[RunError] = []
         self._given_up = False
+        self.unheard: dict[int, Callable[[], None]] = {}
+        """What must be done before the first message from a peer is used."""
         self.waiting: Tell | None = None
         """What the rank waits for at the moment."""
         self._thread = threading.Thread(target=self._watch, name="penstock-sends", daemon=True)
@@ -269,6 +271,8 @@ class Pending:
 
     def wait(self) -> Packed:
         """The carry, when it is there."""
+        if self.peer in self.mail.unheard:
+            self.mail.unheard.pop(self.peer)()
         if self.form is None:
             self.form = self.mail.learn_form(self.peer, self.tag, self.signature, self.tell)
             self.post(self.form)
@@ -288,15 +292,3 @@ class Pending:
         for work in self.works:
             self.mail.wait(work, self.tell)
         self.works.clear()
-
-
-def difference(known: Form, found: Form) -> str:
-    """What differs between two forms, in words."""
-    if len(known.tensors) == len(found.tensors):
-        for before, now in zip(known.tensors, found.tensors, strict=True):
-            if before != now:
-                return (
-                    f"a tensor of shape {before.shape} and type {before.dtype} was sent here before, "
-                    f"now one of shape {now.shape} and type {now.dtype}"
-                )
-    return "what is sent here has another structure, or other values that are not tensors, than before"

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import _get_default_store
 
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
-from penstock.model.blocks import Block, Carry, find_blocks
+from penstock.model.blocks import Carry, find_blocks
 from penstock.plan.types import Plan
 from penstock.profile.types import Profile
-from penstock.quantities import counted
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.agreement import Agreement
 from penstock.runtime.allocator import keep_freed_memory
@@ -30,14 +30,15 @@ from penstock.runtime.losses import Losses
 from penstock.runtime.mail import Mail
 from penstock.runtime.materialise import Init, check_fillable, is_on_meta
 from penstock.runtime.measured import gather_timeline
-from penstock.runtime.meeting import Meeting
 from penstock.runtime.meeting_check import check_meetings
 from penstock.runtime.neutral import prove_plan
+from penstock.runtime.own_part import check_enough_ranks, forward_buffers, make_stages, trained_parameters
+from penstock.runtime.profiled import Profiled
 from penstock.runtime.reducing import make_groups
 from penstock.runtime.reference import Loss
 from penstock.runtime.returning import Returns
+from penstock.runtime.same_batches import SameBatches, told_forms
 from penstock.runtime.shipping import AS_PLANNED, KEPT, NOT_RUN
-from penstock.runtime.stages import Stage
 from penstock.runtime.state_names import state_entries, writers
 from penstock.runtime.streams import untouched
 from penstock.runtime.watch import Doing, Watch
@@ -85,12 +86,7 @@ class Pipeline:
         self._layout = make_layout(self.proof.costs, found)
         check_meetings(self.proof, self._layout)
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
-        if self._world < len(self._layout.devices):
-            raise InputError(
-                f"the plan uses {len(self._layout.devices)} devices, but there "
-                f"{'is' if self._world == 1 else 'are'} only {counted(self._world, 'rank')}",
-                hint=f"Start {len(self._layout.devices)} ranks, or plan for fewer devices.",
-            )
+        check_enough_ranks(self._layout, self._world)
         real = (item.device for block in found for item in block.parameters.values() if not item.is_meta)
         self._device = next(real, torch.device(device))
         if self._device.type == "cpu":
@@ -107,7 +103,16 @@ class Pipeline:
         self._seed = seed
         self._stepped_s = (0.0, 0.0)
         self._mail = Mail(group, self._device, timeout_s)
-        self._stages = self._make_stages(found, model, seed, check_finite=check_finite)
+        self._stages = make_stages(
+            self._layout,
+            self._rank,
+            found,
+            model,
+            self._mail,
+            device=self._device,
+            seed=seed,
+            check_finite=check_finite,
+        )
         tellers = first_trainers(self._layout, found)
         everything = {name: item for name, item in model.named_parameters() if name in tellers}
         self._clipping = Clipping(everything, tellers, group, self._mail)
@@ -130,6 +135,10 @@ class Pipeline:
         given = self._stages, loss, self._mail
         self._executor = Executor(addresses, actions, *given, reduced, self._wait_for_parameters, split)
         self._evaluator = Evaluator(addresses, forwards_of(actions), *given, {}, self._wait_for_parameters, ())
+        pairs = told_forms(self.proof.program, self._layout, self._world)
+        store = _get_default_store()
+        self._same = SameBatches(pairs, self._rank, self._mail, addresses.num_tags, store, group.group_name)
+        self._profiled = Profiled(profile, found, self._layout.segments, self._rank)
         self._losses = Losses(self._layout, self._rank, self._world, self._mail)
         self._at_work = self._executor
         self._returns = Returns(
@@ -145,24 +154,6 @@ class Pipeline:
     def _is_used(self) -> bool:
         return self._rank < len(self._layout.devices)
 
-    def _make_stages(
-        self, blocks: Sequence[Block], model: nn.Module, seed: int, *, check_finite: bool
-    ) -> dict[int, Stage]:
-        return {
-            number: Stage(
-                blocks[segment.start : segment.stop],
-                segment.start,
-                model,
-                seed=seed,
-                is_split=len(segment.shares) > 1,
-                device=self._device,
-                check_finite=check_finite,
-                meeting=Meeting(self._mail, is_expected=segment.meets) if len(segment.shares) > 1 else None,
-            )
-            for number, segment in enumerate(self._layout.segments)
-            if self._rank in (*segment.forward, *segment.backward)
-        }
-
     def _doing(self) -> Doing:
         return self._at_work.doing(self._step - 1)
 
@@ -171,22 +162,11 @@ class Pipeline:
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """The parameters that are trained on this rank, under the model's own names, in the model's order."""
-        return {
-            name: self._stages[number].trained[name]
-            for number, segment in enumerate(self._layout.segments)
-            if self._rank in segment.backward
-            for name in self._stages[number].trained
-        }
+        return trained_parameters(self._layout, self._rank, self._stages)
 
     def named_buffers(self) -> dict[str, Tensor]:
         """The buffers of segments whose forward runs on this rank, under the model's own names."""
-        here = [
-            block
-            for number, segment in enumerate(self._layout.segments)
-            if self._rank in segment.forward
-            for block in self._stages[number].blocks
-        ]
-        return {name: buffer for block in here for name, buffer in block.buffers.items()}
+        return forward_buffers(self._layout, self._rank, self._stages)
 
     def optimizer(self, kind: Callable[..., torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
         """An optimizer of that kind, or made by that function, for the parameters that are trained on this rank.
@@ -231,7 +211,10 @@ class Pipeline:
         """
         iteration = self._iteration(self._step, inputs, targets, "step")
         self._step += 1
-        return self._run(self._executor, iteration)
+        self._profiled.begin(iteration)
+        loss = self._run(self._executor, iteration)
+        self._profiled.finish()
+        return loss
 
     def evaluate(self, inputs: Any, targets: Any) -> Tensor:
         """The loss of a batch, the mean over all rows, on every rank: in eval mode, without gradients.
@@ -296,9 +279,12 @@ class Pipeline:
     def _run(self, executor: Executor, iteration: Iteration) -> Tensor:
         self._at_work = executor
         try:
+            self._same.begin(iteration)
             with untouched(self._device):
                 executor.run(iteration, self._losses.sharing(iteration))
-            return self._losses.collect(iteration)
+            loss = self._losses.collect(iteration)
+            self._same.finish()
+            return loss
         except BaseException as error:
             self._failed(error)
             raise

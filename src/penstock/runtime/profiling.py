@@ -64,8 +64,12 @@ def with_overheads(
     *,
     targets: Any = None,
     blocks: Sequence[str] | None = None,
+    tell: Callable[[str], None] = lambda _text: None,
 ) -> Profile:
-    """The profile of a model with what the runtime spends, if it is on this machine's processor."""
+    """The profile of a model with what the runtime spends, if it is on this machine's processor.
+
+    `tell` hears what is being found out.
+    """
     import torch
 
     from penstock.runtime.overheads import measure_overhead, measure_split
@@ -73,7 +77,9 @@ def with_overheads(
     if next(model.parameters()).device.type != "cpu":
         return profile
     try:
+        tell("training tiny layers in two processes, to see what the runtime spends for a job and for a message")
         spent = measure_overhead(profile.kinds[0], torch.get_num_threads())
+        tell("running the backward in two parts, to see how much longer that takes than in one")
         spent = replace(spent, split_ratio=measure_split(model, inputs, loss, targets, blocks))
     except PenstockError as error:
         # It can be planned with all the same, if less well: blocks that cannot be run in two parts, no second process.

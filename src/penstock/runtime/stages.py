@@ -17,7 +17,7 @@ from torch.autograd.graph import GradientEdge, _engine_run_backward, get_gradien
 
 from penstock.model.blocks import Block, Carry
 from penstock.runtime.carry import Packed, pack, unpack
-from penstock.runtime.finite import check_batch, check_loss, check_output
+from penstock.runtime.finite import check_batch, check_loss, check_output, where
 from penstock.runtime.interception import Interception
 from penstock.runtime.meeting import Meeting
 from penstock.runtime.rows import Rows
@@ -189,7 +189,11 @@ class Stage:
         for unit, block in enumerate(self.blocks, start=self._first_unit):
             if enter is not None:
                 enter(unit)
-            carry = block.call(carry)
+            try:
+                carry = block.call(carry)
+            except Exception as error:
+                error.add_note(f"In the forward of unit {unit} ({block.name}), {where(step, rows)}.")
+                raise
             if self._check_finite:
                 check_output(carry, unit, block, step, rows)
         if finish is not None:
