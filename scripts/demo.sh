@@ -26,3 +26,4 @@ run penstock plan --profile gpt2-xl --rows 4 --cluster examples/clusters/two-hos
 run penstock simulate "$out/gpt2-xl-plan.json" --schedule 1f1b --trace "$out/gpt2-xl-trace.json"
 run penstock report -q "$out/gpt2-xl-plan.json" -o "$out/gpt2-xl.html"
 printf '\nOpen %s and %s in a browser: they show both.\n' "$out/measured.html" "$out/gpt2-xl.html"
+printf 'To go on with commands like these: . .venv/bin/activate\n'

@@ -59,8 +59,8 @@ def test_every_job_and_message_is_paid_by_the_device_that_has_it() -> None:
 def test_what_a_moved_backward_needs_is_paid_too() -> None:
     costs = costs_of(segment(0, 2, "d0"), segment(2, 3, "d0", "d1"))
     # 16 bytes saved go from d0 (0.25 + 16 / 8) to d1 (0.5), the gradient of 8 bytes the other way, and once a step
-    # 24 bytes of parameters (0.5 + 24 / 4), which d0 takes when it has nothing else to do.
-    assert costs.forward_s.tolist() == [2.5, 1.5 + 2.25]
+    # 24 bytes of parameters (0.5 + 24 / 4), which d0 copies (0.25 + 24 / 8), half of it with each of two forwards.
+    assert costs.forward_s.tolist() == [2.5, 1.5 + 2.25 + 3.25 / 2]
     assert costs.input_grad_s.tolist() == [4.5 + 0.25, 4 + 1 + 0.5 + 2.5]
     assert costs.step_s.tolist() == [8, 8 + 6.5]
 

@@ -1,7 +1,8 @@
 """What devices spend around their units, added to the jobs of a plan: for every job, for every message, for every byte.
 
 On a processor the same cores that compute also copy what is sent, and a job that takes no longer than what must be done
-around it is not worth having. A message's price is part of the job that makes what is in it or needs it.
+around it is not worth having. A message's price is part of the job that makes what is in it or needs it. Fresh
+parameters are copied once more where the forward is: once an iteration, counted here as a part of every forward.
 """
 
 from dataclasses import replace
@@ -35,6 +36,9 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
         np.add.at(made, flows.source_place[chosen], sent[chosen])
         if what in takers:
             np.add.at(takers[what], flows.target_place[chosen], received[chosen])
+    fresh = flows.what == PARAMETERS
+    copied = received + byte_s[flows.target] * flows.num_bytes
+    np.add.at(forward_s, flows.target_place[fresh], copied[fresh] / costs.num_microbatches)
     found = replace(
         costs,
         forward_s=forward_s,

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from penstock.program.actions import RECV_KINDS, SEND_KINDS, Kind
+from penstock.program.types import Program
 from penstock.quantities import show_percent, show_seconds
 from penstock.report.naming import shown_name
 from penstock.timeline.summary import critical_path, device_uses
@@ -49,8 +50,8 @@ def path_seconds(timeline: Timeline) -> dict[Place, float]:
     """The seconds of the critical path by where they are spent, the most first.
 
     An action on the path counts from its start to the start of the next: what follows on a link starts while the
-    latency of what came before it still runs. So the parts add up to the iteration, or to less where a measured
-    timeline has gaps.
+    latency of what came before it still runs. A wait between two jobs counts where the message was that ended it. So
+    the parts add up to the iteration, or to less where a measured timeline has gaps.
     """
     program = timeline.program
     path = critical_path(timeline)
@@ -59,17 +60,26 @@ def path_seconds(timeline: Timeline) -> dict[Place, float]:
         end = float(timeline.end_s[action])
         if step + 1 < len(path):
             end = min(end, float(timeline.start_s[path[step + 1]]))
-        kind, home = Kind(int(program.kind[action])), program.devices[int(program.device_of[action])]
-        if kind <= Kind.STEP:
-            place = Place(device=home)
-        elif kind in SEND_KINDS:
-            place = Place(source=home, target=program.devices[int(program.peer[action])])
-        elif kind in RECV_KINDS:
-            place = Place(source=program.devices[int(program.peer[action])], target=home)
-        else:
-            place = Place()
+            message = int(timeline.cause[path[step + 1]])
+            if message != action:
+                waited = float(timeline.start_s[path[step + 1]]) - end
+                place = _place(program, message)
+                found[place] = found.get(place, 0.0) + max(0.0, waited)
+        place = _place(program, action)
         found[place] = found.get(place, 0.0) + max(0.0, end - float(timeline.start_s[action]))
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _place(program: Program, action: int) -> Place:
+    """Where an action is done."""
+    kind, home = Kind(int(program.kind[action])), program.devices[int(program.device_of[action])]
+    if kind <= Kind.STEP:
+        return Place(device=home)
+    if kind in SEND_KINDS:
+        return Place(source=home, target=program.devices[int(program.peer[action])])
+    if kind in RECV_KINDS:
+        return Place(source=program.devices[int(program.peer[action])], target=home)
+    return Place()
 
 
 def bottleneck_sentences(timeline: Timeline) -> list[str]:
@@ -84,13 +94,14 @@ def bottleneck_sentences(timeline: Timeline) -> list[str]:
     named = [item for item in list(parts.items())[:MOST_NAMED] if item[1] >= LEAST_NAMED * iteration]
     told = [f"{show_percent(value / iteration)} {place.in_words}" for place, value in named]
     rest = 1 - sum(value for _, value in named) / iteration
-    if len(parts) > len(named) and rest >= 0.0005:
-        told.append(f"{show_percent(rest)} elsewhere")
+    if rest >= 0.0005:
+        told.append(f"{show_percent(rest)} {'elsewhere' if len(parts) > len(named) else 'between jobs'}")
     path = f"the chain of jobs and transfers that sets the iteration's length (the critical path) is {_listed(told)}."
     busiest = max(device_uses(timeline), key=lambda use: use.busy_s)
     if main.device and busiest.busy_s >= FULL * iteration and busiest.busy_s * AS_LONG > _busy_s(timeline, main.device):
         # Several chains are about as long: this device has work for all of the time.
-        head = f"The bottleneck is {shown_name(busiest.device)}, which is hardly ever idle; {path}"
+        full = f"{shown_name(busiest.device)}, which is hardly ever idle"
+        head = f"The bottlenecks are {full}, and {main.name}: {path}"
         return [head + _ends(timeline, busiest.device)]
     return [f"The bottleneck is {main.name}: {path}" + (_ends(timeline, main.device) if main.device else "")]
 

@@ -89,7 +89,7 @@ def bound_in_words(bound: Bound, iteration_s: float) -> str:
 def alternative_in_words(alternative: Alternative, iteration_s: float) -> str:
     """What the next best plan would have cost, honest also where it would have cost less."""
     text = (
-        f"Of the other planners, each with the schedule that it plans for, {alternative.name} is best: "
+        f"Of the other planners, each with its own schedule (penstock compare tries all), {alternative.name} is best: "
         f"{show_seconds(alternative.seconds)}"
     )
     if iteration_s <= 0:

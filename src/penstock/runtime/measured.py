@@ -46,7 +46,7 @@ def _not_waited_for(proof: Proof, start: Floats, end: Floats, ended: Floats) -> 
     """
     consumers = proof.wiring.consumers
     transfer = np.repeat(np.arange(len(consumers.begin) - 1), np.diff(consumers.begin))
-    before = compute_before(proof)[consumers.values]
+    before = compute_before(proof.program)[consumers.values]
     there = (before != NONE) & (start[consumers.values] - end[before] < AT_ONCE_S)
     np.minimum.at(ended, transfer[there], end[before[there]])
 

@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from penstock.program.actions import NONE, Kind
 from penstock.program.proof import Proof
+from penstock.program.types import Program
 from penstock.program.wiring import Lists
 
 Floats = npt.NDArray[np.float64]
@@ -20,7 +21,7 @@ def find_causes(proof: Proof, end_s: Floats) -> Ints:
     from penstock.timeline.latest import take_later
 
     wiring = proof.wiring
-    before = compute_before(proof)
+    before = compute_before(proof.program)
     cause = before.copy()
     latest = np.where(before == NONE, 0.0, end_s[before])
 
@@ -53,9 +54,8 @@ def _transfer_causes(proof: Proof, before: Ints, latest: Floats, end_s: Floats) 
     return cause
 
 
-def compute_before(proof: Proof) -> Ints:
+def compute_before(program: Program) -> Ints:
     """For each action the last compute action before it on its device, or NONE."""
-    program = proof.program
     place = np.where(program.kind <= Kind.STEP, np.arange(program.num_actions), NONE)
     before = np.concatenate([[NONE], np.maximum.accumulate(place)[:-1]]) if len(place) else place
     return np.where(before >= program.offsets[:-1][program.device_of], before, NONE)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.program.actions import NONE, SEND_KINDS, Kind
-from penstock.timeline.types import Timeline
+from penstock.timeline.causes import compute_before
+from penstock.timeline.types import Ints, Timeline
 
 
 class DeviceUse(NamedTuple):
@@ -94,7 +95,23 @@ def critical_path(timeline: Timeline) -> list[int]:
     """The chain of actions that sets the iteration's length, from its first to its last."""
     if not len(timeline.end_s):
         return []
+    held_by = _held_by(timeline)
     path = [int(np.argmax(timeline.end_s))]
-    while timeline.cause[path[-1]] != NONE:
-        path.append(int(timeline.cause[path[-1]]))
+    while held_by[path[-1]] != NONE:
+        path.append(int(held_by[path[-1]]))
     return path[::-1]
+
+
+def _held_by(timeline: Timeline) -> Ints:
+    """For each action its cause; but where a run waited a little for a message that had long been sent, the job before.
+
+    When a message came is only known if it was waited for, and a short wait at its end may be that of the runtime. So
+    a message that was longer under way beside other work than it was waited for does not lead to its sender.
+    """
+    cause, start, end = timeline.cause, timeline.start_s, timeline.end_s
+    if timeline.origin != "measured":
+        return cause
+    before = compute_before(timeline.program)
+    waits = timeline.is_compute & (before != NONE) & (cause != NONE) & (timeline.program.kind[cause] > Kind.STEP)
+    beside, waited = end[before] - start[cause], end[cause] - end[before]
+    return np.where(waits & (beside > waited), before, cause)

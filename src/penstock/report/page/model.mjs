@@ -89,11 +89,36 @@ function makeShades(model) {
   });
 }
 
-// From the action that ends last, back from cause to cause.
+// From the action that ends last, back from cause to cause. When a message of a run came is only known if it was waited
+// for: where it was longer under way beside the job before than it was waited for, the path goes on with that job.
 export function criticalPath(model) {
+  const before = model.origin === "measured" ? jobsBefore(model) : null;
   const path = [];
-  for (let action = model.last; action !== NONE; action = causeOf(model, action)) path.push(action);
+  for (let action = model.last; action !== NONE; action = heldBy(model, action, before)) path.push(action);
   return path.reverse();
+}
+
+function heldBy(model, action, before) {
+  const cause = causeOf(model, action);
+  if (!before || cause === NONE || isJob(model.kind[cause]) || !isJob(model.kind[action])) return cause;
+  const job = before[action];
+  if (job === NONE) return cause;
+  const beside = model.end[job] - model.start[cause];
+  const waited = model.end[cause] - model.end[job];
+  return beside > waited ? job : cause;
+}
+
+// For each action the last job before it on its device, in the order of the program.
+function jobsBefore(model) {
+  const before = new Int32Array(model.numActions).fill(NONE);
+  model.tracks.forEach((_, device) => {
+    let last = NONE;
+    for (let action = model.begins[device]; action < model.begins[device + 1]; action++) {
+      before[action] = last;
+      if (isJob(model.kind[action])) last = action;
+    }
+  });
+  return before;
 }
 
 // The seconds of each kind of job on a device.
