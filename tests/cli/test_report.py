@@ -60,7 +60,7 @@ def test_a_measured_timeline_comes_with_its_prediction(run: Run, files: dict[str
     # What was named comes first, and is what the page opens on.
     assert [subject["name"] for subject in found["subjects"]] == [
         "measured: balanced + 1f1b",
-        "measured: balanced + 1f1b, predicted",
+        "prediction for measured.json",
     ]
     assert [subject["origin"] for subject in found["subjects"]] == ["measured", "simulated"]
     assert len(found["pairs"]) == 1
@@ -87,6 +87,7 @@ def test_machines_get_figures_and_words(run: Run, files: dict[str, Path], tmp_pa
     assert first["words"][0].startswith("An iteration of gpt2")
     assert first["helps"][0]["seconds"] < first["iteration_s"]
     assert second["bound_s"] is None
+    assert "different models" not in done.err
     assert "shown without links, limits and a prediction" in done.err
 
 
@@ -126,3 +127,23 @@ def test_another_cluster(run: Run, files: dict[str, Path], tmp_path: Path) -> No
     done = run(*words, "--force")
     assert done.code == 0, done.err
     assert content(out)["clusters"][0]["name"] == "2 x T4 @ 1 GB/s"
+
+
+def test_different_problems_come_with_a_warning(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
+    out, other = tmp_path / "out.html", tmp_path / "other.json"
+    text = "4 x A100-40 @ 100 GB/s"
+    done = run("plan", "--profile", "vgg16", "--cluster", text, "-m", "2", "--planner", "balanced", "-o", str(other))
+    assert done.code == 0, done.err
+    done = run("report", str(files["measured"]), str(other), "-o", str(out))
+    assert done.code == 0, done.err
+    assert f"for different models or clusters: gpt2 on {CLUSTER}; vgg16 on {text}" in " ".join(done.err.split())
+    found = content(out)
+    names = [str(subject["name"]) for subject in found["subjects"]]
+    assert names[:2] == [
+        f"measured: balanced + 1f1b, gpt2 on {CLUSTER}",
+        f"prediction for measured.json, gpt2 on {CLUSTER}",
+    ]
+    assert names[2].endswith(f", vgg16 on {text}")
+    assert [subject["task"] for subject in found["subjects"]] == [0, 0, 1]
+    # Of the measured one nothing is said about the bound, which is for predicted times.
+    assert done.out.count("no plan can be faster than") == 2

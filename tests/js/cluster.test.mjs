@@ -3,7 +3,8 @@ import { test } from "node:test";
 
 import { byHosts } from "../../src/penstock/report/page/cluster_hosts.mjs";
 import { clusterLayout, linkThickness, spaced } from "../../src/penstock/report/page/cluster_layout.mjs";
-import { linkRoutes } from "../../src/penstock/report/page/cluster_links.mjs";
+import { arrowHead, linkRoutes } from "../../src/penstock/report/page/cluster_links.mjs";
+import { boxWords, hasParts, segmentsOf } from "../../src/penstock/report/page/cluster_segments.mjs";
 
 test("a large cluster is drawn host by host", () => {
   const cluster = {
@@ -19,7 +20,7 @@ test("a large cluster is drawn host by host", () => {
   const found = byHosts(
     cluster,
     [link(0, 1, 7), link(0, 2, 3), link(1, 2, 4), link(2, 0, 1)],
-    new Map([["a1", "stage 0"]]),
+    new Map([["a1", "segment 0"]]),
   );
   assert.deepEqual(
     found.cluster.devices.map((device) => [device.name, device.kind]),
@@ -35,7 +36,7 @@ test("a large cluster is drawn host by host", () => {
       [1, 0, 1],
     ],
   );
-  assert.deepEqual([...found.stages], [["a", "1 used"]]);
+  assert.deepEqual([...found.runs], [["a", "1 used"]]);
 });
 
 test("devices on the picture of a cluster do not overlap, at any width", () => {
@@ -141,4 +142,52 @@ test("links to the right go above, those to the left below", () => {
   const [there, back] = linkRoutes(layout, both(0, 1));
   assert.ok(there.spots[0][1] < layout.devices[0].y);
   assert.ok(back.spots[0][1] > layout.devices[0].y + layout.devices[0].height);
+});
+
+test("there and back each have a label, and an arrow at the end", () => {
+  // One below the other, as where the window is narrow: in one host, and in two.
+  for (const numHosts of [1, 2]) {
+    const cluster = {
+      hosts: ["a", "b"].slice(0, numHosts).map((name) => ({ name })),
+      devices: [0, 1].map((number) => ({ name: `d${number}`, host: number % numHosts })),
+    };
+    const layout = clusterLayout(cluster, 160, both(0, 1));
+    const [upper, lower] = layout.devices;
+    assert.ok(upper.y + upper.height < lower.y);
+    const routes = linkRoutes(layout, both(0, 1));
+    assert.equal(spaced(routes, layout.devices).length, 2);
+    const tips = routes.map(({ points }) => arrowHead(points, 2).match(/^M(\S+) (\S+)l-4 (-?7)h8z$/).slice(2).map(Number));
+    // Down to the lower one, up to the upper one.
+    assert.deepEqual(tips, [
+      [lower.y, -7],
+      [upper.y + upper.height, 7],
+    ]);
+  }
+});
+
+test("boxes say which segments they run, as far as there is room", () => {
+  const on = (...names) => names.map((name) => [name, 1]);
+  const runs = segmentsOf({
+    segments: [
+      { forward: on("a"), backward: on("b") },
+      { forward: on("b"), backward: on("b") },
+      { forward: on("b"), backward: on("c") },
+    ],
+  });
+  assert.deepEqual(
+    [...runs],
+    [
+      ["a", "segment 0F"],
+      ["b", "segments 0B, 1, 2F"],
+      ["c", "segment 2B"],
+    ],
+  );
+  assert.ok(hasParts(runs));
+  assert.ok(!hasParts(new Map([["B", "segments 0, 1"]])));
+  assert.deepEqual(
+    ["segment 12", "segments 0, 3", "segments 0, 3, 4, 7", "segments 0B, 1, 2F", "segments 0, 8, 16, 24", "not used"].map(
+      boxWords,
+    ),
+    ["segment 12", "segments 0, 3", "seg. 0, 3, 4, 7", "seg. 0B, 1, 2F", "4 segments", "not used"],
+  );
 });

@@ -132,3 +132,23 @@ test("plans are compared, and sorted by any column", () => {
   assert.equal(order("peak", false)[2], "mine");
   assert.equal(order("peak", true)[2], "mine");
 });
+
+test("plans are compared only with those for the same work", () => {
+  const figures = { ...subject().figures, bound: 10 };
+  const small = { task: 0, problem: 0, iteration: 20, figures, model: "gpt", clusterName: "pair" };
+  const large = { task: 1, problem: 1, iteration: 300, figures, model: "xl", clusterName: "eight" };
+  const rival = { planner: "spp", schedule: "pe", fits: true };
+  const found = data([subject({ ...small, name: "a" }), subject({ ...large, name: "b" })], {
+    problems: [[{ ...rival, iteration: 40 }], [{ ...rival, iteration: 150 }]],
+    mixed: "These are for different models or clusters.",
+  });
+  assert.deepEqual(
+    compareRows(found).map((row) => [row.name, row.ratio]),
+    [
+      ["a", 1],
+      ["b", 2],
+      ["spp + pe, gpt on pair", 2],
+      ["spp + pe, xl on eight", 1],
+    ],
+  );
+});

@@ -16,8 +16,9 @@ from penstock.profile.types import Profile
 from penstock.program.actions import Kind
 from penstock.report.gaps import Reason
 from penstock.report.html_data import page_data
-from penstock.report.html_joining import joined_script, module_names, source
+from penstock.report.html_joining import compact_style, joined_script, module_names, source
 from penstock.report.html_page import render_page, save_report, title_of
+from penstock.report.problems import mixed_words, with_problem_names
 from penstock.report.shown import Shown, as_shown, pairs, with_own_names
 from penstock.simulate.evaluate import Evaluation
 from penstock.timeline.build import build_timeline
@@ -137,7 +138,7 @@ def test_small_enough(problem: tuple[Profile, Evaluation]) -> None:
     found = penstock.evaluate(plan, profile, cluster, within_memory=False)
     page = render_page(page_data([Shown("one", found.timeline, found.costs, profile)], title="t", with_rivals=False))
     assert len(page) <= 60 * found.program.num_actions + 150_000
-    empty = len(joined_script()) + len(source("page.css")) + len(source("page.html"))
+    empty = len(joined_script()) + len(compact_style()) + len(source("page.html"))
     assert empty < 130_000
 
 
@@ -185,3 +186,59 @@ def test_pairs_and_names(problem: tuple[Profile, Evaluation]) -> None:
     assert pairs([other]) == []
     assert [item.name for item in with_own_names([one, one])] == ["balanced + 1f1b", "balanced + 1f1b (2)"]
     assert title_of([one]) == f"{EVIL} on 2 x T4 @ 10 GB/s"
+
+
+def test_a_run_is_not_judged_by_the_bound_of_predicted_times(problem: tuple[Profile, Evaluation]) -> None:
+    profile, found = problem
+    fast = build_timeline(found.proof, found.timeline.start_s / 9, found.timeline.end_s / 9, "measured")
+    data = page_data([Shown("run", fast, found.costs, profile), as_shown(found, profile)], title="t", with_rivals=False)
+    run, prediction = data.content["subjects"]
+    assert run["iteration"] < run["figures"]["bound"] == prediction["figures"]["bound"]
+    assert run["figures"]["gap"] is None
+    assert prediction["figures"]["gap"] >= 0
+    told = [any("no plan can be faster" in text for text in words.sentences) for words in data.words]
+    assert told == [False, True]
+    assert "a timeline file holds no more" in data.content["pairs"][0]["words"][0]
+
+
+def test_different_problems_are_told_apart(problem: tuple[Profile, Evaluation]) -> None:
+    profile, found = problem
+    one = as_shown(found, profile)
+    assert mixed_words([one, one]) is None
+    assert [item.name for item in with_problem_names([one, one])] == [one.name, one.name]
+    others = []
+    for text in ("2 x T4 @ 1 GB/s", "2 x T4 @ 10 GB/s"):
+        plain = penstock.load_cluster(text)
+        cluster = msgspec.structs.replace(plain, devices=(*plain.devices[:1], _slower(plain.devices[1])))
+        plan = penstock.plan(profile, cluster, 4, planner="balanced", schedule="1f1b")
+        others.append(as_shown(penstock.evaluate(plan, profile, cluster), profile))
+    items = [one, others[0], as_shown(measured(found))]
+    # The other has the same actions, but is no prediction of the run.
+    assert others[0].timeline.program.same_actions(one.timeline.program)
+    assert pairs(items) == [(0, 2)]
+    assert pairs(items[1:]) == []
+    data = page_data(items, title="t", with_rivals=False).content
+    assert data["mixed"].startswith(
+        f"These are for different models or clusters: {EVIL} on 2 x T4 @ 10 GB/s; {EVIL} on 2 x T4 @ 1 GB/s. "
+    )
+    assert [subject["task"] for subject in data["subjects"]] == [0, 1, 0]
+    assert with_problem_names(items)[1].name == f"balanced + 1f1b, {EVIL} on 2 x T4 @ 1 GB/s"
+    alike = mixed_words([one, others[1]])
+    assert alike is not None
+    assert "(some have the same name and differ in what they hold)" in alike
+
+
+def _slower(device: penstock.Device) -> penstock.Device:
+    return msgspec.structs.replace(device, speed=0.9)
+
+
+def test_times_are_compared_for_the_same_rows(problem: tuple[Profile, Evaluation]) -> None:
+    profile, found = problem
+    cluster = found.costs.cluster
+    items = [as_shown(found, profile)]
+    for num in (4, 8):
+        plan = penstock.plan(profile, cluster, num, planner="uniform", schedule="gpipe")
+        items.append(as_shown(penstock.evaluate(plan, profile, cluster), profile))
+    data = page_data(items, title="t", with_rivals=False).content
+    assert data["mixed"] is None
+    assert [subject["task"] for subject in data["subjects"]] == [0, 0, 1]

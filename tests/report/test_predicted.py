@@ -54,10 +54,21 @@ def test_what_differs_most_is_named(predicted: Evaluation) -> None:
     lines = difference_sentences(compare_timelines(timeline, [measured]))
     assert len(lines) == 2
     assert "(one iteration was measured)" in lines[0]
+    told = difference_sentences(compare_timelines(timeline, [measured]), of_one="one of them is in the file")
+    assert "(one of them is in the file)" in told[0]
     two = difference_sentences(compare_timelines(timeline, [measured, measured]))
     assert "(median of 2)" in two[0]
     assert lines[1].startswith("Backward of segment 1 on d1 took 1.")
     assert lines[1].endswith("4 times an iteration: 4.00 s more in all.")
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [(1.0009, "as predicted"), (0.9995, "as predicted"), (1.002, "0.2 % more"), (0.5, "50.0 % less")],
+)
+def test_what_is_next_to_nothing_is_no_difference(predicted: Evaluation, factor: float, words: str) -> None:
+    lines = difference_sentences(compare_timelines(predicted.timeline, [_stretched(predicted, factor)]))
+    assert f", {words} (" in lines[0]
 
 
 def test_where_sums_are_in_another_order(predicted: Evaluation) -> None:

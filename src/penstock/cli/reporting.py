@@ -12,6 +12,7 @@ from penstock.plan.types import FORMAT as PLAN_FORMAT
 from penstock.plan.types import Plan
 from penstock.program.types import FORMAT as PROGRAM_FORMAT
 from penstock.report.html_data import PageData
+from penstock.report.problems import mixed_words, with_problem_names
 from penstock.report.shown import Shown, with_own_names
 from penstock.simulate.evaluate import Evaluation, evaluate_costs
 from penstock.timeline.files import FORMAT as TIMELINE_FORMAT
@@ -37,19 +38,23 @@ def shown_items(
                     predicted[place] = prediction
             else:
                 given.append(opener.plan(path))
-    return with_own_names(_with_predictions(given, predicted))
+    found = with_own_names(with_problem_names(_with_predictions(given, predicted)))
+    mixed = mixed_words(found)
+    if mixed is not None:
+        screen.warn(mixed)
+    return found
 
 
 def _with_predictions(given: list[Shown], predicted: dict[int, Shown]) -> list[Shown]:
     """Behind each measured timeline its prediction, unless the same is there already: what was named comes first."""
-    simulated = [item.timeline.program for item in given if not item.is_measured]
+    simulated = [item for item in given if not item.is_measured]
     found = []
     for place, item in enumerate(given):
         found.append(item)
         prediction = predicted.get(place)
-        if prediction is not None and not any(prediction.timeline.program.same_actions(other) for other in simulated):
+        if prediction is not None and not any(map(prediction.is_same_work, simulated)):
             found.append(prediction)
-            simulated.append(prediction.timeline.program)
+            simulated.append(prediction)
     return found
 
 
@@ -86,7 +91,7 @@ class _Opener:
         found = Shown(_name(path, plan), timeline, result.costs, opened.profile)
         if not found.is_measured or not result.program.same_actions(timeline.program):
             return found, None
-        return found, Shown(f"{_name(path, plan)}, predicted", result.timeline, result.costs, opened.profile)
+        return found, Shown(f"prediction for {Path(path).name}", result.timeline, result.costs, opened.profile)
 
     def _evaluated(self, opened: Opened) -> Evaluation:
         for note in opened.costs.notes:
@@ -113,7 +118,7 @@ def report_data(items: Sequence[Shown], data: PageData, path: str, num_bytes: in
                 "iteration_s": item.timeline.iteration_s,
                 "bubble_fraction": bubble_fraction(item.timeline),
                 "num_actions": item.timeline.program.num_actions,
-                "bound_s": item.bound.seconds if item.bound else None,
+                "bound_s": item.bound.seconds if item.bound and not item.is_measured else None,
                 "words": [words.lead, *words.sentences],
                 "helps": [found._asdict() for found in words.helps],
             }

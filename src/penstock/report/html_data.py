@@ -12,6 +12,7 @@ from penstock.report.html_shared import Shared
 from penstock.report.html_subject import subject_data
 from penstock.report.html_words import Words, words_about
 from penstock.report.predicted import compare_timelines, difference_sentences, row_name
+from penstock.report.problems import mixed_words
 from penstock.report.rivals import Rival
 from penstock.report.shown import Shown, pairs
 
@@ -19,6 +20,8 @@ FORMAT = "penstock.report/1"
 
 MOST_ACTIONS = 2_000_000
 """A page of so many has some 100 MB, and takes seconds to open."""
+
+OF_ONE = "one iteration; a timeline file holds no more"
 
 
 class PageData(msgspec.Struct, frozen=True):
@@ -45,6 +48,7 @@ def page_data(items: Sequence[Shown], *, title: str, with_rivals: bool = True) -
     content = {
         "format": FORMAT,
         "title": title,
+        "mixed": mixed_words(items),
         "kinds": [kind.name for kind in Kind],
         "subjects": [subject_data(item, told, shared) for item, told in zip(items, words, strict=True)],
         "units": shared.units.values,
@@ -74,7 +78,7 @@ def _pair(items: Sequence[Shown], predicted: int, measured: int) -> dict[str, An
     return {
         "predicted": predicted,
         "measured": measured,
-        "words": difference_sentences(found),
+        "words": difference_sentences(found, of_one=OF_ONE),
         "rows": [
             {
                 "name": row_name(row),

@@ -9,6 +9,8 @@ from importlib.resources import files
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z_]+)\.mjs";\n', re.MULTILINE)
 _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
+_STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
+_LINE_END = re.compile(r"([{};,])\n")
 _INDENT = re.compile(r"^\s+", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function |const |class |let )", re.MULTILINE)
 
@@ -19,6 +21,11 @@ def joined_script(root: str = ROOT_MODULE) -> str:
     """All modules that the root needs, itself last; without comments and indents, to keep reports small."""
     text = "".join(_EXPORT.sub("", _IMPORT.sub("", source(f"{name}.mjs"))) for name in module_names(root))
     return _INDENT.sub("", _COMMENT.sub("", text))
+
+
+def compact_style() -> str:
+    """The page's style, likewise, and without line ends where they part nothing."""
+    return _LINE_END.sub(r"\1", _INDENT.sub("", _STYLE_COMMENT.sub("", source("page.css"))))
 
 
 def module_names(root: str = ROOT_MODULE) -> list[str]:

@@ -16,8 +16,9 @@ import msgspec
 from penstock import files
 from penstock.profile.types import Profile
 from penstock.report.html_data import PageData, page_data
-from penstock.report.html_joining import joined_script, source
+from penstock.report.html_joining import compact_style, joined_script, source
 from penstock.report.naming import shown_name
+from penstock.report.problems import with_problem_names
 from penstock.report.shown import Showable, Shown, as_shown, with_own_names
 
 
@@ -26,7 +27,7 @@ def save_report(items: Sequence[Showable], path: str | Path, *, profile: Profile
 
     With the profile that the plans were made for, it also has words about units, bounds and what would help.
     """
-    shown = with_own_names([as_shown(item, profile) for item in items])
+    shown = with_own_names(with_problem_names([as_shown(item, profile) for item in items]))
     files.write_whole(path, render_page(page_data(shown, title=title_of(shown))))
 
 
@@ -43,7 +44,7 @@ def title_of(items: Sequence[Shown]) -> str:
 
 def render_page(data: PageData) -> bytes:
     """The page as it is written."""
-    style, script = source("page.css"), joined_script()
+    style, script = compact_style(), joined_script()
     content = msgspec.json.encode(data.content).decode().replace("<", "\\u003c")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data: blob:; "

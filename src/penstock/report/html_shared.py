@@ -36,6 +36,7 @@ class Shared:
         self.clusters: Distinct[dict[str, Any]] = Distinct()
         self.units: Distinct[dict[str, Any]] = Distinct()
         self.problems: Distinct[list[Rival]] = Distinct()
+        self.tasks: Distinct[None] = Distinct()
 
     def cluster(self, item: Shown) -> int | None:
         """The cluster, with the links that any of the timelines on it uses."""
@@ -58,6 +59,11 @@ class Shared:
             return None
         key = profile.digest, costs.cluster.digest, plan.num_microbatches, plan.rows
         return self.problems.number(key, lambda: rivals(costs, profile) if self._with_rivals else [])
+
+    def task(self, item: Shown) -> int:
+        """The model, the cluster, and how many rows an iteration has: times of one task can be compared."""
+        key = *item.problem, item.plan.num_microbatches * item.plan.rows
+        return self.tasks.number(key, lambda: None)
 
     def rivals(self, item: Shown) -> list[Rival]:
         """What other planners make of the same problem."""

@@ -57,6 +57,7 @@ def subject_data(item: Shown, words: Words, shared: Shared) -> dict[str, Any]:
         "ties": ties(item),
         "cluster": shared.cluster(item),
         "problem": shared.problem(item),
+        "task": shared.task(item),
         "begins": arrays.begins,
         "gapBegins": arrays.gap_begins,
         "last": arrays.last,
@@ -85,5 +86,5 @@ def _figures(item: Shown) -> dict[str, Any]:
         "fits": None if over is None else over <= 0.5,
         "bound": item.bound.seconds if item.bound else None,
         "boundBy": prover(item.bound).name if item.bound else None,
-        "gap": gap(item.bound, seconds) if item.bound else None,
+        "gap": gap(item.bound, seconds) if item.bound and not item.is_measured else None,
     }

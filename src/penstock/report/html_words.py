@@ -25,7 +25,11 @@ def words_about(item: Shown, others: list[Rival]) -> Words:
     """The words. What would help is only known where the plan can be simulated again."""
     sentences = memory_sentences(item)
     sentences += explain_timeline(
-        item.timeline, item.costs, item.profile, alternative=_best(item, others), bound=item.bound
+        item.timeline,
+        item.costs,
+        item.profile,
+        alternative=_best(item, others),
+        bound=None if item.is_measured else item.bound,
     )
     if item.costs is None or item.profile is None or item.is_measured:
         return Words(lead_sentence(item), sentences, [])

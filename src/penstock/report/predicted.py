@@ -20,6 +20,8 @@ LEAST_TOLD = 0.005
 """Differences below this share of the iteration are not worth a word."""
 LEAST_OFF = 0.03
 """Nor are jobs that took about as long as predicted."""
+AS_PREDICTED = 0.001
+"""A difference below this is none: it would show as 0.0 % or 0.1 %."""
 BESIDE_LARGEST = 0.1
 """Nor are those below this share of the largest difference."""
 ALIKE = 1.05
@@ -157,17 +159,16 @@ def _alike(members: Ints, timeline: Timeline, foreseen: Floats, durations: Seque
     return [members[np.isin(where, devices)] for devices in sorted(paces, key=min)]
 
 
-def difference_sentences(found: Comparison) -> list[str]:
-    """Where prediction and measurement differ most, in words."""
+def difference_sentences(found: Comparison, *, of_one: str = "one iteration was measured") -> list[str]:
+    """Where prediction and measurement differ most, in words; `of_one` is said where there is no median."""
     low, high = found.quartiles_s
     spread = f"median of {found.num_measured}, half of them from {show_seconds(low)} to {show_seconds(high)}"
     if found.num_measured < FEWEST_SPREAD:
-        spread = f"median of {found.num_measured}" if found.num_measured > 1 else "one iteration was measured"
-    change = "" if found.ratio is None else f", {show_percent(abs(found.ratio - 1))} {_direction(found.ratio)}"
+        spread = f"median of {found.num_measured}" if found.num_measured > 1 else of_one
     lines = [
         (
             f"An iteration was predicted to take {show_seconds(found.predicted_s)} and took "
-            f"{show_seconds(found.measured_s)}{change} ({spread}). "
+            f"{show_seconds(found.measured_s)}{_change(found.ratio)} ({spread}). "
             f"Bubble: predicted {show_percent(found.predicted_bubble)}, measured {show_percent(found.measured_bubble)}."
         )
     ]
@@ -224,5 +225,9 @@ def row_name(row: KindRow) -> str:
     return f"{KIND_NAMES[row.kind]} {'' if row.kind == Kind.REDUCE_TIE else 'of segment '}{row.segment}"
 
 
-def _direction(ratio: float) -> str:
-    return "more" if ratio >= 1 else "less"
+def _change(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    if abs(ratio - 1) < AS_PREDICTED:
+        return ", as predicted"
+    return f", {show_percent(abs(ratio - 1))} {'more' if ratio >= 1 else 'less'}"

@@ -31,9 +31,20 @@ class Shown:
         """Whether it really happened."""
         return self.timeline.origin == "measured"
 
+    def is_same_work(self, other: "Shown") -> bool:
+        """Whether both are of the same program. Those of different models may have the same actions."""
+        return self.problem == other.problem and self.timeline.program.same_actions(other.timeline.program)
+
+    @cached_property
+    def problem(self) -> tuple[str, str]:
+        """Which model and which cluster it is for, by their contents."""
+        profile = self.plan.profile if self.profile is None else self.profile
+        cluster = self.plan.cluster if self.costs is None else self.costs.cluster
+        return profile.digest, cluster.digest
+
     @cached_property
     def bound(self) -> Bound | None:
-        """What no plan of the same problem can beat."""
+        """What no plan of the same problem can beat by the profile's times. A run has times of its own."""
         if self.costs is None or self.profile is None:
             return None
         return lower_bound(self.profile, self.costs.cluster, self.plan.num_microbatches, self.plan.rows)
@@ -77,7 +88,7 @@ def pairs(items: Sequence[Shown]) -> list[tuple[int, int]]:
         if not item.is_measured:
             continue
         for other_place, other in enumerate(items):
-            if not other.is_measured and other.timeline.program.same_actions(item.timeline.program):
+            if not other.is_measured and other.is_same_work(item):
                 found.append((other_place, place))
                 break
     return found

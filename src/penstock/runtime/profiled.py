@@ -46,7 +46,7 @@ class Profiled:
         self._seen.add(iteration.signature)
         expected = self._profile.input_bytes * iteration.num_rows / self._profile.rows
         found = bytes_of(iteration.inputs)
-        if not self._found and _differ(found, expected):
+        if not self._found and expected and _differ(found, expected):
             rows = counted(iteration.num_rows, "row")
             self._found = f"{rows} of the inputs have {show_bytes(found)}, and {show_bytes(expected)} in the profile"
         if not self._found:

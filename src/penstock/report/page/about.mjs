@@ -25,9 +25,8 @@ export function actionLines(model, action, partner) {
   const predicted = model.origin === "measured" ? ", predicted" : "";
   const lines = [
     ["time", `${showSeconds(model.start[action] * model.unit)} to ${showSeconds(model.end[action] * model.unit)}`],
-    ["takes", takesWords(model, action)],
+    partner ? errorLine(model, action, partner) : ["takes", takesWords(model, action)],
   ];
-  if (partner) lines.push(errorLine(model, action, partner));
   if (isJob(kind)) {
     const { limit } = model.devices[model.deviceOf[action]];
     const used = model.memoryDuring[model.slot[action]];
@@ -56,7 +55,7 @@ export function actionLines(model, action, partner) {
 function takesWords(model, action) {
   const seconds = secondsOf(model, action);
   if (isJob(model.kind[action]) || model.origin !== "measured") return showSeconds(seconds);
-  return seconds > 0 ? `at most ${showSeconds(seconds)}` : "not known: nothing waited for it";
+  return seconds > 0 ? `at most ${showSeconds(seconds)}` : "not known (nothing waited for it)";
 }
 
 function errorLine(model, action, partner) {
@@ -66,8 +65,7 @@ function errorLine(model, action, partner) {
     foreseen > 0 && isJob(model.kind[action])
       ? ` (${taken >= foreseen ? "+" : "−"}${showPercent(Math.abs(taken / foreseen - 1))})`
       : "";
-  const seen = isJob(model.kind[action]) || taken > 0 ? takesWords(measured, action) : "not known";
-  return ["measured", `${seen}, predicted ${showSeconds(foreseen)}${error}`];
+  return ["measured", `${takesWords(measured, action)}, predicted ${showSeconds(foreseen)}${error}`];
 }
 
 function listed(model, actions) {

@@ -3,7 +3,7 @@
 import { counted } from "./format.mjs";
 
 // A cluster whose "devices" are the hosts of another, and the links between them with all that they carry.
-export function byHosts(cluster, links, stages) {
+export function byHosts(cluster, links, runs) {
   const members = cluster.hosts.map((_, host) => cluster.devices.filter((device) => device.host === host));
   const kept = cluster.hosts.map((_, host) => host).filter((host) => members[host].length);
   const place = new Map(kept.map((host, number) => [host, number]));
@@ -31,14 +31,14 @@ export function byHosts(cluster, links, stages) {
   }
   const told = new Map(
     kept.flatMap((host) => {
-      const used = members[host].filter((device) => stages.has(device.name)).length;
+      const used = members[host].filter((device) => runs.has(device.name)).length;
       return used ? [[cluster.hosts[host].name, `${used} used`]] : [];
     }),
   );
   return {
     cluster: { ...cluster, hosts: [{ name: "hosts", inside: cluster.between }], devices },
     links: [...sums.values()].sort((one, other) => other.bytes - one.bytes),
-    stages: told,
+    runs: told,
   };
 }
 

@@ -1,6 +1,6 @@
 // Where hosts and devices go on the picture of a cluster.
 
-import { LEVEL_STEP, busWidth, planLinks } from "./cluster_links.mjs";
+import { LABEL_WIDTH, LEVEL_STEP, busWidth, planLinks } from "./cluster_links.mjs";
 
 const DEVICE = { width: 94, height: 46 };
 const [GAP, MARGIN, NAME, ROOM] = [28, 16, 22, 12];
@@ -78,7 +78,7 @@ export function linkThickness(bandwidth, least, most) {
   return 1.5 + 6.5 * Math.min(1, Math.max(0, part));
 }
 
-const LABEL = { width: 54, height: 14 };
+const LABEL = { width: LABEL_WIDTH, height: 14 };
 
 // Each label where it lies neither on a box nor on another label; one that finds no place is left out. Those that come
 // first have their choice, and the table has them all.

@@ -10,6 +10,7 @@ export const LEVEL_STEP = 17; // pixels from one level or track to the next
 const BUS_STEP = 9; // and from one that goes round to the next
 const MOST_LEVELS = 12; // of more, the last share one
 const CORNER = 8;
+export const LABEL_WIDTH = 54;
 
 // What the links need, before it is known how high anything is: `ports`; for those in a row a level, and how many levels
 // each row has `above` and `below`; for the others their tracks behind rows, and how many each row has behind it; and how
@@ -79,7 +80,11 @@ function planTracks({ ports, tracks, buses, rows }, ends) {
     if (buses.has(place)) {
       runs.push({ place, end: 0, row: leaving, left: from, right: Infinity });
       runs.push({ place, end: 1, row: arriving, left: to, right: Infinity });
-    } else runs.push({ place, end: 0, row: leaving, left: Math.min(from, to), right: Math.max(from, to) });
+    } else {
+      // Wide enough for its label.
+      const half = Math.max(LABEL_WIDTH, Math.abs(to - from)) / 2;
+      runs.push({ place, end: 0, row: leaving, left: (from + to) / 2 - half, right: (from + to) / 2 + half });
+    }
   });
   runs.sort((one, other) => one.right - one.left - (other.right - other.left) || one.left - other.left);
   const taken = rows.map(() => []);
@@ -130,6 +135,13 @@ function route(...points) {
     return level === y ? [0.5, 0.3, 0.7].map((part) => [before + part * (x - before), y]) : [];
   });
   return { path: parts.join(" "), points, spots };
+}
+
+// A triangle at the end of a line, which is upright there.
+export function arrowHead(points, thickness) {
+  const [[, before], [x, y]] = points.slice(-2);
+  const half = thickness / 2 + 3;
+  return `M${x} ${y}l${-half} ${y > before ? -7 : 7}h${2 * half}z`;
 }
 
 const lengthOf = ([x1, y1], [x2, y2]) => Math.abs(x2 - x1) + Math.abs(y2 - y1);

@@ -1,11 +1,12 @@
 // The section about the cluster: devices and links as a picture, with what runs where and what goes over which link.
 
 import { MOST_DRAWN, clusterLayout, linkThickness, spaced } from "./cluster_layout.mjs";
-import { linkRoutes } from "./cluster_links.mjs";
+import { arrowHead, linkRoutes } from "./cluster_links.mjs";
 import { counted, partOf, shortened, showBytes, showPercent, showRate, showSeconds } from "./format.mjs";
 import { byHosts } from "./cluster_hosts.mjs";
 import { deviceColour } from "./colours.mjs";
 import { el, fillToWidth, section, svg, table } from "./dom.mjs";
+import { PART_WORDS, boxWords, hasParts, segmentsOf } from "./cluster_segments.mjs";
 import { shortNames } from "./short_names.mjs";
 import { trafficOf } from "./model.mjs";
 
@@ -46,7 +47,8 @@ function clusterContent(model, cluster, width) {
     `${counted(cluster.numDevices, "device")} on ${counted(cluster.hosts.length, "host")}` +
     (inside ? `, ${inside} inside a host` : "") +
     (cluster.hosts.length > 1 ? `, ${showRate(cluster.between.bandwidth)} between hosts` : "") +
-    `. Lines are links that carry something, thicker the more they can carry; numbers are ${bytes}.`;
+    `. Lines are links that carry something, thicker the more they can carry; numbers are ${bytes}. ` +
+    "Arrows point to who receives.";
   return [
     ...pictureContent(model, cluster, links, width),
     el("p", { class: "hint", text: words }),
@@ -56,18 +58,22 @@ function clusterContent(model, cluster, width) {
 
 // Device by device, or host by host where there are many; nothing where there are many hosts too.
 function pictureContent(model, cluster, links, width) {
-  const stages = stagesOf(model);
-  if (cluster.devices.length <= MOST_DRAWN) return [picture(model, cluster, links, stages, width)];
-  const grouped = byHosts(cluster, links, stages);
+  const runs = segmentsOf(model);
+  if (cluster.devices.length <= MOST_DRAWN)
+    return [
+      picture(model, cluster, links, runs, width),
+      ...(hasParts(runs) ? [el("p", { class: "hint", text: PART_WORDS })] : []),
+    ];
+  const grouped = byHosts(cluster, links, runs);
   if (grouped.cluster.devices.length > MOST_DRAWN)
     return [el("p", { text: "There are too many devices and hosts for a picture." })];
   return [
-    picture(model, grouped.cluster, grouped.links, grouped.stages, width),
+    picture(model, grouped.cluster, grouped.links, grouped.runs, width),
     el("p", { class: "hint", text: "There are many devices, so each box is a host." }),
   ];
 }
 
-function picture(model, cluster, links, stages, width) {
+function picture(model, cluster, links, runs, width) {
   const layout = clusterLayout(cluster, width, links);
   const pad = 2;
   const image = svg("svg", {
@@ -82,7 +88,7 @@ function picture(model, cluster, links, stages, width) {
     image.append(svg("rect", { x, y, width: wide, height, rx: 8, class: "host" }));
   }
   const labels = linkShapes(image, cluster, layout, links);
-  deviceShapes(image, model, cluster, layout, stages);
+  deviceShapes(image, model, cluster, layout, runs);
   const names = layout.hosts.map((host) => hostName(cluster, host));
   image.append(...names.map(({ shape }) => shape));
   for (const { middle, bytes } of spaced(labels, [...layout.devices, ...names])) {
@@ -96,24 +102,27 @@ function picture(model, cluster, links, stages, width) {
 function linkShapes(image, cluster, layout, links) {
   const rates = links.map((link) => link.bandwidth).filter((rate) => rate !== null);
   const [least, most] = [Math.min(...rates), Math.max(...rates)];
-  return linkRoutes(layout, links).map(({ path, spots }, place) => {
+  return linkRoutes(layout, links).map(({ path, points, spots }, place) => {
     const link = links[place];
-    const size = { "stroke-width": linkThickness(link.bandwidth, least, most) };
-    image.append(svg("path", { d: path, class: "link", ...size }, svg("title", { text: linkWords(cluster, link) })));
+    const size = linkThickness(link.bandwidth, least, most);
+    image.append(
+      svg("path", { d: path, class: "link", "stroke-width": size }, svg("title", { text: linkWords(cluster, link) })),
+      svg("path", { d: arrowHead(points, size), class: "arrow" }),
+    );
     return { ...link, spots };
   });
 }
 
-function deviceShapes(image, model, cluster, layout, stages) {
+function deviceShapes(image, model, cluster, layout, runs) {
   const names = shortNames(cluster.devices.map((device) => device.name), (text) => [...text].length <= NAME_LETTERS);
   cluster.devices.forEach((device, number) => {
     const { x, y, width, height } = layout.devices[number];
     const place = model.devices.findIndex((found) => found.name === device.name);
-    const used = stages.has(device.name);
-    const title = svg("title", { text: deviceWords(device, stages) });
+    const used = runs.has(device.name);
+    const title = svg("title", { text: deviceWords(device, runs) });
     image.append(svg("rect", { x, y, width, height, rx: 5, class: used ? "device" : "device idle" }, title));
     if (place >= 0 && used) image.append(svg("rect", { x, y, width: 6, height, rx: 2, fill: deviceColour(place) }));
-    const told = shortened(stages.get(device.name) ?? "not used", NAME_LETTERS + 2);
+    const told = boxWords(runs.get(device.name) ?? "not used");
     image.append(
       svg("text", { x: x + 13, y: y + 19, class: "device-name", text: names[number] }),
       svg("text", { x: x + 13, y: y + 35, class: "note", text: told }),
@@ -133,28 +142,9 @@ function hostName(cluster, { host, x, y, width }) {
   };
 }
 
-// Which segments each device runs, by name.
-function stagesOf(model) {
-  const found = new Map();
-  const add = (name, text) => found.set(name, [...(found.get(name) ?? []), text]);
-  model.segments.forEach((segment, number) => {
-    const forward = new Set(segment.forward.map(([name]) => name));
-    const backward = new Set(segment.backward.map(([name]) => name));
-    for (const name of new Set([...forward, ...backward])) {
-      add(name, forward.has(name) && backward.has(name) ? `${number}` : `${number}${forward.has(name) ? "F" : "B"}`);
-    }
-  });
-  return new Map(
-    [...found].map(([name, numbers]) => {
-      const text = numbers.join(", ");
-      return [name, text.length > 7 ? text : `stage ${text}`];
-    }),
-  );
-}
-
-const deviceWords = (device, stages) =>
+const deviceWords = (device, runs) =>
   `${device.name}: ${device.kind}${device.memory ? `, ${showBytes(device.memory)}` : ""}; ` +
-  (stages.get(device.name) ?? "not used");
+  (runs.get(device.name) ?? "not used");
 
 const linkWords = (cluster, link) =>
   `${cluster.devices[link.source].name} → ${cluster.devices[link.target].name}: ${showRate(link.bandwidth)}, ` +

@@ -18,26 +18,28 @@ export function compareView(app) {
   return section(
     "compare",
     "Compare",
+    data.mixed && el("p", { text: data.mixed }),
     box,
-    el("p", { class: "hint", text: boundWords(data) }),
+    el("p", { class: "hint", text: withUnits(boundWords(data)) }),
     ...data.pairs.flatMap((pair) => pairContent(data, pair)),
   );
 }
 
 function boundWords(data) {
-  const bounded = data.subjects.find((subject) => subject.figures.bound);
+  const bounded = new Map(data.subjects.filter(({ figures }) => figures.bound).map((found) => [found.problem, found]));
   const rivals = data.problems.some((found) => found.length)
     ? "Rows for comparison are other planners on the same problem, each with the schedule that it plans for."
     : "";
   const measured = data.subjects.some((subject) => subject.origin === "measured")
-    ? "Memory and traffic of a run are not measured: they are what its plan predicts."
+    ? "Memory and traffic of a run are not measured: they are what its plan predicts. " +
+      "Bounds are for predicted times, so a run can be under them."
     : "";
-  const told = [rivals, measured].filter(Boolean).join(" ");
-  if (!bounded) return told;
-  return (
-    `No plan for ${bounded.model} on ${bounded.clusterName} can be faster than ${showSeconds(bounded.figures.bound)} ` +
-    `(${bounded.figures.boundBy} bound). ${told}`
+  const bounds = [...bounded.values()].map(
+    ({ model, clusterName, numMicrobatches, rows, figures }) =>
+      `No plan for ${model} on ${clusterName} with ${counted(numMicrobatches, "micro-batch", "es")} of ` +
+      `${counted(rows, "row")} can be faster than ${showSeconds(figures.bound)} (${figures.boundBy} bound).`,
   );
+  return [...bounds, rivals, measured].filter(Boolean).join(" ");
 }
 
 function planTable(app, rows) {

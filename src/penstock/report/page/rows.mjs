@@ -24,25 +24,31 @@ export function compareRows(data) {
     iteration: subject.iteration,
     note: subject.origin === "measured" ? measuredNote(subject.figures.fits) : noteOf(subject.figures.fits, ""),
     predicted: subject.origin === "measured" ? NOT_MEASURED : [],
+    task: subject.task,
     number,
   }));
   data.problems.forEach((rivals, problem) => {
-    const bound = data.subjects.find((subject) => subject.problem === problem)?.figures.bound ?? null;
+    const { figures, model, clusterName, task } = data.subjects.find((subject) => subject.problem === problem);
     for (const rival of rivals) {
       if (data.subjects.some((subject) => subject.problem === problem && isSame(subject, rival))) continue;
       rows.push({
         ...rival,
-        name: `${rival.planner} + ${rival.schedule}`,
-        gap: bound > 0 ? rival.iteration / bound - 1 : null,
+        name: `${rival.planner} + ${rival.schedule}${data.mixed ? `, ${model} on ${clusterName}` : ""}`,
+        gap: figures.bound > 0 ? rival.iteration / figures.bound - 1 : null,
         note: noteOf(rival.fits, "for comparison"),
         predicted: [],
+        task,
         number: null,
       });
     }
   });
-  const fitting = rows.filter((row) => row.fits !== false && row.iteration > 0);
-  const fastest = Math.min(...(fitting.length ? fitting : rows).map((row) => row.iteration));
-  for (const row of rows) row.ratio = fastest > 0 ? row.iteration / fastest : null;
+  for (const row of rows) {
+    // Only what does the same work can be compared.
+    const same = rows.filter((other) => other.task === row.task);
+    const fitting = same.filter((other) => other.fits !== false && other.iteration > 0);
+    const fastest = Math.min(...(fitting.length ? fitting : same).map((other) => other.iteration));
+    row.ratio = fastest > 0 ? row.iteration / fastest : null;
+  }
   return rows;
 }
 

@@ -25,6 +25,7 @@ export function wordsView(app) {
   return section(
     "summary",
     "Summary",
+    app.data.mixed && el("p", { text: app.data.mixed }),
     chooser,
     box,
   );
