@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.toml_reader import read_cluster
-from topology_texts import DGX_A100, NCCL_SWITCHED, SLURM_TREE
+from topology_texts import DGX_A100, NCCL_SWITCHED, SLURM_TREE, V100_CUBE
 
 Run = Callable[..., "tuple[int, str, str]"]
 
@@ -54,6 +54,36 @@ def test_import(run: Run, tmp_path: Path) -> None:
     assert (len(found["devices"]), found["between"]["bandwidth"]) == (8, 5e9)
     assert found["hosts"][0]["inside"]["bandwidth"] == 100e9
     assert "probed" not in found
+
+
+def test_what_to_do_next_fits_the_devices(run: Run, tmp_path: Path) -> None:
+    text, made = tmp_path / "topo.txt", tmp_path / "made.toml"
+    text.write_text(DGX_A100)
+    # Nobody has said which GPUs these are.
+    out = run("cluster", "import", str(text), "-o", str(made))[1]
+    assert out.rstrip().splitlines()[-1] == "next: the same with --kind, such as --kind A100-40"
+    out = run("cluster", "2 x cpu-2-threads @ 1 GB/s")[1]
+    assert out.rstrip().splitlines()[-1] == (
+        "next: penstock profile script.py:make_model --threads 2 -o profile.json, then "
+        'penstock plan --profile profile.json --cluster "2 x cpu-2-threads @ 1 GB/s"'
+    )
+
+
+def test_wires_of_a_host_are_shown_as_a_range(run: Run, tmp_path: Path) -> None:
+    text = tmp_path / "topo.txt"
+    text.write_text(V100_CUBE)
+    out = run("cluster", "import", str(text), "--kind", "V100-16")[1]
+    assert "  10.0 GB/s to 40.0 GB/s  " in out
+
+
+def test_a_csv_file_is_told_what_is_wrong_with_it(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(',a.0,a.1\na.0,,"25 GB/s, 5 us"\na.1,10,\n')
+    code, _, err = run("cluster", "import", str(path))
+    assert code == 2
+    assert "bad.csv:3, column 2: '10' has no unit" in err
+    path.write_text("a\n")
+    assert "there is no matrix in it" in run("cluster", "import", str(path))[2]
 
 
 def test_import_from_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,10 @@ def test_a_rank_that_dies_is_named() -> None:
     assert "What each rank did last" in told
     assert re.search(r"^ +2 +d2 +1 +between steps ", told, re.MULTILINE)
     assert len(found.timelines) == 1
+    # What there is warms up, and says nothing of this machine.
+    assert found.is_warm_up
+    assert found.timelines[0].is_warm_up
+    assert found.limits == ()
 
 
 @needs_shaping
@@ -195,12 +199,42 @@ def test_devices_can_compute(run: Run, tmp_path: Path) -> None:
 def test_without_shaping_it_needs_nothing(run: Run, plan: str) -> None:
     code, out, err = run(*words(plan, "--no-shaping", "--slow-down", "1", "--steps", "1", "--json"))
     assert code == 0, err
+    assert "probably needs" not in err
     found = json.loads(out)
     assert found["notes"] == ["links were not shaped and had no latency: only what devices do is as on the cluster"]
+    assert found["comparison"]["words"][0].startswith("Only the first iteration was measured, which warms up")
+    assert len(found["comparison"]["words"]) == 1
     # The longest chain of jobs: its forwards and backwards take no less without links.
     assert found["measured_s"][0] > 4 * 0.06
     assert found["slow_down"] == 1.0
     assert found["error"] is None
+
+
+def test_one_step_only_warms_up(run: Run, plan: str, tmp_path: Path) -> None:
+    output = tmp_path / "one.json"
+    code, out, err = run(*words(plan, "--no-shaping", "--steps", "1", "-o", str(output)))
+    assert code == 0, err
+    assert "(warming up)" in out
+    assert "one iteration was measured" not in out
+    assert "what was written is of step 0, which warms up and says little" in err
+    assert out.rstrip().splitlines()[-1] == "next: the same with --steps 3, as step 0 only warms up"
+    # The file knows it too.
+    assert penstock.load_timeline(output).is_warm_up
+
+
+def test_what_the_runtime_takes_is_not_missing_from_jobs() -> None:
+    (measured,) = emulate(changed(small(), is_shaped=False, num_steps=2)).timelines
+    program = measured.program
+    first = (program.kind == Kind.F) & (program.segment == 0) & (program.device_of == program.devices.index("d0"))
+    one, other = (int(np.flatnonzero(first & (program.microbatch == number))[0]) for number in (0, 1))
+    # They wait for nothing: between them is only what the runtime does.
+    assert measured.start_s[other] == measured.end_s[one]
+
+
+def test_a_pace_that_is_too_quick_is_warned_of(run: Run, plan: str) -> None:
+    code, _, err = run(*words(plan, "--no-shaping", "--slow-down", "0.01", "--steps", "1"))
+    assert code == 0, err
+    assert "this machine probably needs time to pass " in err
 
 
 @pytest.mark.parametrize(

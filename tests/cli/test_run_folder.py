@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.run_folder import YOUNG_S, run_folder
+from penstock.cli.run_folder import FORGOTTEN_S, run_folder
 
 RUN = """
 import sys, time
@@ -27,8 +27,8 @@ def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", None)
 
 
-def age(folder: Path) -> None:
-    then = time.time() - 2 * YOUNG_S
+def age(folder: Path, seconds: float) -> None:
+    then = time.time() - seconds
     os.utime(folder, (then, then))
 
 
@@ -47,13 +47,13 @@ def test_it_is_gone_in_the_end(tmp_path: Path) -> None:
 def test_those_of_killed_runs_are_swept_and_no_others(tmp_path: Path) -> None:
     foreign = tmp_path / "test-run-without-lock"
     foreign.mkdir()
-    age(foreign)
     with subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         theirs = Path(process.stdout.readline().strip())
-        age(theirs)
+        age(theirs, 2 * FORGOTTEN_S)
         with run_folder("test-run-"):
             assert theirs.is_dir()  # its process lives
+        age(theirs, 0)
         process.send_signal(signal.SIGKILL)
         process.wait()
         with run_folder("test-run-") as ours:
@@ -61,12 +61,22 @@ def test_those_of_killed_runs_are_swept_and_no_others(tmp_path: Path) -> None:
             assert sorted(tmp_path.iterdir()) == sorted([ours, foreign])
 
 
-def test_young_ones_are_left_alone(tmp_path: Path) -> None:
-    young = tmp_path / "test-run-young"
-    young.mkdir()
-    (young / "lock").touch()
+def test_without_a_lock_an_hour_passes(tmp_path: Path) -> None:
+    # A run that has made its folder, and not yet the lock, is a moment old.
+    found = tmp_path / "test-run-found"
+    found.mkdir()
+    age(found, FORGOTTEN_S / 2)
     with run_folder("test-run-"):
-        assert young.is_dir()
-    age(young)
+        assert found.is_dir()
+    age(found, 2 * FORGOTTEN_S)
     with run_folder("test-run-"):
-        assert not young.exists()
+        assert not found.exists()
+
+
+def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "lock").touch()
+    (tmp_path / "test-run-link").symlink_to(precious)
+    with run_folder("test-run-"):
+        assert (precious / "lock").exists()

@@ -1,13 +1,14 @@
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from penstock.cluster.describe import HostRow, LinkClass, bottleneck, cluster_rows, link_classes
 from penstock.cluster.load import load_cluster, parse_spec
 from penstock.cluster.toml_reader import read_cluster
-from penstock.cluster.types import Cluster, Wire
+from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
 
@@ -35,7 +36,7 @@ def test_classes_agree_with_the_matrices(path: Path) -> None:
 
 
 def test_rows_of_the_lab() -> None:
-    # gamma has no `inside` and one device, so that of `between` stands in.
+    # gamma has one device, so no wire inside.
     alpha, beta, gamma = cluster_rows(read_cluster(EXAMPLES / "lab.toml"))
     gb = 1_000_000_000
     assert alpha == HostRow(
@@ -44,17 +45,44 @@ def test_rows_of_the_lab() -> None:
         kinds=(("RTX-3090", 2), ("T4", 1)),
         memory_bytes=(24 * gb, 15 * gb),
         speeds=(1.0, 0.9),
-        inside=Wire(bandwidth=12e9, latency_s=10e-6),
+        inside=tuple(
+            Wire(bandwidth=rate, latency_s=late) for rate, late in ((3e9, 12e-6), (6e9, 12e-6), (12e9, 10e-6))
+        ),
         interface_bandwidth=1.25e9,
     )
     assert (beta.label, beta.num_devices, beta.kinds) == ("beta", 2, (("RTX-4090", 2),))
-    assert (gamma.inside, gamma.interface_bandwidth) == (Wire(bandwidth=1.25e9, latency_s=50e-6), None)
+    assert (gamma.inside, gamma.interface_bandwidth) == ((), None)
 
 
 def test_hosts_that_are_alike_share_a_row() -> None:
     (row,) = cluster_rows(read_cluster(EXAMPLES / "large.toml"))
     assert row.label == "h0 .. h127 (128)"
     assert (len(row.hosts), row.num_devices, row.kinds) == (128, 8, (("H100", 8),))
+
+
+def test_hosts_are_named_one_by_one_unless_they_are_numbered_in_turn() -> None:
+    def label(*names: str) -> str:
+        hosts = tuple(Host(name=name, inside=Wire(bandwidth=1e9)) for name in names)
+        devices = tuple(Device(name=f"{name}.d0", host=name, kind="T4") for name in names)
+        (row,) = cluster_rows(Cluster(name="c", hosts=hosts, devices=devices, between=Wire(bandwidth=1e9)))
+        return row.label
+
+    assert label("node01", "node03") == "node01, node03"
+    assert label("node08", "node09", "node10") == "node08 .. node10 (3)"
+    assert label("n1", "n2", "n4", "n5") == "n1, n2, n4 and 1 more"
+    assert label("r1n7", "r2n7") == "r1n7, r2n7"
+    assert label("left", "right") == "left, right"
+
+
+def test_hosts_whose_links_differ_are_not_alike() -> None:
+    cluster = parse_spec("2 x 3 x T4 @ 10 GB/s / 1 GB/s")
+    fast = Wire(bandwidth=80e9)
+    every = [Link(source=f"h1.d{a}", target=f"h1.d{b}", wire=fast) for a in range(3) for b in range(3) if a != b]
+    first, second = cluster_rows(msgspec.structs.replace(cluster, links=tuple(every[:1])))
+    assert (first.label, first.inside) == ("h0", (Wire(bandwidth=10e9),))
+    assert (second.label, second.inside) == ("h1", (Wire(bandwidth=10e9), fast))
+    # Where every pair has its own, what else would hold is not there.
+    assert cluster_rows(msgspec.structs.replace(cluster, links=tuple(every)))[1].inside == (fast,)
 
 
 def test_classes_of_paired_devices() -> None:

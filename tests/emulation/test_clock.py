@@ -67,6 +67,42 @@ def test_late_wake_ups_do_not_add_up(time: Time) -> None:
     assert clock.lateness.woken_s == 4 * LATE_S
 
 
+def test_jobs_follow_each_other_in_the_devices_time(time: Time) -> None:
+    clock = DeviceClock(lambda: 0.0)
+    began_s = time.now_s
+    clock.begin(began_s)
+    for number in range(3):
+        time.sleep(JOB_S / 4)  # what the runtime takes is not missing from the job
+        clock.work(JOB_S)
+        assert clock.take_span(time.now_s - 3 * JOB_S / 4) == (began_s + number * JOB_S, began_s + (number + 1) * JOB_S)
+    assert clock.take_span(0.0) is None
+
+
+def test_spans_of_late_jobs_do_not_overlap(time: Time) -> None:
+    clock = DeviceClock(lambda: 0.0)
+    began_s = time.now_s
+    clock.begin(began_s)
+    time.late_s = LATE_S
+    clock.work(JOB_S)
+    assert clock.take_span(began_s) == (began_s, began_s + JOB_S + LATE_S)
+    # Two works of one job are one span.
+    clock.work(JOB_S)
+    clock.work(JOB_S)
+    assert clock.take_span(began_s) == (began_s + JOB_S + LATE_S, began_s + 3 * JOB_S + LATE_S)
+
+
+def test_a_job_that_waited_begins_when_all_is_there(time: Time) -> None:
+    came_s = 0.0
+    clock = DeviceClock(lambda: came_s)
+    clock.begin(time.now_s)
+    time.sleep(2 * JOB_S)
+    came_s = time.now_s
+    time.sleep(LATE_S)
+    ready_s = time.now_s
+    clock.work(JOB_S)
+    assert clock.take_span(ready_s) == (ready_s, came_s + JOB_S)
+
+
 def test_it_knows_that_it_is_late(time: Time) -> None:
     clock = DeviceClock(lambda: 0.0)
     clock.begin(time.now_s)

@@ -1,5 +1,7 @@
 """Predicted against measured, on times made by hand."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -123,3 +125,14 @@ def test_a_device_that_is_slow_at_one_thing_is_not_slow(shared: Evaluation) -> N
     found = compare_timelines(timeline, [_measured(shared, timeline.start_s, timeline.start_s + taken)])
     assert found.devices == ()
     assert difference_sentences(found)[1].startswith("Backward of segment 0 on d1 took ")
+
+
+def test_what_warms_up_is_no_result(predicted: Evaluation) -> None:
+    warm = replace(_stretched(predicted, 2.0), is_warm_up=True)
+    lines = difference_sentences(compare_timelines(predicted.timeline, [warm]))
+    assert len(lines) == 1
+    assert lines[0].startswith("Only the first iteration was measured, which warms up: that it took ")
+    assert " % more" not in lines[0]
+    # Beside others it is one of them.
+    lines = difference_sentences(compare_timelines(predicted.timeline, [warm, _stretched(predicted, 2.0)]))
+    assert lines[0].startswith("An iteration was predicted to take ")

@@ -9,6 +9,7 @@ from penstock.plan.pricing import price
 from penstock.plan.types import Origin, Plan, Segment, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import SEND_KINDS
+from penstock.report.predicted import compare_timelines, difference_sentences
 from penstock.report.slow_links import SlowLink, slow_links
 from penstock.simulate.evaluate import Evaluation, evaluate_costs
 from penstock.timeline.build import build_timeline
@@ -72,6 +73,20 @@ def test_one_bad_iteration_of_three_is_not_a_slow_link(predicted: Timeline) -> N
     slow = made(link("d1", "d2", 10e6)).timeline
     assert slow_links(predicted, [predicted, slow, predicted]) == ()
     assert len(slow_links(predicted, [slow, slow, predicted])) == 1
+
+
+def test_links_that_cost_nothing_are_not_blamed(predicted: Timeline) -> None:
+    # A message of 20 ms takes 23 ms at 87 MB/s: 4 x 3 ms more, of an iteration of more than 150 ms.
+    slow = made(link("d1", "d2", 87e6)).timeline
+    found = compare_timelines(predicted, [slow])
+    assert [item.devices for item in found.links] == [("d1", "d2")]
+    excess_s, longer_s = found.links[0].excess_s, found.measured_s - found.predicted_s
+    assert min(excess_s, longer_s) > 0.02 * found.predicted_s
+    assert "The link from d1 to d2 was slow" in difference_sentences(found)[1]
+    # As much lost, in an iteration that took as long as predicted, or of one that is far longer.
+    assert len(difference_sentences(found._replace(measured_s=1.01 * found.predicted_s))) == 1
+    longer = found._replace(predicted_s=100 * excess_s, measured_s=120 * excess_s)
+    assert len(difference_sentences(longer)) == 1
 
 
 def test_sums_over_a_slow_link(predicted: Timeline) -> None:

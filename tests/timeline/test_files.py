@@ -1,6 +1,7 @@
 """Timeline files: what is written can be read back, and nothing else gets in."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,14 @@ def test_round_trip(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Non
     for name in ARRAYS:
         assert np.array_equal(getattr(found, name), getattr(timeline, name)), name
     assert timeline_file(found) == timeline_file(timeline)
+
+
+def test_a_file_knows_that_it_is_of_what_warms_up(tmp_path: Path) -> None:
+    timeline = timeline_of(two_stages(num_microbatches=2))
+    for is_warm_up in (False, True):
+        save_timeline(replace(timeline, is_warm_up=is_warm_up), tmp_path / "t.json")
+        assert load_timeline(tmp_path / "t.json").is_warm_up == is_warm_up
+        assert ("is_warm_up" in json.loads((tmp_path / "t.json").read_text())) == is_warm_up
 
 
 def test_the_file_by_hand(tmp_path: Path) -> None:

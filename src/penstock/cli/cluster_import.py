@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.cluster_next import planning
 from penstock.cli.cluster_show import show_cluster
 from penstock.cli.screen import Screen, screen_options
 from penstock.cli.sources import check_outputs
@@ -54,7 +55,7 @@ def command(
     from penstock.cluster.toml_writer import write_cluster
     from penstock.cluster.topology.link_types import parse_link_types
     from penstock.cluster.topology.load import parse_topology
-    from penstock.cluster.topology.wanted import Wanted
+    from penstock.cluster.topology.wanted import UNKNOWN_KIND, Wanted
     from penstock.files import write_whole
 
     check_outputs((file,), (output,))
@@ -76,7 +77,8 @@ def command(
     show_cluster(screen, cluster)
     if output:
         screen.wrote(output)
-        screen.next(f'penstock plan --profile gpt2-xl --cluster "{output}"')
+        unsaid = any(device.kind == UNKNOWN_KIND for device in cluster.devices)
+        screen.next("the same with --kind, such as --kind A100-40" if unsaid else planning(cluster, output))
     else:
         screen.next(
             "the same with -o cluster.toml, to plan with it; `penstock cluster probe` measures what this assumes"

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
+from penstock.cli.cluster_next import planning
 from penstock.cli.cluster_show import show_cluster
 from penstock.cli.probe_local import is_started, run_local
 from penstock.cli.screen import Screen, screen_options
@@ -106,7 +107,7 @@ def _show(screen: Screen, cluster: Cluster, output: str | None) -> None:
     show_cluster(screen, cluster)
     if output:
         screen.wrote(output)
-        screen.next(f'penstock plan --profile gpt2 --cluster "{output}"')
+        screen.next(planning(cluster, output))
     else:
         screen.next("the same with -o cluster.toml, to plan with it")
 

@@ -1,11 +1,13 @@
 """penstock cluster show: what a cluster is, link by link."""
 
 import statistics
+from collections.abc import Callable, Sequence
 
 import click
 import msgspec
 
 from penstock.cli.cluster_age import warn_if_old
+from penstock.cli.cluster_next import planning
 from penstock.cli.screen import Screen, printable, screen_options
 from penstock.cli.sources import check_outputs
 from penstock.cluster.describe import HostRow
@@ -36,7 +38,7 @@ def command(screen: Screen, source: str, output: str | None) -> None:
     show_cluster(screen, cluster)
     if output:
         screen.wrote(output)
-    screen.next(f'penstock plan --profile gpt2-xl --cluster "{output or source}"')
+    screen.next(planning(cluster, output or source))
 
 
 def show_cluster(screen: Screen, cluster: Cluster) -> None:
@@ -51,8 +53,8 @@ def show_cluster(screen: Screen, cluster: Cluster) -> None:
             ", ".join("no limit known" if size is None else show_bytes(size) for size in row.memory_bytes),
             ", ".join(f"{speed:g}" for speed in row.speeds),
             # Where one device is alone, no wire is inside.
-            show_rate(row.inside.bandwidth) if row.num_devices > 1 else "-",
-            show_seconds(row.inside.latency_s) if row.num_devices > 1 else "-",
+            _range([wire.bandwidth for wire in row.inside], show_rate),
+            _range([wire.latency_s for wire in row.inside], show_seconds),
             _interface(row, len(cluster.hosts)),
         )
         for row in cluster_rows(cluster)
@@ -75,6 +77,13 @@ def show_cluster(screen: Screen, cluster: Cluster) -> None:
     screen.assumptions(*cluster.assumptions)
     for text in cluster_doubts(cluster):
         screen.warn(text)
+
+
+def _range(values: Sequence[float], show: Callable[[float], str]) -> str:
+    if not values:
+        return "-"
+    least, most = show(min(values)), show(max(values))
+    return least if least == most else f"{least} to {most}"
 
 
 def _interface(row: HostRow, num_hosts: int) -> str:

@@ -17,6 +17,7 @@ from penstock.errors import InputError
 from penstock.quantities import counted, show_seconds
 
 AUTO = "auto"
+MORE_STEPS = f"the same with --steps {DEFAULT_STEPS}, as step 0 only warms up"
 
 
 @click.command("emulate")
@@ -79,7 +80,7 @@ def command(screen: Screen, saved: Saved, output: str | None, trace: str | None,
         raise run.failure
     if run.was_stopped:
         raise KeyboardInterrupt
-    screen.next(next_command(output, saved.source, saved.cluster))
+    screen.next(MORE_STEPS if run.is_warm_up else next_command(output, saved.source, saved.cluster))
     return 0
 
 
@@ -123,8 +124,9 @@ def _paced(screen: Screen, emulation: Emulation, text: str) -> Emulation:
 
     with screen.working("proving and simulating (the very first run compiles the simulator)"):
         found = emulation.evaluation
+    needed = 1.0 if emulation.script else slow_down_for(found)
     if text == AUTO:
-        slow_down = 1.0 if emulation.script else slow_down_for(found)
+        slow_down = needed
     else:
         try:
             slow_down = float(text.strip().rstrip("xX"))
@@ -139,6 +141,11 @@ def _paced(screen: Screen, emulation: Emulation, text: str) -> Emulation:
         f"emulating {counted(len(emulation.devices), 'device')} of {emulation.cluster.name}, {pace}: an iteration is "
         f"predicted to take {show_seconds(there)}{also_here}"
     )
+    if slow_down < needed:
+        screen.warn(
+            f"this machine probably needs time to pass {needed:g} times slower for this plan, as --slow-down {AUTO} "
+            "lets it: what is measured may be its own speed"
+        )
     return _replaced(emulation, slow_down=slow_down, timeout_s=max(emulation.timeout_s, 10 * here))
 
 
@@ -147,7 +154,7 @@ def _run(screen: Screen, emulation: Emulation) -> EmulationRun:
     with screen.progress(f"starting {counted(len(emulation.devices), 'rank')}") as show:
 
         def watch(step: int, timeline: Any) -> None:
-            warm = " (warming up)" if step == 0 and emulation.num_steps > 1 else ""
+            warm = " (warming up)" if step == 0 else ""
             line = (
                 f"step {step} ({step + 1} of {emulation.num_steps}): {show_seconds(timeline.iteration_s)}, "
                 f"predicted {show_seconds(predicted_s)}{warm}"
@@ -165,3 +172,5 @@ def _write(screen: Screen, run: EmulationRun, output: str | None, trace: str | N
     from penstock.cli.train import write_timeline
 
     write_timeline(screen, run.timelines, output, trace)
+    if run.is_warm_up and (output or trace):
+        screen.warn("what was written is of step 0, which warms up and says little: no other step was measured")

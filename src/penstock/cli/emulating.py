@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -37,6 +37,11 @@ class EmulationRun:
     failure: PenstockError | None
     log: str
 
+    @property
+    def is_warm_up(self) -> bool:
+        """Whether only the first step was measured, which says little."""
+        return self.steps == (0,)
+
 
 def emulate(emulation: Emulation, watch: Callable[[int, Timeline], None] = lambda _step, _found: None) -> EmulationRun:
     """Emulate. `watch` sees every iteration as soon as it is done."""
@@ -61,6 +66,8 @@ def emulate(emulation: Emulation, watch: Callable[[int, Timeline], None] = lambd
     chosen = tuple(seen.timelines[step] for step in steps)
     told = [item for item in seen.noticed if item.step in steps]
     limits = find_limits(emulation, chosen, [item.busy for item in told], [item.lateness for item in told])
+    if steps == (0,):
+        limits = []  # what warms up is slow on any machine
     return EmulationRun(chosen, steps, seen.changed, tuple(limits), run.was_stopped, _failure(emulation, run), run.log)
 
 
@@ -108,4 +115,5 @@ def _failure(emulation: Emulation, run: Run) -> PenstockError | None:
 def _timeline(emulation: Emulation, sample: Sampled) -> Timeline:
     start_s, end_s = np.array(sample.start_s), np.array(sample.end_s)
     proof = emulation.evaluation.proof
-    return build_timeline(proof, start_s / emulation.slow_down, end_s / emulation.slow_down, "measured")
+    found = build_timeline(proof, start_s / emulation.slow_down, end_s / emulation.slow_down, "measured")
+    return replace(found, is_warm_up=sample.step == 0)

@@ -58,7 +58,7 @@ def show_comparison(screen: Screen, measured: Sequence[Timeline], predicted: Eva
             )
         )
     # What a median is of is said in words below.
-    heading = "measured" if len(measured) == 1 else "median"
+    heading = "warming up" if found.is_warm_up else "measured" if len(measured) == 1 else "median"
     columns = ("predicted against measured", "on", "times", "predicted", heading, "ratio")
     screen.table("", columns, rows, left=2)
     screen.show("", *difference_sentences(found))

@@ -1,12 +1,16 @@
 """A cluster in a few rows of plain data, for people: hosts that are alike together, wires that are alike together."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, permutations, product
 
 import msgspec
 
-from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.cluster.naming import listed
+from penstock.cluster.types import Cluster, Device, Host, Link, Wire
+
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,12})")
 
 
 class HostRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,13 +25,16 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     """The different memory sizes, in the order of the devices; None is no known limit."""
     speeds: tuple[float, ...]
     """The different speeds, in the order of the devices."""
-    inside: Wire
+    inside: tuple[Wire, ...]
+    """The different wires between devices of one host, the slowest first; none where a device is alone."""
     interface_bandwidth: float | None
 
     @property
     def label(self) -> str:
-        """The name of the host, or of the first and the last of them."""
-        return self.hosts[0] if len(self.hosts) == 1 else f"{self.hosts[0]} .. {self.hosts[-1]} ({len(self.hosts)})"
+        """The name of the host; of those that are numbered one after the other the first and the last."""
+        if len(self.hosts) == 1 or not _are_consecutive(self.hosts):
+            return listed(self.hosts)
+        return f"{self.hosts[0]} .. {self.hosts[-1]} ({len(self.hosts)})"
 
 
 class LinkClass(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +58,13 @@ def cluster_rows(cluster: Cluster) -> list[HostRow]:
     devices_on: dict[str, list[Device]] = {host.name: [] for host in cluster.hosts}
     for device in cluster.devices:
         devices_on[device.host].append(device)
+    own_links = _links_inside(devices_on, cluster.links)
     rows: dict[object, list[Host]] = {}
     for host in cluster.hosts:
         traits = tuple((device.kind, device.memory_bytes, device.speed) for device in devices_on[host.name])
-        rows.setdefault((host.inside, host.interface_bandwidth, traits), []).append(host)
-    return [_row(hosts, devices_on[hosts[0].name]) for hosts in rows.values()]
+        links = tuple(sorted(own_links[host.name].items(), key=lambda item: item[0]))
+        rows.setdefault((host.inside, host.interface_bandwidth, traits, links), []).append(host)
+    return [_row(hosts, devices_on[hosts[0].name], own_links[hosts[0].name].values()) for hosts in rows.values()]
 
 
 def link_classes(cluster: Cluster) -> list[LinkClass]:
@@ -86,14 +95,41 @@ def bottleneck(cluster: Cluster) -> LinkClass | None:
     return next(iter(link_classes(cluster)), None)
 
 
-def _row(hosts: list[Host], devices: list[Device]) -> HostRow:
+def _are_consecutive(names: Sequence[str]) -> bool:
+    """Whether these are one name with numbers that count up.
+
+    >>> _are_consecutive(["n09", "n10"]), _are_consecutive(["n1", "n3"]), _are_consecutive(["a", "b"])
+    (True, False, False)
+    """
+    found = [_NUMBERED.fullmatch(name) for name in names]
+    parts = [(match[1], int(match[2])) for match in found if match is not None]
+    first = parts[0] if len(parts) == len(names) else ("", 0)
+    return parts == [(first[0], first[1] + place) for place in range(len(names))]
+
+
+def _links_inside(
+    devices_on: Mapping[str, Sequence[Device]], links: Iterable[Link]
+) -> dict[str, dict[tuple[int, int], Wire]]:
+    """By host: the wires between its devices that are said one by one, by the places of the two devices."""
+    place = {device.name: (host, number) for host, found in devices_on.items() for number, device in enumerate(found)}
+    inside: dict[str, dict[tuple[int, int], Wire]] = {host: {} for host in devices_on}
+    for link in links:
+        (host, source), (other, target) = place[link.source], place[link.target]
+        if host == other:
+            inside[host][source, target] = link.wire
+    return inside
+
+
+def _row(hosts: list[Host], devices: list[Device], own_wires: Collection[Wire]) -> HostRow:
+    num_pairs = len(devices) * (len(devices) - 1)
+    wires = {*own_wires, *([hosts[0].inside] if len(own_wires) < num_pairs else [])}
     return HostRow(
         hosts=tuple(host.name for host in hosts),
         num_devices=len(devices),
         kinds=tuple(Counter(device.kind for device in devices).items()),
         memory_bytes=tuple(dict.fromkeys(device.memory_bytes for device in devices)),
         speeds=tuple(dict.fromkeys(device.speed for device in devices)),
-        inside=hosts[0].inside,
+        inside=tuple(sorted(wires, key=lambda wire: (wire.bandwidth, -wire.latency_s))),
         interface_bandwidth=hosts[0].interface_bandwidth,
     )
 

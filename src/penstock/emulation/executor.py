@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -11,6 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from penstock.emulation.clock import DeviceClock
 from penstock.emulation.sleeping import SleepingShipping
 from penstock.program.actions import Action, Kind
 from penstock.runtime.executor import Executor
@@ -54,12 +55,32 @@ class EmulatedReduction(Reduction):
 
 
 class EmulatedExecutor(Executor):
-    """Does the actions of one rank; `summed` are its reductions, by whether they are of a tie, and their number."""
+    """Does the actions of one rank; `summed` are its reductions, by whether they are of a tie, and their number.
 
-    def __init__(self, *given: Any, summed: Mapping[tuple[bool, int], Summed]) -> None:
+    Jobs take place in the time of `clock`.
+    """
+
+    def __init__(self, *given: Any, summed: Mapping[tuple[bool, int], Summed], clock: DeviceClock) -> None:
         super().__init__(*given)
         self._shipping = SleepingShipping()
         self._summed = summed
+        self._clock = clock
+        self._slept_s: dict[Action, tuple[float, float]] = {}
+        self._jobs = [
+            (partial(self._sleep, do) if do is not None and action.kind <= Kind.STEP else do, action)
+            for do, action in self._jobs
+        ]
+
+    def spans_s(self) -> list[tuple[float, float]]:
+        """As of any executor, but of jobs when their device had them."""
+        spans_s = zip(super().spans_s(), self._jobs, strict=True)
+        return [self._slept_s.get(action, span_s) for span_s, (_, action) in spans_s]
+
+    def _sleep(self, do: Callable[[Iteration, Action], None], iteration: Iteration, action: Action) -> None:
+        do(iteration, action)
+        span_s = self._clock.take_span(self._began_s)
+        if span_s is not None:
+            self._slept_s[action] = span_s
 
     def _reduce(self, iteration: Iteration, action: Action) -> None:
         told = partial(self._addresses.tell, action, iteration.step)

@@ -103,7 +103,16 @@ class EmulatedRank:
         self._returns = TimedReturns(actions, returned, kept, self._mail, addresses)
         split = split_jobs(self._proof.program, layout.devices)
         self._executor = EmulatedExecutor(
-            addresses, actions, self._stages, _no_loss, self._mail, {}, self._returns.finish, split, summed=summed
+            addresses,
+            actions,
+            self._stages,
+            _no_loss,
+            self._mail,
+            {},
+            self._returns.finish,
+            split,
+            summed=summed,
+            clock=self._clock,
         )
         self._losses = Losses(layout, rank, world, self._mail)
         self._step = 0
@@ -138,9 +147,9 @@ class EmulatedRank:
         began = time.process_time()
         self._executor.run(iteration, self._losses.sharing(iteration))
         self._losses.collect(iteration)
-        stepped_s = time.perf_counter()
+        ready_s = time.perf_counter()
         self._clock.work(self._step_s)
-        stepped = stepped_s, time.perf_counter()
+        stepped = self._clock.take_span(ready_s) or (ready_s, ready_s)
         self._returns.start(step)
         self._returns.finish_all()
         ended_s, spent_s = time.perf_counter(), time.process_time() - began

@@ -18,6 +18,8 @@ FEWEST_SPREAD = 4
 """Fewer measurements say nothing about how they spread."""
 LEAST_TOLD = 0.005
 """Differences below this share of the iteration are not worth a word."""
+LEAST_LINK = 0.02
+"""Nor are links that cost less than this share of it, or where the whole iteration is off by less."""
 LEAST_OFF = 0.03
 """Nor are jobs that took about as long as predicted."""
 AS_PREDICTED = 0.001
@@ -89,6 +91,8 @@ class Comparison(NamedTuple):
     """Those that were slow, or fast, in all that they did; the worst first."""
     links: tuple[SlowLink, ...]
     """Those that kept somebody waiting for longer than predicted; the worst first."""
+    is_warm_up: bool
+    """Whether no other iteration was measured than one that warms up: then it says little."""
 
     @property
     def ratio(self) -> float | None:
@@ -112,6 +116,7 @@ def compare_timelines(predicted: Timeline, measured: Sequence[Timeline]) -> Comp
         rows=tuple(_rows(predicted, foreseen, durations)),
         devices=dragging_devices(predicted, durations),
         links=slow_links(predicted, measured),
+        is_warm_up=all(timeline.is_warm_up for timeline in measured),
     )
 
 
@@ -161,6 +166,8 @@ def _alike(members: Ints, timeline: Timeline, foreseen: Floats, durations: Seque
 
 def difference_sentences(found: Comparison, *, of_one: str = "one iteration was measured") -> list[str]:
     """Where prediction and measurement differ most, in words; `of_one` is said where there is no median."""
+    if found.is_warm_up:
+        return [_warm_up_sentence(found)]
     low, high = found.quartiles_s
     spread = f"median of {found.num_measured}, half of them from {show_seconds(low)} to {show_seconds(high)}"
     if found.num_measured < FEWEST_SPREAD:
@@ -175,12 +182,22 @@ def difference_sentences(found: Comparison, *, of_one: str = "one iteration was 
     return [*lines, *_largest(found)]
 
 
+def _warm_up_sentence(found: Comparison) -> str:
+    return (
+        f"Only the first iteration was measured, which warms up: that it took {show_seconds(found.measured_s)}, where "
+        f"{show_seconds(found.predicted_s)} were predicted, says little of how long others take. Run more steps."
+    )
+
+
 def _largest(found: Comparison) -> list[str]:
     """What differs most: devices in all that they did, links, and else kinds of jobs."""
+    least_s = LEAST_LINK * found.predicted_s
+    # Links that made nothing longer are not to blame, for anything.
+    links = found.links if abs(found.measured_s - found.predicted_s) >= least_s else ()
     whole = {item.device for item in found.devices}
     differing = [
         *((item.excess_s, item.in_words) for item in found.devices),
-        *((item.excess_s, item.in_words) for item in found.links),
+        *((item.excess_s, item.in_words) for item in links if item.excess_s >= least_s),
     ]
     for row in found.rows:
         if row.ratio is not None and abs(row.ratio - 1) > LEAST_OFF and not whole.issuperset(row.devices):

@@ -69,6 +69,7 @@ class TimelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     devices: tuple[DeviceTimeline, ...]
     waits: tuple[WaitEntry, ...] = ()
     critical_path: tuple[Place, ...] = ()
+    is_warm_up: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 def save_timeline(timeline: Timeline, path: str | Path) -> None:
@@ -128,6 +129,7 @@ def timeline_file(timeline: Timeline) -> TimelineFile:
             for wait in waits(timeline)
         ),
         critical_path=tuple(found for found in map(place, critical_path(timeline)) if found is not None),
+        is_warm_up=True if timeline.is_warm_up else msgspec.UNSET,
     )
 
 
@@ -169,6 +171,7 @@ def load_timeline(path: str | Path) -> Timeline:
         memory_during=np.array([event.memory_during for event in events]),
         memory_after=np.array([event.memory_after for event in events]),
         cause=np.array(causes, dtype=np.int64),
+        is_warm_up=found.is_warm_up is True,
     )
 
 

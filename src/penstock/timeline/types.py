@@ -33,6 +33,8 @@ class Timeline:
     cause: Ints
     """The action whose end let each action start; NONE where nothing held it back. For what waits for a transfer this
     is the send (or the reduction on the same device), whose own cause says what the transfer waited for."""
+    is_warm_up: bool = False
+    """Whether it was measured in the first iteration of a run, which takes longer than the others."""
 
     @cached_property
     def iteration_s(self) -> float:

@@ -60,4 +60,6 @@ def test_what_is_refused(text: str, message: str) -> None:
 def test_looks_like() -> None:
     assert looks_like_csv(MATRIX)
     assert looks_like_csv(MATRIX_WITH_UNITS)
+    # A comma between quotes is part of a cell.
+    assert looks_like_csv(',a,b\na,,"25 GB/s, 5 us"\nb,1 GB/s,\n')
     assert not looks_like_csv("hosts = 2\nkind = 'x'\n")

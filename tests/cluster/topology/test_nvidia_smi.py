@@ -105,4 +105,24 @@ def test_it_is_told_what_classes_were_taken_for() -> None:
     assert not any("nothing is measured" in note for note in parse(DGX_A100, links=links).assumptions)
     # Only several hosts need to know how they are joined.
     between = Wire(bandwidth=25e9)
-    assert not any("interface" in note for note in parse(DGX_A100, num_hosts=2, between=between).assumptions)
+    assert not any("say what joins" in note for note in parse(DGX_A100, num_hosts=2, between=between).assumptions)
+
+
+def test_interfaces_that_are_fewer_than_gpus_are_shared() -> None:
+    between = Wire(bandwidth=12e9, latency_s=15e-6)
+    cluster = parse(DGX_A100, num_hosts=2, between=between)
+    # Four GPUs, two interfaces of 12 GB/s.
+    assert [host.interface_bandwidth for host in cluster.hosts] == [24e9, 24e9]
+    assert any("share the 2 network interfaces evenly; what --between says" in note for note in cluster.assumptions)
+    lone = DGX_A100.replace("\tNIC1\t", "\t").replace("\tSYS\t48", "\t48").replace("\tPXB\t16", "\t16")
+    assert [host.interface_bandwidth for host in parse(lone, num_hosts=2, between=between).hosts] == [12e9, 12e9]
+    # As many as GPUs, or none that is shown: it is told what is assumed.
+    pair = "GPU0 GPU1 NIC0 NIC1 CPU\nGPU0 X NV4 PIX SYS\nGPU1 NV4 X SYS PIX\n"
+    own = parse(pair, num_hosts=2, between=between)
+    assert own.hosts[0].interface_bandwidth is None
+    assert any("one of the 2 network interfaces to itself" in note for note in own.assumptions)
+    none = parse(WORKSTATION_MIG, num_hosts=2, between=between)
+    assert none.hosts[0].interface_bandwidth is None
+    assert any("shows no network interface" in note for note in none.assumptions)
+    # A single host reaches nobody.
+    assert parse(DGX_A100).hosts[0].interface_bandwidth is None

@@ -23,7 +23,15 @@ _HINT = "The first row and the first column are names, the corner may be the uni
 def looks_like_csv(text: str) -> bool:
     """Whether the first two rows have as many cells, separated by something plain."""
     lines = [line for line in text.splitlines() if line.strip()][:2]
-    return len(lines) == 2 and any(lines[0].count(mark) == lines[1].count(mark) > 0 for mark in _SEPARATORS)
+    return len(lines) == 2 and any(1 < _num_cells(lines[0], mark) == _num_cells(lines[1], mark) for mark in _SEPARATORS)
+
+
+def _num_cells(line: str, mark: str) -> int:
+    """A mark between quotes separates nothing."""
+    try:
+        return len(next(csv.reader([line], delimiter=mark)))
+    except csv.Error:
+        return 0
 
 
 def parse_csv(text: str, *, name: str, where: str, wanted: Wanted) -> Cluster:

@@ -1,6 +1,7 @@
 """One door to topologies of other tools: finds out which it is, and reads it."""
 
 from collections.abc import Callable, Mapping
+from pathlib import PurePath
 from types import MappingProxyType
 
 from penstock.cluster.topology.csv_matrix import looks_like_csv, parse_csv
@@ -31,7 +32,10 @@ FORMATS = tuple(_READERS)
 def parse_topology(
     text: str, *, name: str, where: str, source: str | None = None, wanted: Wanted | None = None
 ) -> Cluster:
-    """The cluster of a topology; `source` is one of `FORMATS`, or found out if it is not given."""
+    """The cluster of a topology; `source` is one of `FORMATS`, or found out if it is not given.
+
+    What a file named .csv holds is taken for CSV if it is nothing else: so it is said what is wrong with it.
+    """
     if len(text) > MAX_CHARACTERS:
         what = f"the text has more than {MAX_CHARACTERS:,} characters"
         raise InputError(what, where=where, hint="Is it the right file?")
@@ -42,5 +46,7 @@ def parse_topology(
             chosen = readers[-1][1]
         if chosen is not None:
             return chosen(text, name=name or "cluster", where=where, wanted=wanted or Wanted())
+    if source is None and PurePath(where).suffix.lower() == ".csv":
+        return parse_csv(text, name=name or "cluster", where=where, wanted=wanted or Wanted())
     hint = f"Known are {', '.join(FORMATS)}: say which with --from. A cluster file of Penstock needs no import."
     raise InputError("this is no topology that is known", where=where, hint=hint)

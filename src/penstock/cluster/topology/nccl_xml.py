@@ -5,7 +5,7 @@ import re
 from penstock.cluster.assembling import assemble
 from penstock.cluster.topology.link_types import LinkTypes
 from penstock.cluster.topology.nccl_graph import Gpu, Net, find_gpus, way_between
-from penstock.cluster.topology.one_host import repeat_host
+from penstock.cluster.topology.one_host import repeat_host, sharing_note
 from penstock.cluster.topology.wanted import CLASS_NOTE, UNKNOWN_KIND, Wanted, check_size, kind_notes, make_device
 from penstock.cluster.topology.xml_tree import parse_xml
 from penstock.cluster.types import Cluster, Wire
@@ -94,7 +94,4 @@ def _network(
     if "NET" in wanted.links.given:
         slowest, total = wanted.links.wire("NET").bandwidth, wanted.links.wire("NET").bandwidth * len(nets)
     wire = Wire(bandwidth=slowest, latency_s=latency_s)
-    if len(nets) >= num_gpus:
-        return wire, None, [f"Each GPU is taken to have one of the {len(nets)} network interfaces to itself."]
-    shared = "the one network interface" if len(nets) == 1 else f"the {len(nets)} network interfaces"
-    return wire, total, [f"The {num_gpus} GPUs of a host are taken to share {shared} evenly."]
+    return wire, None if len(nets) >= num_gpus else total, [sharing_note(len(nets), num_gpus)]

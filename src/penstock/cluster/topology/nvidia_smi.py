@@ -3,11 +3,11 @@
 import re
 
 from penstock.cluster.topology.link_types import MAX_LINKS_OF_A_GPU, LinkTypes
-from penstock.cluster.topology.one_host import repeat_host
+from penstock.cluster.topology.one_host import repeat_host, sharing_note
 from penstock.cluster.topology.wanted import UNKNOWN_KIND, Wanted, class_notes, kind_notes
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
-from penstock.quantities import counted
+from penstock.quantities import counted, show_rate
 
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]|\x1b[()][A-Z0-9]|\[[0-9;]*m")
 """What a terminal takes as colours; logs often have lost the first character of it."""
@@ -52,13 +52,30 @@ def parse_nvidia_smi(text: str, *, name: str, where: str, wanted: Wanted) -> Clu
     notes = [*class_notes(classes, wanted.links), *kind_notes({kind}, said=wanted.kind is not None)]
     if any(_MIG.match(line) for line in _lines(text)):
         notes.append("Some GPUs are cut into MIG devices: each is taken as one whole GPU all the same.")
-    nics = [column for column in columns if not _GPU.match(column)]
-    if nics and wanted.between is None:
-        notes.append(
-            f"The text does not say how fast its {counted(len(nics), 'network interface')} can be: for several such "
-            'hosts, say what joins them (--hosts 4 --between "12 GB/s, 15 us").'
-        )
-    return repeat_host(name, [kind] * len(gpus), wires, wanted, where=where, between=None, assumptions=notes)
+    interface, net_notes = _network(len(columns) - len(gpus), len(gpus), wanted)
+    notes += net_notes
+    return repeat_host(
+        name, [kind] * len(gpus), wires, wanted, where=where, between=None, interface=interface, assumptions=notes
+    )
+
+
+def _network(num_nics: int, num_gpus: int, wanted: Wanted) -> tuple[float | None, list[str]]:
+    """What the devices of a host share, if they share it, and what to say of it."""
+    if wanted.between is None:
+        if not num_nics:
+            return None, []
+        unsaid = f"The text does not say how fast its {counted(num_nics, 'network interface')} can be"
+        return None, [f'{unsaid}: for several such hosts, say what joins them (--hosts 4 --between "12 GB/s, 15 us").']
+    if (wanted.num_hosts or 1) == 1 or num_gpus == 1:
+        return None, []
+    if not num_nics:
+        return None, ["The text shows no network interface: each GPU is taken to have one to itself."]
+    note = sharing_note(num_nics, num_gpus)
+    if num_nics >= num_gpus:
+        return None, [note]
+    total = num_nics * wanted.between.bandwidth
+    each = "it" if num_nics == 1 else "each of them"
+    return total, [f"{note[:-1]}; what --between says is taken for {each}, {show_rate(total)} in all."]
 
 
 def _lines(text: str) -> list[str]:

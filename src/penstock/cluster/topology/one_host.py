@@ -8,6 +8,18 @@ from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
 
 
+def sharing_note(num_interfaces: int, num_gpus: int) -> str:
+    """What is assumed of who uses which network interface of a host.
+
+    >>> sharing_note(1, 4)
+    'The 4 GPUs of a host are taken to share the one network interface evenly.'
+    """
+    if num_interfaces >= num_gpus:
+        return f"Each GPU is taken to have one of the {num_interfaces} network interfaces to itself."
+    shared = "the one network interface" if num_interfaces == 1 else f"the {num_interfaces} network interfaces"
+    return f"The {num_gpus} GPUs of a host are taken to share {shared} evenly."
+
+
 def repeat_host(
     name: str,
     kinds: Sequence[str],
