@@ -36,7 +36,7 @@ class Effort:
 FULL = Effort(rounds=5, profile_s=25.0, kinds=TORCH_KINDS, tries=2)
 FEW = Effort(rounds=5, profile_s=25.0, kinds=("1f1b",), tries=0)
 LONG = Effort(rounds=4, profile_s=25.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B))
-QUICK = Effort(rounds=2, profile_s=1.0, kinds=("1f1b",), tries=0)
+QUICK = Effort(rounds=2, profile_s=1.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B))
 
 
 @dataclass(frozen=True)
