@@ -9,7 +9,7 @@ from penstock.plan.types import Plan
 from penstock.runtime.shipping import AS_PLANNED, KEPT, SHIPPED
 from runtime.comparing import check
 from runtime.training import Job, train
-from runtime.users import odd_blocks, plan_of
+from runtime.users import odd_blocks, plan_of, train_with_frozen
 from runtime.world import World
 
 torch.set_num_threads(1)
@@ -70,3 +70,12 @@ def test_blocks_that_pass_things_through_change_them_and_branch(world: World, re
             assert all(torch.equal(found[name], grads[name]) for name in found)
             if not recompute and 3 in mechanisms and backward[3] != ["d1"]:
                 assert mechanisms[3] == "forward run again: its way back depends on what is in its input"
+
+
+@pytest.mark.parametrize("width", [8, 128])
+def test_parameters_go_back_as_the_step_left_them(world: World, width: int) -> None:
+    """Few of them in a message, many in shared memory, and none where a block is not trained."""
+    losses = train_with_frozen(None, width)
+    made = plan_of([0, 1, 2, 3], [["d0"], ["d0"], ["d1"]], backward=[["d1"], ["d1"], ["d0"]])
+    for found in world.run(2, train_with_frozen, made, width):
+        assert all(map(torch.equal, found, losses))

@@ -162,6 +162,40 @@ def _gradients(model: nn.Sequential, plan: Plan | None) -> Told:
     return losses, {name: item.grad for name, item in named.items() if item.grad is not None}, pipe.mechanisms()
 
 
+def train_with_frozen(plan: Plan | None, width: int) -> list[Tensor]:
+    """Losses of a model whose middle block is not trained; the others are zero for a while after each step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, width), nn.Linear(width, width).requires_grad_(False), nn.Linear(width, 2))
+    pipe = None if plan is None else Pipeline(model, plan, mean_square, timeout_s=30)
+    trained = dict(model.named_parameters()) if pipe is None else pipe.named_parameters()
+    if pipe is None:
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    else:
+        optimizer = pipe.optimizer(torch.optim.SGD, lr=0.1)
+    losses = []
+    for step in range(4):
+        x, y = torch.randn(6, 3), torch.randn(6)
+        optimizer.zero_grad()
+        if pipe is None:
+            losses.append(reference_step(model, find_blocks(model), 3, mean_square, x, y, step=step))
+        else:
+            losses.append(pipe.step(x, y))
+        optimizer.step()
+        # What was sent is what the step made of them, whatever becomes of them here.
+        if pipe is not None:
+            before = [item.detach().clone() for item in trained.values()]
+            with torch.no_grad():
+                for item in trained.values():
+                    item.zero_()
+            time.sleep(0.05)
+            with torch.no_grad():
+                for item, value in zip(trained.values(), before, strict=True):
+                    item.copy_(value)
+    if pipe is not None:
+        pipe.close()
+    return losses
+
+
 def train_after_all(plan: Plan) -> None:
     """A batch norm that is in eval mode when the pipeline is made, and in training mode afterwards."""
     torch.manual_seed(0)

@@ -142,11 +142,12 @@ class Mail:
             self.send_object(form, peer, tag, tell)
         elif known != form:
             raise MismatchError(f"{tell()}: {difference(known, form)}", hint=HEADER_HINT)
-        if peer in self._outgoing and is_worthwhile(known.tensors):
+        if self.copies(packed, peer):
             slab = self._outgoing[peer].put([in_memory_order(item) for item in packed.tensors], known.tensors)
             self.send_tensors([torch.tensor([slab])], peer, tag, tell)
             if slab != NO_SLAB:
                 return
+            packed = packed.with_tensors([tensor.clone() for tensor in packed.tensors])
         self.send_tensors(packed.tensors, peer, tag, tell)
 
     def send_tensors(self, tensors: Sequence[Tensor], peer: int, tag: int, tell: Tell) -> None:
@@ -181,9 +182,9 @@ class Mail:
             pending.post(form)
         return pending
 
-    def is_neighbour(self, peer: int) -> bool:
-        """Whether what goes to this rank, or comes from it, is handed over in shared memory if it is worthwhile."""
-        return peer in self._outgoing
+    def copies(self, packed: Packed, peer: int) -> bool:
+        """Whether a carry for this rank is copied when it is sent, so that its tensors may change afterwards."""
+        return peer in self._outgoing and is_worthwhile(packed.form.tensors)
 
     @property
     def shared_bytes(self) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
-from penstock.runtime.carry import pack
+from penstock.runtime.carry import Packed, pack
 from penstock.runtime.mail import Mail, Pending
 
 SIGNATURE = ("parameters",)
@@ -44,28 +44,27 @@ class Returns:
             self.finish(action.segment)
             told = partial(self._addresses.tell, action, step)
             if action.kind == Kind.SEND_P:
-                self._mail.send(pack(self._outgoing(action.segment, peer))[0], peer, tag, SIGNATURE, told)
+                self._mail.send(self._outgoing(action.segment, peer), peer, tag, SIGNATURE, told)
             else:
                 self._coming.setdefault(action.segment, []).append(self._mail.expect(peer, tag, SIGNATURE, told))
 
-    def _outgoing(self, segment: int, peer: int) -> list[Tensor]:
-        """The parameters: as they are for a neighbour, into whose memory they are copied; else all of a type as one."""
+    def _outgoing(self, segment: int, peer: int) -> Packed:
+        """The parameters: as they are where the mail copies them at once; else a copy of all of a type as one."""
         groups = [[item.detach().reshape(-1) for item in members] for members in self._parameters[segment]]
-        if self._mail.is_neighbour(peer):
-            return [item for group in groups for item in group]
-        return [torch.cat(group) for group in groups]
+        apart = pack([item for group in groups for item in group])[0]
+        return apart if self._mail.copies(apart, peer) else pack([torch.cat(group) for group in groups])[0]
 
     def finish(self, segment: int) -> None:
         """Wait for the fresh parameters of a segment, if some are on their way, and put them in place."""
         for pending in self._coming.pop(segment, ()):
-            members = [item for group in self._parameters[segment] for item in group]
-            came = iter(pending.wait().tensors)
-            left = next(came)
+            groups = self._parameters[segment]
+            members = [item for group in groups for item in group]
+            came: Sequence[Tensor] = pending.wait().tensors
+            if len(came) < len(members):
+                sizes = [[item.numel() for item in group] for group in groups]
+                came = [part for flat, parts in zip(came, sizes, strict=True) for part in torch.split(flat, parts)]
             with torch.no_grad():
-                for item in members:
-                    if not left.numel():
-                        left = next(came)
-                    fresh, left = left[: item.numel()], left[item.numel() :]
+                for item, fresh in zip(members, came, strict=True):
                     if item not in self._trained:
                         item.copy_(fresh.view(item.shape))
 
