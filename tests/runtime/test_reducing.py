@@ -14,7 +14,8 @@ from small_emulation import needs_shaping
 def test_every_ring_has_one_group() -> None:
     asked: list[list[int]] = []
 
-    def new_group(ranks: list[int]) -> str:
+    def new_group(ranks: list[int], *, sort_ranks: bool) -> str:
+        assert not sort_ranks
         asked.append(ranks)
         return str(len(asked))
 

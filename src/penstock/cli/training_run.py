@@ -2,11 +2,9 @@
 
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +12,7 @@ from penstock.cli.events import Event, Sampled, Stepped
 from penstock.cli.failures import failure_of
 from penstock.cli.hosts import Hosts
 from penstock.cli.launching import Run, run_ranks
+from penstock.cli.run_folder import run_folder
 from penstock.cli.screen import Screen, printable
 from penstock.cli.train_rank import state_path
 from penstock.cli.training import Training
@@ -89,9 +88,8 @@ def train(
 
     `follow` is the state of a training in one process whose gradients are to be taken.
     """
-    with tempfile.TemporaryDirectory(prefix="penstock-train-") as name:
-        folder = Path(name)
-        more = ["--report", name, *(["--alone"] if alone else []), *(["--keep-state"] if keep_state else [])]
+    with run_folder("penstock-train-") as folder:
+        more = ["--report", str(folder), *(["--alone"] if alone else []), *(["--keep-state"] if keep_state else [])]
         if follow is not None:
             (folder / "follow").write_bytes(follow)
             more += ["--follow", str(folder / "follow")]

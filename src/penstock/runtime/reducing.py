@@ -1,7 +1,6 @@
 """Summing gradients over the ranks that hold a parameter, in one message a type, while other work goes on."""
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
 from time import perf_counter
 from typing import Any
 
@@ -50,12 +49,10 @@ class Reduction:
 def make_groups(rings: Sequence[tuple[int, ...]], new_group: Callable[..., Any]) -> list[Any]:
     """A process group for each ring of ranks, equal ones once; every rank must call this alike.
 
-    In a ring every rank sends to the next. Gloo's send to the rank before them in their group, so that is turned round;
-    versions of torch that always sort the ranks of a group reduce in that order.
+    In a ring every rank sends to the next. Gloo's send to the rank before them in their group, so that is turned round.
     """
-    in_order = {"sort_ranks": False} if "sort_ranks" in signature(new_group).parameters else {}
     made: dict[tuple[int, ...], Any] = {}
     for ranks in rings:
         if ranks not in made:
-            made[ranks] = new_group(list(reversed(ranks)), **in_order)
+            made[ranks] = new_group(list(reversed(ranks)), sort_ranks=False)
     return [made[ranks] for ranks in rings]

@@ -148,10 +148,9 @@ class Watch:
 
 
 def _own_connection() -> Store:
-    """The store, without waiting for others of this process that use it; older versions of torch have one for all."""
-    store = _get_default_store()
-    clone: Callable[[], Store] | None = getattr(store, "clone", None)
-    return store if clone is None else clone()
+    """The store, without waiting for others of this process that use it."""
+    found: Store = _get_default_store().clone()  # type: ignore[attr-defined]
+    return found
 
 
 def last_words(devices: Sequence[str], words: Sequence[Words | None], now_s: float) -> str:
