@@ -1,4 +1,4 @@
-"""penstock train and check --numerics, with real ranks on a tiny model."""
+"""penstock train, with real ranks on a tiny model."""
 
 import json
 import os
@@ -8,84 +8,29 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 import penstock
 from penstock.program.actions import Kind
+from small_training import IS_RANK_1, SCRIPT, write_problem, write_script
 
 Run = Callable[..., "tuple[int, str, str]"]
 
-SCRIPT = """
-import os, signal, time
-import torch
-from torch import nn
-
-def loss(output, targets):
-    return (output - targets).square().mean()
-
-def make_model():
-    layers = nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2)
-    return nn.Sequential(*layers), torch.ones(4, 6), loss, torch.ones(4, 2)
-
-def make_batches(num_rows):
-    print("batches of", num_rows)
-    for step in range(1000):
-        FAULT
-        yield torch.randn(num_rows, 6), torch.randn(num_rows, 2)
-
-def make_optimizer(parameters):
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
-
-def make_scheduler(optimizer):
-    return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-"""
-CLUSTER = 'hosts = 1\ndevices_per_host = 2\nkind = "cpu-1-thread"\nmemory = "1 GiB"\ninside = "1 GB/s, 60 us"\n'
-IS_RANK_1 = 'os.environ.get("RANK") == "1"'
 KILL = f"if step == 2 and {IS_RANK_1}: os.kill(os.getpid(), signal.SIGKILL)"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A plan for two ranks with all that it is for; its model is measured by hand, so that nothing depends on time."""
     path = tmp_path_factory.mktemp("train")
-    times = [
-        penstock.Times(kind="cpu-1-thread", rows=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3, step_s=1e-4)
-    ]
-    units = [
-        penstock.Unit(
-            name=str(number),
-            parameter_bytes=1000,
-            sizes=(penstock.Sizes(rows=4, cut_bytes=256, saved_bytes=512),),
-            times=tuple(times),
-        )
-        for number in range(6)
-    ]
-    profile = penstock.Profile(name="tiny", rows=4, units=tuple(units), input_bytes=96)
-    penstock.save_profile(profile, path / "profile.json")
-    (path / "cluster.toml").write_text(CLUSTER)
-    cluster = penstock.load_cluster(str(path / "cluster.toml"))
-    made = penstock.plan(
-        profile,
-        cluster,
-        3,
-        planner="balanced",
-        schedule="1f1b",
-        profile_source="profile.json",
-        cluster_source="cluster.toml",
-    )
-    penstock.save_plan(made, path / "plan.json")
+    write_problem(path)
     return path
 
 
 @pytest.fixture
 def script(folder: Path, request: pytest.FixtureRequest) -> Callable[[str], str]:
     def make(fault: str = "pass") -> str:
-        path = folder / f"{request.node.name}.py"
-        path.write_text(SCRIPT.replace("FAULT", fault))
-        return str(path)
+        return write_script(folder / f"{request.node.name}.py", fault)
 
     return make
 
@@ -196,95 +141,6 @@ def test_ctrl_c_ends_all_and_keeps_what_there_is(folder: Path, script: Callable[
     assert penstock.load_timeline(output).origin == "measured"
     left = subprocess.run(["pgrep", "-f", shlex.quote(path)], capture_output=True, text=True, check=False)
     assert left.stdout == ""
-
-
-def test_check_numerics(run: Run, folder: Path, script: Callable[..., str]) -> None:
-    code, out, err = run("check", str(folder / "plan.json"), "--numerics", script())
-    assert code == 0, err
-    assert "no deadlock" in out
-    assert "losses: all 5 are equal to the bit" in out
-    assert "parameters: all 6 are equal to the bit" in out
-    assert "the same numbers, to the bit" in out
-
-
-REPLICATED = """
-import os
-import torch
-from torch import nn
-
-def make_model():
-    torch.manual_seed(0)
-    layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
-    model = nn.Sequential(*layers)
-    FAULT
-    return model, torch.randn(4, 3, 8, 8), nn.functional.cross_entropy, torch.randint(0, 10, (4,))
-
-def make_batches(num_rows):
-    while True:
-        yield torch.randn(num_rows, 3, 8, 8), torch.randint(0, 10, (num_rows,))
-"""
-DROP = f"if {IS_RANK_1}: model[1].bias.register_hook(torch.zeros_like)"
-
-
-@pytest.fixture(scope="module")
-def replicas(folder: Path) -> str:
-    """A plan for replicas of three units on two ranks."""
-    profile = penstock.load_profile(str(folder / "profile.json"))
-    profile = msgspec.structs.replace(profile, units=profile.units[:3])
-    penstock.save_profile(profile, folder / "three.json")
-    cluster = penstock.load_cluster(str(folder / "cluster.toml"))
-    plan = penstock.plan(
-        profile,
-        cluster,
-        2,
-        planner="data_parallel",
-        profile_source="three.json",
-        cluster_source="cluster.toml",
-    )
-    penstock.save_plan(plan, folder / "replicas.json")
-    return str(folder / "replicas.json")
-
-
-def numerics_of(run: Run, plan: str, path: Path, fault: str) -> tuple[int, dict[str, Any], str]:
-    path.write_text(REPLICATED.replace("FAULT", fault))
-    code, out, err = run("check", plan, "--numerics", str(path), "--json")
-    assert out, err
-    return code, json.loads(out)["numerics"], err
-
-
-def test_gradients_that_are_nothing_but_rounding(run: Run, replicas: str, tmp_path: Path) -> None:
-    """A bias before batch norm, which Adam moves by a full step whatever its gradient is."""
-    code, found, err = numerics_of(run, replicas, tmp_path / "replicated.py", "pass")
-    assert found["parameters"]["worst_name"] == "0.bias"
-    assert found["parameters"]["together"] > 1e-6
-    steps = found["step_by_step"]
-    assert steps["gradients"]["rounding"] == ["0.bias"]
-    assert steps["gradients"]["wrong"] == []
-    assert 0 < steps["gradients"]["together"] <= 1e-6
-    assert steps["parameters"]["num_equal"] == 6
-    assert steps["buffers"]["together"] <= 1e-6
-    assert (code, found["holds"], found["is_equal"]) == (0, True, False), err
-
-
-def test_a_replica_whose_gradient_is_dropped(run: Run, replicas: str, tmp_path: Path) -> None:
-    """Of one small parameter, beside which the one that is nothing but rounding still is."""
-    code, found, _ = numerics_of(run, replicas, tmp_path / "faulty.py", DROP)
-    assert (code, found["holds"]) == (1, False)
-    gradients = found["step_by_step"]["gradients"]
-    assert (gradients["wrong"], gradients["rounding"]) == (["1.bias"], ["0.bias"])
-
-
-def test_check_numerics_says_no(run: Run, folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "other.py"
-    # Another optimizer when there are several ranks: the numbers cannot be the same.
-    text = SCRIPT.replace("FAULT", "pass").replace("lr=0.1", 'lr=0.1 if "RANK" not in os.environ else 0.2')
-    path.write_text(text)
-    code, out, err = run("check", str(folder / "plan.json"), "--numerics", str(path), "--json")
-    assert code == 1, err
-    found = json.loads(out)
-    assert found["holds"] is False
-    assert found["numerics"]["losses"][0][0] == found["numerics"]["losses"][0][1]
-    assert found["numerics"]["parameters"]["worst"] > 1e-3
 
 
 @pytest.mark.parametrize(

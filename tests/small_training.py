@@ -1,0 +1,68 @@
+"""A tiny model with all that `penstock train` needs: script, profile, cluster and plan for two ranks."""
+
+from pathlib import Path
+
+import penstock
+
+SCRIPT = """
+import os, signal, time
+import torch
+from torch import nn
+
+def loss(output, targets):
+    return (output - targets).square().mean()
+
+def make_model():
+    layers = nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2)
+    return nn.Sequential(*layers), torch.ones(4, 6), loss, torch.ones(4, 2)
+
+def make_batches(num_rows):
+    print("batches of", num_rows)
+    for step in range(1000):
+        FAULT
+        yield torch.randn(num_rows, 6), torch.randn(num_rows, 2)
+
+def make_optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+def make_scheduler(optimizer):
+    return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+"""
+CLUSTER = 'hosts = 1\ndevices_per_host = 2\nkind = "cpu-1-thread"\nmemory = "1 GiB"\ninside = "1 GB/s, 60 us"\n'
+IS_RANK_1 = 'os.environ.get("RANK") == "1"'
+
+
+def write_problem(path: Path) -> None:
+    """A plan for two ranks with all that it is for; its model is measured by hand, so that nothing depends on time."""
+    times = [
+        penstock.Times(kind="cpu-1-thread", rows=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3, step_s=1e-4)
+    ]
+    units = [
+        penstock.Unit(
+            name=str(number),
+            parameter_bytes=1000,
+            sizes=(penstock.Sizes(rows=4, cut_bytes=256, saved_bytes=512),),
+            times=tuple(times),
+        )
+        for number in range(6)
+    ]
+    profile = penstock.Profile(name="tiny", rows=4, units=tuple(units), input_bytes=96)
+    penstock.save_profile(profile, path / "profile.json")
+    (path / "cluster.toml").write_text(CLUSTER)
+    cluster = penstock.load_cluster(str(path / "cluster.toml"))
+    made = penstock.plan(
+        profile,
+        cluster,
+        3,
+        planner="balanced",
+        schedule="1f1b",
+        profile_source="profile.json",
+        cluster_source="cluster.toml",
+    )
+    penstock.save_plan(made, path / "plan.json")
+
+
+def write_script(path: Path, fault: str = "pass") -> str:
+    """The model's script, with something that goes wrong in it."""
+    path.write_text(SCRIPT.replace("FAULT", fault))
+    return str(path)
