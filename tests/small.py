@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 
 from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.plan.costs import Costs
+from penstock.plan.pricing import price
+from penstock.plan.types import Origin, Plan, Segment
 from penstock.profile.types import Profile, Sizes, Times, Unit
 
 
@@ -53,3 +56,19 @@ def one_host(
         Device(name=f"d{number}", host="h", kind="k", memory_bytes=limits[number]) for number in range(num_devices)
     )
     return Cluster(name="small", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
+
+
+def hand_costs(profile: Profile, devices: Sequence[Device], segments: Sequence[Segment]) -> Costs:
+    """The price of two micro-batches of one row by these segments, on devices of one host."""
+    hosts = (Host(name="h", inside=Wire(bandwidth=1.0)),)
+    cluster = Cluster(name="c", hosts=hosts, devices=tuple(devices), between=Wire(bandwidth=1.0))
+    plan = Plan(
+        planner="hand",
+        schedule="gpipe",
+        num_microbatches=2,
+        rows=1,
+        profile=Origin(name="p", digest=profile.digest),
+        cluster=Origin(name="c", digest=cluster.digest),
+        segments=tuple(segments),
+    )
+    return price(plan, profile, cluster)

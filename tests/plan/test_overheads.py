@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.cluster.types import Device
 from penstock.plan.costs import Costs
-from penstock.plan.pricing import price
-from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.plan.types import Segment, on
 from penstock.profile.types import Overhead, Profile, Sizes, Times, Unit
+from small import hand_costs
 from strategies import Case, cases
 
 OVERHEAD = Overhead(kind="cpu", job_s=0.5, message_s=0.25, byte_s=0.125)
@@ -25,18 +25,7 @@ def costs_of(*segments: Segment, overheads: tuple[Overhead, ...] = (OVERHEAD,)) 
         Device(name="d1", host="h", kind="cpu", speed=0.5),
         Device(name="gpu", host="h", kind="gpu"),
     )
-    hosts = (Host(name="h", inside=Wire(bandwidth=1.0)),)
-    cluster = Cluster(name="c", hosts=hosts, devices=devices, between=Wire(bandwidth=1.0))
-    plan = Plan(
-        planner="hand",
-        schedule="gpipe",
-        num_microbatches=2,
-        rows=1,
-        profile=Origin(name="p", digest=profile.digest),
-        cluster=Origin(name="c", digest=cluster.digest),
-        segments=segments,
-    )
-    return price(plan, profile, cluster)
+    return hand_costs(profile, devices, segments)
 
 
 def segment(start: int, stop: int, ahead: str, back: str = "") -> Segment:

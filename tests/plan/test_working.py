@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.cluster.types import Device
 from penstock.errors import InputError
 from penstock.plan.costs import Costs
-from penstock.plan.pricing import price
-from penstock.plan.types import Group, Origin, Plan, Segment, on
+from penstock.plan.types import Group, Segment, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.lowering import lower
 from penstock.program.proof import prove
 from penstock.schedules import schedule
+from small import hand_costs
 
 SIZES = (24, 40, 8)
 LARGEST = (16, 40, 4)
@@ -28,20 +28,8 @@ def make_profile(largest: tuple[int, ...] = LARGEST, optimizer_ratio: float = 2.
 
 def costs_of(profile: Profile, *segments: tuple[int, int, Group, Group]) -> Costs:
     devices = tuple(Device(name=f"d{number}", host="h", kind="cpu") for number in range(3))
-    hosts = (Host(name="h", inside=Wire(bandwidth=1.0)),)
-    cluster = Cluster(name="c", hosts=hosts, devices=devices, between=Wire(bandwidth=1.0))
-    plan = Plan(
-        planner="hand",
-        schedule="gpipe",
-        num_microbatches=2,
-        rows=1,
-        profile=Origin(name="p", digest=profile.digest),
-        cluster=Origin(name="c", digest=cluster.digest),
-        segments=tuple(
-            Segment(start=start, stop=stop, forward=ahead, backward=back) for start, stop, ahead, back in segments
-        ),
-    )
-    return price(plan, profile, cluster)
+    made = [Segment(start=start, stop=stop, forward=ahead, backward=back) for start, stop, ahead, back in segments]
+    return hand_costs(profile, devices, made)
 
 
 STAGES = ((0, 2, on("d0"), on("d0")), (2, 3, on("d1"), on("d1")))
