@@ -39,15 +39,15 @@ def measure_script(screen: Screen, source: str, asked: MeasureOptions) -> Profil
         torch.set_num_threads(asked.threads)
     limit_s = DEFAULT_SECONDS if asked.seconds is None else asked.seconds
     names = None if asked.blocks is None else [name.strip() for name in asked.blocks.split(",")]
-    if screen.for_people and not screen.notices.is_terminal:
-        # Where no line can change, one says what is going to take its time.
-        screen.notices.print(
-            f"measuring: every block, until its times are steady or {show_seconds(limit_s)} have gone; then for some "
-            "seconds, in two processes, what the runtime spends around jobs and messages"
-        )
     # What the script prints is not our result, and must not get into our JSON.
     with screen.progress("making the model") as show, redirect_stdout(sys.stderr):
         given = load_model(source)
+        if screen.for_people and not screen.notices.is_terminal:
+            # Where no line can change, one says what is going to take its time.
+            screen.notices.print(
+                f"measuring: every block, until its times are steady or {show_seconds(limit_s)} have gone; then for "
+                "some seconds, in two processes, what the runtime spends around jobs and messages"
+            )
         reports: list[Steadiness] = []
 
         def report(steadiness: Steadiness) -> None:

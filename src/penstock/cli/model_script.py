@@ -5,8 +5,10 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
+from penstock.cluster.naming import near_names
 from penstock.errors import FileError, InputError, PenstockError
 
 _WANTED = "It returns (model, inputs, loss), or with targets behind, or an object that has these."
@@ -48,7 +50,9 @@ class Script(NamedTuple):
         """Call its function."""
         make = self.find(self.function)
         if make is None:
-            raise InputError(f"there is no function {self.function!r}", where=self.path, hint=f"Define it. {_WANTED}")
+            own = [name for name, item in vars(self.module).items() if isinstance(item, FunctionType)]
+            hint = f"{near_names(self.function, own)} {_WANTED}" if own else f"Define it. {_WANTED}"
+            raise InputError(f"there is no function {self.function!r}", where=self.path, hint=hint)
         return _given(run_in_script(self.path, make), f"{self.path}:{self.function}")
 
     def find(self, name: str) -> Callable[..., Any] | None:
