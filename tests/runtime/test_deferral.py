@@ -1,14 +1,15 @@
 """Layers whose weight gradient is put off give the bits of ordinary autograd."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeAlias
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from penstock.runtime.interception import Interception
+from penstock.runtime.listening import Listening
 from penstock.runtime.rows import Rows
 from penstock.runtime.streams import Streams
 from penstock.runtime.weights import WeightJobs
@@ -16,8 +17,19 @@ from penstock.runtime.weights import WeightJobs
 torch.set_num_threads(1)
 
 
+def by_functions(model: nn.Module, jobs: WeightJobs) -> AbstractContextManager[Any]:
+    return nullcontext()
+
+
+def by_listening(model: nn.Module, jobs: WeightJobs) -> AbstractContextManager[Any]:
+    return Listening(model.named_modules(), model.parameters()).to(jobs.defer)
+
+
+Way: TypeAlias = Callable[[nn.Module, WeightJobs], AbstractContextManager[Any]]
+
+
 def gradients(
-    model: nn.Module, x: Tensor, weigh: Callable[[Tensor], Tensor], *, apart: bool, bf16: bool
+    model: nn.Module, x: Tensor, weigh: Callable[[Tensor], Tensor], *, apart: Way | None, bf16: bool
 ) -> tuple[list[Tensor | None], int]:
     """Output, input gradient and parameter gradients; and how many jobs were put off."""
     model.zero_grad()
@@ -28,14 +40,14 @@ def gradients(
     streams = Streams(0, 0, Rows(0, x.shape[0]), is_split=False, device=x.device)
     parameters = list(model.parameters())
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        if apart:
-            with Interception(streams, jobs.defer):
+        if apart is not None:
+            with Interception(streams, jobs.defer), apart(model, jobs):
                 out = model(x)
         else:
             out = model(x)
     with jobs.set_aside(parameters):
         weigh(out).backward()  # type: ignore[no-untyped-call]
-    if apart:
+    if apart is not None:
         assert all(parameter.grad is None for parameter in parameters)
     count = len(jobs)
     jobs.run()
@@ -46,16 +58,16 @@ def check(model: nn.Module, x: Tensor, *, bf16: bool = False, num_jobs: int | No
     def weigh(out: Tensor) -> Tensor:
         return (out * torch.linspace(-1, 1, out.numel()).view(out.shape)).sum()
 
-    expected, _ = gradients(model, x, weigh, apart=False, bf16=bf16)
-    found, count = gradients(model, x, weigh, apart=True, bf16=bf16)
-    for one, other in zip(expected, found, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None and other is not None:
-            assert one.dtype == other.dtype
-            assert one.shape == other.shape
-            assert torch.equal(one, other)
-    expected_jobs = len(list(model.parameters())) if num_jobs is None else num_jobs
-    assert count == expected_jobs
+    expected, _ = gradients(model, x, weigh, apart=None, bf16=bf16)
+    for apart in (by_functions, by_listening):
+        found, count = gradients(model, x, weigh, apart=apart, bf16=bf16)
+        for one, other in zip(expected, found, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None and other is not None:
+                assert one.dtype == other.dtype
+                assert one.shape == other.shape
+                assert torch.equal(one, other)
+        assert count == (len(list(model.parameters())) if num_jobs is None else num_jobs)
 
 
 class Turned(nn.Module):
@@ -185,21 +197,23 @@ def test_gradients_are_added_to_what_is_there() -> None:
     torch.manual_seed(0)
     model, x = Mixed(), torch.randn(5, 32)
     found = []
-    for apart in (False, True):
+    for apart in (None, by_functions, by_listening):
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
         jobs = WeightJobs()
         streams = Streams(0, 0, Rows(0, 5), is_split=False, device=x.device)
-        with Interception(streams, jobs.defer if apart else None):
+        heard = nullcontext() if apart is None else apart(model, jobs)
+        with Interception(streams, None if apart is None else jobs.defer), heard:
             out = model(x)
-        with jobs.set_aside(list(model.parameters())) if apart else nullcontext():
+        with nullcontext() if apart is None else jobs.set_aside(list(model.parameters())):
             out.sum().backward()
         jobs.run()
         found.append([parameter.grad for parameter in model.parameters()])
-    for one, other in zip(*found, strict=True):
-        assert one is not None
-        assert other is not None
-        assert torch.equal(one, other)
+    for expected, *others in zip(*found, strict=True):
+        for other in others:
+            assert expected is not None
+            assert other is not None
+            assert torch.equal(expected, other)
 
 
 def test_attention() -> None:

@@ -20,11 +20,16 @@ CAST_OF = "cast_of_parameter"
 
 Defer: TypeAlias = Callable[[Sequence[Tensor], WeightJob], None]
 """Called in the backward with parameters and the job that computes their gradients."""
+PutOff: TypeAlias = tuple[Sequence[Tensor], WeightJob]
 
 
 def is_trained(weight: Tensor | None) -> bool:
     """Whether it is a parameter itself (not computed from one) that gets a gradient."""
     return weight is not None and weight.requires_grad and weight.is_leaf
+
+
+def _trained(weight: Tensor, bias: Tensor | None) -> list[Tensor]:
+    return [item for item in (weight, bias) if item is not None and is_trained(item)]
 
 
 def can_defer(*weights: Tensor | None) -> bool:
@@ -57,20 +62,6 @@ def unseen(backward: Callable[..., Any]) -> Callable[..., Any]:
             return backward(ctx, saved, grad)
 
     return found
-
-
-def defer_both(ctx: Any, gradients: Callable[[list[bool]], Any]) -> None:
-    """Put off the gradients of ctx.weight and ctx.bias, of which kernels make both about as fast as one.
-
-    `gradients` takes for input, weight and bias whether it is wanted.
-    """
-    wanted = [is_trained(ctx.weight), is_trained(ctx.bias)]
-    parameters = [item for item, want in zip((ctx.weight, ctx.bias), wanted, strict=True) if want]
-    if parameters:
-        ctx.defer(
-            parameters,
-            lambda: [item for item, want in zip(gradients([False, *wanted])[1:], wanted, strict=True) if want],
-        )
 
 
 def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
@@ -115,14 +106,24 @@ class _Linear(Deferred):
     @unseen
     def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
         x, weight = saved
-        flat = grad.reshape(-1, grad.shape[-1])
-        if is_trained(ctx.weight):
-            ctx.defer([ctx.weight], lambda: [_linear_weight(flat, x, weight)])
-        if is_trained(ctx.bias):
-            folded = x.dim() == 2 or x.is_contiguous()
-            ctx.defer([ctx.bias], lambda: [flat.sum(0) if folded else grad.sum(tuple(range(grad.dim() - 1)))])
-        x_grad = _linear_input(flat, x, weight) if ctx.needs_input_grad[1] else None
+        ctx.defer(*linear_job(grad, x, weight, ctx.weight, ctx.bias))
+        x_grad = _linear_input(grad.reshape(-1, grad.shape[-1]), x, weight) if ctx.needs_input_grad[1] else None
         return None, x_grad, None, None, None
+
+
+def linear_job(grad: Tensor, x: Tensor, used: Tensor, weight: Tensor, bias: Tensor | None) -> PutOff:
+    """A linear layer's trained parameters, and what computes their gradients. `used` is the weight, cast if need be."""
+    wants_weight, wants_bias = is_trained(weight), is_trained(bias)
+
+    def job() -> list[Tensor]:
+        flat = grad.reshape(-1, grad.shape[-1])
+        found = [_linear_weight(flat, x, used)] if wants_weight else []
+        if wants_bias:
+            folded = x.dim() == 2 or x.is_contiguous()
+            found.append(flat.sum(0) if folded else grad.sum(tuple(range(grad.dim() - 1))))
+        return found
+
+    return _trained(weight, bias), job
 
 
 def _is_column_major(matrix: Tensor) -> bool:
@@ -155,11 +156,12 @@ def convolution(
         x = x.to(dtype)
     elif x.dtype != weight.dtype:
         return None
-    sizes = [_spread(value, x.dim() - 2) for value in (stride, padding, dilation)]
+    sizes = [spread(value, x.dim() - 2) for value in (stride, padding, dilation)]
     return _Convolution.call(defer, call, x, weight, bias, dtype, sizes, groups)  # type: ignore[no-any-return]
 
 
-def _spread(value: Any, count: int) -> list[int]:
+def spread(value: Any, count: int) -> list[int]:
+    """One number for every dimension."""
     values = [value] if isinstance(value, int) else list(value)
     return values * count if len(values) == 1 else values
 
@@ -186,16 +188,41 @@ class _Convolution(Deferred):
     @unseen
     def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
         x, weight = saved
-        stride, padding, dilation = ctx.sizes
-
-        def gradients(mask: list[bool]) -> Any:
-            biases = [weight.shape[0]] if ctx.bias is not None else None
-            form = (stride, padding, dilation, False, [0] * len(stride), ctx.groups)
-            return torch.ops.aten.convolution_backward.default(grad, x, weight, biases, *form, mask)
-
-        defer_both(ctx, gradients)
-        x_grad = gradients([True, False, False])[0] if ctx.needs_input_grad[2] else None
+        form = ctx.sizes, ctx.groups
+        ctx.defer(*convolution_job(grad, x, weight, ctx.weight, ctx.bias, *form))
+        x_grad = None
+        if ctx.needs_input_grad[2]:
+            x_grad = _convolution_gradients(grad, x, weight, ctx.bias, *form, [True, False, False])[0]
         return None, None, x_grad, None, None, None, None, None
+
+
+def convolution_job(
+    grad: Tensor, x: Tensor, used: Tensor, weight: Tensor, bias: Tensor | None, sizes: Sequence[list[int]], groups: int
+) -> PutOff:
+    """A convolution's trained parameters, and what computes their gradients: both about as fast as one."""
+    wanted = [is_trained(weight), is_trained(bias)]
+
+    def job() -> list[Tensor]:
+        both = _convolution_gradients(grad, x, used, bias, sizes, groups, [False, *wanted])[1:]
+        return [item for item, want in zip(both, wanted, strict=True) if want]
+
+    return _trained(weight, bias), job
+
+
+def _convolution_gradients(
+    grad: Tensor,
+    x: Tensor,
+    used: Tensor,
+    bias: Tensor | None,
+    sizes: Sequence[list[int]],
+    groups: int,
+    mask: list[bool],
+) -> Any:
+    """For input, weight and bias, as far as the mask has them."""
+    stride, padding, dilation = sizes
+    biases = [used.shape[0]] if bias is not None else None
+    form = (stride, padding, dilation, False, [0] * len(stride), groups)
+    return torch.ops.aten.convolution_backward.default(grad, x, used, biases, *form, mask)
 
 
 def embedding(

@@ -36,6 +36,8 @@ class Interception(TorchFunctionMode):
         self._add_up = add_up
         self._streams = streams
         self._defer = defer
+        self.has_put_off = False
+        """Whether weight gradients were: those of layers that nobody else listens to."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -45,6 +47,7 @@ class Interception(TorchFunctionMode):
         if self._defer is not None and func in _DEFERRED:
             found = _DEFERRED[func](self._defer, *args, **named)
             if found is not None:
+                self.has_put_off = True
                 return found
         elif func in _RANDOM:
             streams = self._streams or _NoStreams()

@@ -8,7 +8,6 @@ its place in the graph is kept, not its memory.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,15 +17,12 @@ from torch.autograd.graph import GradientEdge, _engine_run_backward, get_gradien
 from penstock.model.blocks import Block, Carry
 from penstock.runtime.carry import Packed, pack, unpack
 from penstock.runtime.finite import check_batch, check_loss, check_output, where
-from penstock.runtime.interception import Interception
+from penstock.runtime.looking import NOTHING, Looking
 from penstock.runtime.meeting import Meeting
 from penstock.runtime.rows import Rows
-from penstock.runtime.streams import Streams
 from penstock.runtime.weights import WeightJobs
 
 Finish = Callable[[Carry], Carry]
-
-NOTHING: AbstractContextManager[None] = nullcontext()
 
 _ANCHOR = torch.empty(0, requires_grad=True)
 """What makes autograd follow the tensors that enter a segment. It never gets a gradient."""
@@ -89,19 +85,15 @@ class Stage:
         self.blocks = tuple(blocks)
         self._check_finite = check_finite
         self._first_unit = first_unit
-        self._seed = seed
-        self._is_split = is_split
         self._device = device
         named = {name: parameter for block in blocks for name, parameter in block.parameters.items()}
         self.parameters = named
         self.trained = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
         self._not_put_off: list[Tensor] = list(self.trained.values())
         """What the backward must set aside, as far as is known from the last one."""
-        self._modules = list(model.modules())
-        self._draws: dict[bytes, bool] = {}
-        """Whether random numbers may be drawn, by which modules are in training: as far as is known."""
-        self._training = b""
-        self.begin()
+        self._looking = Looking(
+            model, self.trained.values(), seed=seed, is_split=is_split, device=device, meeting=meeting
+        )
         held = {id(buffer) for block in blocks for buffer in block.buffers.values()}
         self._buffers = [
             (module, name)
@@ -111,12 +103,12 @@ class Stage:
         ]
 
     def begin(self) -> None:
-        """Before an iteration: see which modules are in training. To look before every job would take too long."""
-        self._training = bytes([module.training for module in self._modules])
+        """Before an iteration: modules that are to train or not to train from now on are seen."""
+        self._looking.begin()
 
     def reseed(self, seed: int) -> None:
         """Draw random numbers from the streams of another seed from now on."""
-        self._seed = seed
+        self._looking.seed = seed
 
     def recalling(self, notes: Sequence[Tensor]) -> AbstractContextManager[None]:
         """Around a forward that runs again; without notes everything is added up over the rows here alone."""
@@ -162,22 +154,9 @@ class Stage:
             return pack(self._call(unpack(given, list(given.tensors)), None, step, rows, finish))[0]
 
     def _call(self, carry: Carry, jobs: WeightJobs | None, step: int, rows: Rows, finish: Finish | None) -> Carry:
-        """The blocks, and what makes the loss.
-
-        To look at every call of torch takes longer than small calls do. So it is done only if weight gradients are put
-        off, if sums are over the rows of several ranks, or if random numbers are drawn: which the first run shows. That
-        it stays so is for the caller to see, who has `streams.untouched` around an iteration.
-        """
-        draws = self._draws.get(self._training)
-        if draws is False and jobs is None and self.meeting is None:
-            return self._call_blocks(carry, None, step, rows, finish)
-        streams = Streams(self._seed, step, rows, is_split=self._is_split, device=self._device)
-        with streams.kept(), self._interception(streams, jobs):
-            carry = self._call_blocks(carry, partial(streams.enter, watch=draws is None), step, rows, finish)
-            streams.leave()
-        if draws is None:
-            self._draws[self._training] = streams.may_draw
-        return carry
+        """The blocks, and what makes the loss."""
+        with self._looking.at_forward(jobs, step, rows) as enter:
+            return self._call_blocks(carry, enter, step, rows, finish)
 
     def _call_blocks(
         self, carry: Carry, enter: Callable[[int], None] | None, step: int, rows: Rows, finish: Finish | None
@@ -235,7 +214,7 @@ class Stage:
         if pairs:
             edges, given = tuple(edge for edge, _ in pairs), tuple(grad for _, grad in pairs)
             aside = NOTHING if graph.jobs is None else graph.jobs.set_aside(self._not_put_off)
-            with self._without_autocast(), aside, self._looking(graph.jobs):
+            with self._without_autocast(), aside, self._looking.at_backward(graph.jobs):
                 # What torch.autograd.backward does, less its checks, which take longer than small blocks do.
                 _engine_run_backward(
                     edges, given, graph.retained, False, (), allow_unreachable=True, accumulate_grad=True
@@ -257,15 +236,6 @@ class Stage:
         """As torch advises, the types of the backward follow from those of the forward alone."""
         kind = self._device.type
         return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else NOTHING
-
-    def _looking(self, jobs: WeightJobs | None) -> AbstractContextManager[Any]:
-        """Around a backward, whose calls are looked at where those of the forward are."""
-        is_plain = jobs is None and self.meeting is None and self._draws.get(self._training) is False
-        return NOTHING if is_plain else self._interception(None, jobs)
-
-    def _interception(self, streams: Streams | None, jobs: WeightJobs | None) -> Interception:
-        defer = None if jobs is None else jobs.defer
-        return Interception(streams, defer, None if self.meeting is None else self.meeting.add_up)
 
     @contextmanager
     def buffers_kept(self) -> Iterator[None]:

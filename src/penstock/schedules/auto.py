@@ -3,8 +3,9 @@
 For unequal stages on unequal links there is no closed form. Auto tries the other schedules and list scheduling
 (greedy.py) with different amounts of memory in use, with the backward whole and split, and with more or less patience.
 Each is estimated (estimate.py), which never says too much; from the best estimate on they are lowered and simulated,
-until no estimate is below the best that fits. The most promising are polished (polish.py). So auto is never worse than
-any of them; and where list scheduling has room for twice the stages, it meets the zero-bubble bound on equal stages.
+until no estimate is below the best that fits. The most promising are polished (polish.py), and backwards that need not
+be parted are joined again (joining.py). So auto is never worse than any of them; and where list scheduling has room
+for twice the stages, it meets the zero-bubble bound on equal stages.
 
 Auto_whole is the same without splitting the backward, for engines that cannot.
 
@@ -12,7 +13,7 @@ Where nothing fits, the order that comes nearest is returned: the proof then say
 Cost: about thirty estimates and a few simulations; for very large programs only a few orders are tried.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from penstock.schedules.estimate import Estimator
 from penstock.schedules.gpipe import gpipe
 from penstock.schedules.greedy import Greedy, Rules
 from penstock.schedules.interleaved import interleaved
+from penstock.schedules.joining import join_first, join_where_it_pays
 from penstock.schedules.judging import Score, score_program
 from penstock.schedules.one_f_one_b import one_f_one_b
 from penstock.schedules.pe import pe
@@ -61,7 +63,7 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
     If no order can beat another score, or the best is far from it, it is not polished any more.
     """
     estimator = Estimator(costs)
-    found = [(estimator.seconds(program), program) for program in candidates(costs, split)]
+    found = [(estimator.seconds(program), program) for program in _with_joined(candidates(costs, split), costs)]
     found.sort(key=lambda item: item[0])
     best, chosen = best_of(found, costs)
     floor_s = estimator.floor_s()
@@ -74,7 +76,20 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
         score, program = best_of(polished([program for _, program in starts], costs, estimator), costs)
         if score < best:
             best, chosen = score, program
+    for program in (chosen, join_first(chosen, costs, from_afar=True)):
+        joined = join_where_it_pays(program, costs, estimator)
+        if joined is not chosen:
+            best, chosen = min((best, chosen), (score_program(joined, costs), joined), key=lambda item: item[0])
     return best, chosen
+
+
+def _with_joined(programs: Iterable[Program], costs: Costs) -> Iterator[Program]:
+    """The orders, with backwards of the first segment whole where that costs less, and also those whose I is moved."""
+    for program in programs:
+        near, far = (join_first(program, costs, from_afar=from_afar) for from_afar in (False, True))
+        yield near
+        if far.num_actions < near.num_actions:
+            yield far
 
 
 def best_of(found: Sequence[tuple[float, Program]], costs: Costs) -> tuple[Score, Program]:

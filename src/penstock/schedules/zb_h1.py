@@ -6,7 +6,8 @@
 
 No device keeps more than S micro-batches, as the first does in 1F1B. With equal stages and M >= S the iteration takes
 M (F + I + W) + (S - 1) (F + I - W) where I = W = F: a third of 1F1B's bubble. Where devices hold several segments,
-each may keep as much as the fullest one does in 1F1B.
+each may keep as much as the fullest one does in 1F1B. Where parting a backward costs something, I and W that stand
+together on the first segment, as here on device 0, are one job: nobody waits for that I.
 
 Reference: Qi et al., Zero Bubble Pipeline Parallelism, 2023. The filling is our own (weight_filling.py).
 """
@@ -16,6 +17,7 @@ import numpy as np
 from penstock.plan.costs import Costs
 from penstock.program.types import Program
 from penstock.schedules.clock import with_split
+from penstock.schedules.joining import join_first
 from penstock.schedules.one_f_one_b import one_f_one_b
 from penstock.schedules.weight_filling import fill_weights
 
@@ -24,4 +26,4 @@ def zb_h1(costs: Costs) -> Program:
     """1F1B's order of forwards and input gradients, filled up with weight gradients."""
     in_1f1b = np.minimum(costs.plan.num_segments - costs.place_segment, costs.num_microbatches)
     most_kept = int(np.bincount(costs.backward_device, weights=in_1f1b).max())
-    return fill_weights(one_f_one_b(with_split(costs, False)), costs, most_kept)
+    return join_first(fill_weights(one_f_one_b(with_split(costs, False)), costs, most_kept), costs, from_afar=False)

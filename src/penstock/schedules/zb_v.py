@@ -20,6 +20,7 @@ import numpy as np
 from penstock.plan.costs import Costs
 from penstock.program.types import Program
 from penstock.schedules.clock import Ints, order_by_clock, with_split
+from penstock.schedules.joining import join_first
 from penstock.schedules.weight_filling import fill_weights
 
 
@@ -28,7 +29,7 @@ def zb_v(costs: Costs) -> Program:
     num_devices = -(-costs.plan.num_segments // 2)
     slots = _V(num_devices, max(2 * num_devices - 1, costs.num_microbatches))
     track = order_by_clock(with_split(costs, False), slots.forward, slots.backward, split=False)
-    return fill_weights(track, costs, 2 * num_devices)
+    return join_first(fill_weights(track, costs, 2 * num_devices), costs, from_afar=False)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,87 @@
+"""Backwards that need not be parted are whole, and nothing gets slower or larger for it."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+
+from penstock.plan.costs import Costs
+from penstock.plan.pricing import price
+from penstock.planners.make import plan
+from penstock.program.actions import Kind
+from penstock.program.lowering import lower
+from penstock.program.makespan import makespan_s
+from penstock.program.proof import prove
+from penstock.program.types import Program
+from penstock.schedules import schedule
+from penstock.schedules.clock import with_split
+from penstock.schedules.estimate import Estimator
+from penstock.schedules.greedy import Greedy, Rules
+from penstock.schedules.joining import join_first, join_where_it_pays
+from small import equal_profile, one_host
+from strategies import Case, cases
+
+ROUNDING = 1 + 1e-12
+
+
+def dear(costs: Costs) -> Costs:
+    """To part a backward takes a tenth of its weight gradient, and a little."""
+    more = costs.weight_grad_s * 0.1 + 0.01
+    found = replace(costs, weight_grad_s=costs.weight_grad_s + more, joined_s=costs.joined_s + more)
+    found.__dict__["flows"] = costs.flows
+    return found
+
+
+def greedy(costs: Costs) -> Program:
+    found = Greedy(costs).run(Rules(True, np.full(costs.num_devices, np.inf)))
+    assert found is not None
+    return found
+
+
+def seconds(program: Program, costs: Costs) -> float:
+    return makespan_s(prove(lower(program, costs), costs))
+
+
+@settings(max_examples=80, deadline=None)
+@given(cases())
+def test_the_first_segment_whole_is_never_slower(case: Case) -> None:
+    costs = dear(case.costs)
+    parted = greedy(costs)
+    before = Estimator(costs).seconds(parted)
+    for from_afar in (False, True):
+        joined = join_first(parted, costs, from_afar=from_afar)
+        assert Estimator(costs).seconds(joined) <= before * ROUNDING
+        prove(lower(joined, costs), costs)
+    first = joined.segment == 0
+    assert not (joined.kind[first] == Kind.I).any()
+    others = parted.segment > 0
+    assert np.array_equal(joined.kind[~first], parted.kind[others])
+
+
+@settings(max_examples=80, deadline=None)
+@given(cases())
+def test_joining_elsewhere_is_never_slower(case: Case) -> None:
+    costs = dear(case.costs)
+    parted = greedy(costs)
+    estimator = Estimator(costs)
+    joined = join_where_it_pays(parted, costs, estimator)
+    assert estimator.seconds(joined) <= estimator.seconds(parted) * ROUNDING
+    prove(lower(joined, costs), costs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases())
+def test_where_parting_is_free_everything_stays_parted(case: Case) -> None:
+    costs = replace(case.costs, joined_s=np.zeros(case.costs.num_places))
+    parted = schedule(with_split(costs, True), "1f1b")
+    assert join_first(parted, costs, from_afar=True) is parted
+    assert join_where_it_pays(parted, costs, Estimator(costs)) is parted
+
+
+def test_h1_does_the_first_devices_backwards_whole() -> None:
+    profile, cluster = equal_profile(4), one_host(4)
+    costs = dear(price(plan(profile, cluster, 8, planner="balanced", schedule="zb_h1"), profile, cluster))
+    program = schedule(costs, "zb_h1")
+    kinds = [set(program.kind[program.segment == segment].tolist()) for segment in range(4)]
+    assert kinds[0] == {int(Kind.F), int(Kind.B)}
+    assert all(found == {int(Kind.F), int(Kind.I), int(Kind.W)} for found in kinds[1:])
