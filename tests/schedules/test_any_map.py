@@ -65,7 +65,7 @@ def test_backwards_are_split_only_where_asked(case: Case) -> None:
     for name in NAMED_SCHEDULES:
         actions = [action for device in costs.plan.devices for action in compute(costs, name, device)]
         parts = case.plan.split_backward or name.startswith("zb_")
-        if parts and not case.plan.split_backward and costs.joined_s.any():
+        if name.startswith("zb_") and costs.joined_s.any():
             # Where it costs something to part a backward, it may be whole where nobody waits for I.
             actions = [action for action in actions if action.segment > 0]
         kinds = {action.kind for action in actions}
