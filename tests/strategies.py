@@ -73,8 +73,9 @@ def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) ->
         ties = (Tie(name="shared", parameter_bytes=size, units=tuple(chosen)),)
     spent: tuple[Overhead, ...] = ()
     if overheads and draw(st.booleans()):
-        parts = draw(st.tuples(SECONDS, SECONDS, st.floats(0.0, 1e-3), st.sampled_from([0.0, 0.25])))
-        named = dict(zip(("job_s", "message_s", "byte_s", "split_ratio"), parts, strict=True))
+        ratios = st.sampled_from([0.0, 0.25])
+        parts = draw(st.tuples(SECONDS, SECONDS, st.floats(0.0, 1e-3), ratios, ratios))
+        named = dict(zip(("job_s", "message_s", "byte_s", "split_ratio", "moved_ratio"), parts, strict=True))
         spent = (Overhead(kind=kinds[-1], **named),)
     return Profile(name="random", rows=4, units=tuple(units), input_bytes=draw(BYTES), ties=ties, overheads=spent)
 

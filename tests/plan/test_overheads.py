@@ -1,5 +1,6 @@
 """What devices spend around their units, by hand."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -52,6 +53,15 @@ def test_what_a_moved_backward_needs_is_paid_too() -> None:
     assert costs.forward_s.tolist() == [2.5, 1.5 + 2.25 + 3.25 / 2]
     assert costs.input_grad_s.tolist() == [4.5 + 0.25, 4 + 1 + 0.5 + 2.5]
     assert costs.step_s.tolist() == [8, 8 + 6.5]
+
+
+def test_forward_and_backward_in_different_places_take_longer() -> None:
+    spent = Overhead(kind="cpu", job_s=0, message_s=0, byte_s=0, moved_ratio=0.25)
+    again = msgspec.structs.replace(segment(1, 2, "d0", "d1"), recompute=True)
+    costs = costs_of(segment(0, 1, "d0"), again, segment(2, 3, "d0", "d1"), overheads=(spent,))
+    assert costs.forward_s.tolist() == [1, 1, 1.25]
+    assert costs.input_grad_s.tolist() == [2, 4, 4 + 0.25 * 10]
+    assert costs.weight_grad_s.tolist() == [3, 6, 6]
 
 
 def test_a_backward_in_two_jobs_takes_longer() -> None:

@@ -70,18 +70,15 @@ class Stand:
         unique = {id(tensor): tensor for tensor in tensors_of(result) if tensor.requires_grad}
         return Forward(seconds, tensors_of(carry), leaves, result, tuple(unique.values()))
 
-    def turn(self) -> Passes:
-        """Every pass once; each of the two backward passes has its own forward.
-
-        One pass that is not timed goes ahead: the first one on memory that others have just used is slower, and that
-        would pass for a difference between the two.
-        """
-        self._there_and_back(inputs_only=False)
-        plain, input_s = self._there_and_back(inputs_only=True)
-        if not self.trained:
-            return Passes(plain, input_s, input_s)
-        other, both_s = self._there_and_back(inputs_only=False)
-        return Passes((plain + other) / 2, input_s, both_s)
+    def backward(self, forward: Forward, *, inputs_only: bool) -> float:
+        """Seconds of the way back. Weight gradients are added to those of earlier passes, as in training."""
+        targets = forward.leaves if inputs_only else [*forward.leaves, *self.trained]
+        if not targets or not forward.outputs:
+            return 0.0
+        gradients = [torch.ones_like(output) for output in forward.outputs]
+        started = seconds_now(self.device)
+        torch.autograd.backward(forward.outputs, gradients, inputs=targets)
+        return seconds_now(self.device) - started
 
     def bytes(self) -> Bytes:
         """The bytes of its tensors.
@@ -108,15 +105,29 @@ class Stand:
             kept.pop(tensor.untyped_storage().data_ptr(), None)
         return Bytes(bytes_of(handed_on), sum(kept.values()))
 
-    def _there_and_back(self, *, inputs_only: bool) -> tuple[float, float]:
-        forward = self.forward()
-        targets = forward.leaves if inputs_only else [*forward.leaves, *self.trained]
-        if not targets or not forward.outputs:
-            return forward.seconds, 0.0
-        gradients = [torch.ones_like(output) for output in forward.outputs]
-        started = seconds_now(self.device)
-        torch.autograd.grad(forward.outputs, targets, gradients, allow_unused=True)
-        return forward.seconds, seconds_now(self.device) - started
+
+def take_turns(stands: Sequence[Stand]) -> list[Passes]:
+    """Every pass of every block once, in the order of training: all forwards, then all backwards.
+
+    So what a block needs has been used as long ago as in training, and is found in the same caches. Each of the two
+    backward passes has its own forward.
+    """
+    plain = _there_and_back(stands, inputs_only=True)
+    other = _there_and_back(stands, inputs_only=False)
+    return [
+        Passes((one.forward_s + two.forward_s) / 2, one.input_s, two.both_s if stand.trained else one.input_s)
+        for stand, one, two in zip(stands, plain, other, strict=True)
+    ]
+
+
+def _there_and_back(stands: Sequence[Stand], *, inputs_only: bool) -> list[Passes]:
+    forwards = [stand.forward() for stand in stands]
+    found = []
+    for stand in reversed(stands):
+        forward = forwards.pop()
+        seconds = stand.backward(forward, inputs_only=inputs_only)
+        found.append(Passes(forward.seconds, seconds, seconds))
+    return found[::-1]
 
 
 def seconds_now(device: torch.device) -> float:

@@ -22,10 +22,15 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
     job_s = np.array([item.job_s for item in spent])
     message_s = np.array([item.message_s for item in spent])
     byte_s = np.array([item.byte_s for item in spent])
-    ratio = np.array([item.split_ratio for item in spent])[costs.backward_device]
-    apart_s = ratio * (costs.input_grad_s + costs.weight_grad_s)
+    backward_s = costs.input_grad_s + costs.weight_grad_s
+    apart_s = np.array([item.split_ratio for item in spent])[costs.backward_device] * backward_s
+    # What is saved is gathered on the one side and put into a graph on the other; a forward that runs again needs none.
+    moved = (costs.forward_device != costs.backward_device) & ~costs.recompute[costs.place_segment]
+    moved_ratio = np.array([item.moved_ratio for item in spent])
     here, there = job_s[costs.forward_device], job_s[costs.backward_device]
-    forward_s, input_grad_s, step_s = costs.forward_s + here, costs.input_grad_s + there, costs.step_s.copy()
+    forward_s = costs.forward_s * (1 + moved * moved_ratio[costs.forward_device]) + here
+    input_grad_s = costs.input_grad_s + moved * moved_ratio[costs.backward_device] * backward_s + there
+    step_s = costs.step_s.copy()
     flows = costs.flows
     sent = message_s[flows.source] + byte_s[flows.source] * flows.num_bytes
     received = message_s[flows.target]

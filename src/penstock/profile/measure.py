@@ -38,6 +38,7 @@ def measure(
 ) -> Profile:
     """A model's units, measured where it is: `penstock.profile` without what the runtime spends around them."""
     try:
+        from penstock.model.allocator import keep_freed_memory
         from penstock.model.blocks import find_blocks
         from penstock.model.state import undone
         from penstock.model.trees import bytes_of, rows_of, with_rows
@@ -48,6 +49,9 @@ def measure(
 
     started = time.perf_counter()
     device = _device_of(model)
+    if device.type == "cpu":
+        # As in training: else what large tensors take is counted with the cleaning of fresh memory.
+        keep_freed_memory()
     sizes = _sizes(rows, rows_of(inputs))
     own_rows = max(rows) if rows else rows_of(inputs)
     with undone(model):
@@ -87,11 +91,13 @@ def _rounds(
     report: Callable[[Steadiness], None] | None,
 ) -> tuple[list[list[list["Passes"]]], Steadiness]:
     """`turns[size][unit]`: all sizes and units in turn, so that a slow moment of the machine hits all alike."""
+    from penstock.model.passes import take_turns
+
     turns: list[list[list[Passes]]] = [[[] for _ in size] for size in stands]
     while True:
         for size, taken in zip(stands, turns, strict=True):
-            for stand, turn in zip(size, taken, strict=True):
-                turn.append(stand.turn())
+            for passes, turn in zip(take_turns(size), taken, strict=True):
+                turn.append(passes)
         steadiness = judge(
             names,
             [[[passes.forward_s + passes.both_s for passes in unit] for unit in size] for size in turns],

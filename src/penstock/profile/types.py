@@ -92,10 +92,13 @@ class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Every byte that it sends."""
     split_ratio: Ratio = 0.0
     """How much longer I and W together take than one backward, as a part of it."""
+    moved_ratio: Ratio = 0.0
+    """How much longer a forward and its backward take if they are in different places, besides messages."""
 
     def __post_init__(self) -> None:
-        _make_floats(self, ("job_s", "message_s", "byte_s", "split_ratio"))
-        if not all(map(math.isfinite, (self.job_s, self.message_s, self.byte_s, self.split_ratio))):
+        names = ("job_s", "message_s", "byte_s", "split_ratio", "moved_ratio")
+        _make_floats(self, names)
+        if not all(math.isfinite(getattr(self, name)) for name in names):
             raise ValueError("overheads must be finite")
 
 

@@ -10,7 +10,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import cache
@@ -26,25 +27,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from penstock.errors import RunError
-from penstock.model.blocks import find_blocks
-from penstock.model.state import undone
-from penstock.model.trees import rows_of
 from penstock.plan.types import Origin, Plan, Segment, on
 from penstock.profile.types import Overhead
 from penstock.runtime.carry import pack
 from penstock.runtime.mail import Mail
 from penstock.runtime.pipeline import Pipeline
-from penstock.runtime.rows import Rows
-from penstock.runtime.stages import Stage
 
 NUM_UNITS = 8
 NUM_MICROBATCHES = 8
 WIDTH = 16
 WARM_UP, ITERATIONS = 3, 12
 LARGE_BYTES = 1 << 23
-NUM_LARGE = 20
+NUM_IN_FLIGHT = 6
+NUM_LARGE = 6 * NUM_IN_FLIGHT
 LIMIT_S = 60.0
-SPLIT_TURNS = 7
 
 
 @cache
@@ -137,46 +133,22 @@ def _spent_s(plan: Plan) -> float:
 def _spent_on_large_s(rank: int) -> float:
     """Processor seconds of the first process for sending a large message."""
     mail = Mail(dist.new_group(), torch.device("cpu"), LIMIT_S)
-    packed, _ = pack(torch.zeros(LARGE_BYTES // 4))
+    # Many at a time, so that what is sent and where it goes are not in the caches any more: as in training.
+    messages = [pack(torch.zeros(LARGE_BYTES // 4))[0] for _ in range(NUM_IN_FLIGHT)]
+    held: deque[Any] = deque(maxlen=NUM_IN_FLIGHT)
     found = []
-    for _ in range(NUM_LARGE):
+    for number in range(NUM_LARGE):
         dist.barrier()
         began = process_time()
         if rank == 0:
-            mail.send(packed, 1, 1, None, lambda: "sending")
+            mail.send(messages[number % NUM_IN_FLIGHT], 1, 1, None, lambda: "sending")
         else:
-            mail.expect(0, 1, None, lambda: "receiving").wait()
+            held.append(mail.expect(0, 1, None, lambda: "receiving").wait())
         found.append(process_time() - began)
+    held.clear()
     dist.barrier()
     mail.close()
     return median(found[NUM_LARGE // 4 :])
-
-
-def measure_split(
-    model: nn.Module, inputs: Any, loss: Callable[..., Any], targets: Any, blocks: Sequence[str] | None
-) -> float:
-    """How much longer I and W take than one backward, as a part of it: what puts weight gradients off takes time too.
-
-    That the forward then takes longer counts as well. The model is as before.
-    """
-    with undone(model):
-        stage = Stage(find_blocks(model, blocks, inputs), 0, model, seed=0, is_split=False, device=torch.device("cpu"))
-        rows = Rows(0, rows_of(inputs))
-
-        def finish(carry: Any) -> Any:
-            return loss(carry) if targets is None else loss(carry, targets)
-
-        def seconds(*, defer: bool) -> tuple[float, float]:
-            began = process_time()
-            _, graph = stage.run(pack(inputs)[0], 0, rows, finish, keep=True, defer=defer)
-            forward = process_time()
-            stage.backward(graph, graph.ones)
-            stage.weights(graph)
-            return forward - began, process_time() - forward
-
-        turns = [(seconds(defer=False), seconds(defer=True)) for _ in range(1 + SPLIT_TURNS)][1:]
-    more = median(two[0] + two[1] - one[0] - one[1] for one, two in turns)
-    return max(0.0, more / median(one[1] for one, _ in turns))
 
 
 def _be_a_rank(store: Path, num_threads: int, rank: int) -> None:

@@ -12,12 +12,12 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
+from penstock.model.allocator import keep_freed_memory
 from penstock.model.blocks import Carry, find_blocks
 from penstock.plan.types import Plan
 from penstock.profile.types import Profile
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.agreement import Agreement
-from penstock.runtime.allocator import keep_freed_memory
 from penstock.runtime.checkpoint import DEFAULT_KEEP, Checkpoints, Holdings, Loaded
 from penstock.runtime.clipping import Clipping
 from penstock.runtime.evaluation import Evaluator, eval_mode, forwards_of

@@ -72,15 +72,17 @@ def with_overheads(
     """
     import torch
 
-    from penstock.runtime.overheads import measure_overhead, measure_split
+    from penstock.runtime.overheads import measure_overhead
+    from penstock.runtime.ratios import measure_ratios
 
     if next(model.parameters()).device.type != "cpu":
         return profile
     try:
         tell("training tiny layers in two processes, to see what the runtime spends for a job and for a message")
         spent = measure_overhead(profile.kinds[0], torch.get_num_threads())
-        tell("running the backward in two parts, to see how much longer that takes than in one")
-        spent = replace(spent, split_ratio=measure_split(model, inputs, loss, targets, blocks))
+        tell("running the backward in two parts, and apart from the forward, to see how much longer that takes")
+        ratios = measure_ratios(model, inputs, loss, targets, blocks)
+        spent = replace(spent, split_ratio=ratios.split, moved_ratio=ratios.moved)
     except PenstockError as error:
         # It can be planned with all the same, if less well: blocks that cannot be run in two parts, no second process.
         text = f"What the runtime spends around jobs and messages is not known, and taken as nothing: {error.what}"
@@ -88,6 +90,7 @@ def with_overheads(
     text = (
         f"Around its units the runtime was found to spend {show_seconds(spent.job_s)} for every job, "
         f"{show_seconds(spent.message_s)} for each end of a message and {show_seconds(spent.byte_s * 1e6)} for "
-        f"every MB sent; a backward in two jobs takes {show_percent(spent.split_ratio)} longer than one in one."
+        f"every MB sent; a backward in two jobs takes {show_percent(spent.split_ratio)} longer than one in one, and "
+        f"forward and backward {show_percent(spent.moved_ratio)} longer if they are in different places."
     )
     return replace(profile, overheads=(spent,), assumptions=(*profile.assumptions, text))

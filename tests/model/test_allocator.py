@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from penstock.runtime.allocator import CHOSEN
+from penstock.model.allocator import CHOSEN
 
 SCRIPT = """
 import resource, sys, torch
-from penstock.runtime.allocator import keep_freed_memory
+from penstock.model.allocator import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
