@@ -1,7 +1,7 @@
 """A rank's program with nothing but torch: the same blocks, the same messages, in the same order.
 
 What Penstock's executor takes beyond this is its own. Input and weight gradients apart are those of torch's own
-pipelining, which takes the backward of a first stage whole. For one tensor between segments, one segment a rank.
+pipelining. For one tensor between segments, one segment a rank; the first one's backward is whole.
 """
 
 from typing import Any
@@ -62,14 +62,11 @@ class ByHand:
                     work.wait()
                 if action.kind == Kind.B:
                     made.pop(number).backward(grads.pop(number))  # type: ignore[no-untyped-call]
-                elif is_last:
+                else:
                     weights = self.stage.parameters()
                     left[number] = stage_backward_input([made.pop(number)], None, [given[number]], weights)[1]
             elif action.kind == Kind.W:
-                if is_last:
-                    stage_backward_weight(self.stage.parameters(), left.pop(number))
-                else:
-                    made.pop(number).backward(grads.pop(number))  # type: ignore[no-untyped-call]
+                stage_backward_weight(self.stage.parameters(), left.pop(number))
             else:
                 tensor = made[number].detach() if action.kind == Kind.SEND_F else given.pop(number).grad
                 assert tensor is not None
