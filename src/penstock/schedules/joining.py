@@ -1,9 +1,10 @@
 """Backwards that were parted and had better be whole.
 
 Where a device spends something on having input and weight gradients apart (`Costs.joined_s`), a backward is parted only
-if that lets somebody go on earlier. Nobody waits for the gradient of what enters the first segment: there I and W are
-done together, in W's place, so that what stood between them comes earlier. Elsewhere a W that comes right after its I
-is joined with it if the iteration takes no longer for it (by the estimate): then what it costs to part them was wasted.
+if that lets somebody go on earlier. Nobody waits for the gradient of what enters the first segment: there an I and a W
+that stand together are one job. If they do not, I can also go to where W is, so that what stood between them comes
+earlier; that pays unless I filled a wait. Elsewhere a W that comes right after its I is joined with it if the iteration
+takes no longer for it (by the estimate): then what it costs to part them was wasted.
 
 Cost: O(jobs) for the first segment; an estimate, O(jobs and messages), for each pair that is tried elsewhere.
 """
