@@ -45,7 +45,7 @@ def measure(task: Task, *, quick: bool) -> object:
     name = str(task.about[0])
     subject = (subjects.QUICK if quick else subjects.FULL)[name]
     if task.part == "overhead":
-        return overhead.run_overhead(name, 10 if quick else 60)
+        return overhead.run_overhead(name, 10 if quick else 240)
     num_microbatches = int(task.about[1])
     if task.part == "speed":
         effort = speed.FULL if len(task.about) == 2 else speed.FEW

@@ -1,5 +1,7 @@
 """Layers that are listened to: what they leave in the graph, and what is asked of their users."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -64,6 +66,49 @@ def test_input_by_its_name_and_gradients_that_never_come() -> None:
         out = layer(input=x)
     out.sum().backward()
     assert len(jobs) == 2
+
+
+def _relu(out: Tensor, _: Tensor) -> Tensor:
+    return out.relu_()
+
+
+def _add(out: Tensor, x: Tensor) -> Tensor:
+    out += x
+    return out
+
+
+def _part(out: Tensor, _: Tensor) -> Tensor:
+    out[..., :2] *= 2
+    return out
+
+
+def _parts(out: Tensor, _: Tensor) -> Tensor:
+    one, two = out[..., :1], out[..., 1:2]
+    return torch.cat([one.mul_(3), two.add_(2)], -1)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("change", [_relu, _add, _part, _parts])
+@pytest.mark.parametrize("shape", [(3, 8), (2, 3, 8), (2, 1, 3, 8), (2, 8, 5), (2, 8, 4, 4), (2, 8, 3, 3, 3)])
+def test_an_output_changed_in_place(shape: tuple[int, ...], change: Callable[..., Tensor], bias: bool) -> None:
+    torch.manual_seed(0)
+    convolution = {5: nn.Conv1d, 4: nn.Conv2d, 3: nn.Conv3d}.get(shape[-1])
+    layer = nn.Linear(8, 8, bias=bias) if convolution is None else convolution(8, 8, 3, padding=1, bias=bias)
+    x = torch.randn(shape, requires_grad=True)
+    change(layer(x * 1), x).square().sum().backward()  # type: ignore[no-untyped-call]
+    expected = [x.grad, *[parameter.grad for parameter in layer.parameters()]]
+    layer.zero_grad()
+    x.grad = None
+    jobs = WeightJobs()
+    with listening(layer).to(jobs.defer):
+        out = change(layer(x * 1), x)
+    out.square().sum().backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is None for parameter in layer.parameters())
+    jobs.run()
+    for found, wanted in zip([x.grad, *[parameter.grad for parameter in layer.parameters()]], expected, strict=True):
+        assert found is not None
+        assert wanted is not None
+        assert torch.equal(found, wanted)
 
 
 def test_an_input_changed_in_place_is_refused_as_torch_does() -> None:

@@ -81,7 +81,9 @@ class Listening:
                 return plain(module, input) if found is None else found
             _, run, put_off = kind.heard
             out = run(module, input, weight.detach(), None if bias is None else bias.detach())
-            defer, version = self._defer, input._version
+            defer, version, shape = self._defer, input._version, out.shape
+            # What is done in place to a view replaces its own node, but not that of the tensor it is a view of.
+            node = (out._base if out._is_view() else out).grad_fn  # type: ignore[union-attr]
 
             def heard(grads: tuple[Tensor | None, ...]) -> None:
                 (grad,) = grads
@@ -91,9 +93,9 @@ class Listening:
                         hint="torch refuses that in one process too. Do not change the input of a layer in place.",
                     )
                 if grad is not None:
-                    defer(*put_off(module, grad, input, weight, bias))
+                    defer(*put_off(module, grad.view(shape), input, weight, bias))
 
-            out.grad_fn.register_prehook(heard)  # type: ignore[union-attr]
+            node.register_prehook(heard)  # type: ignore[union-attr]
             return out
 
         return forward
