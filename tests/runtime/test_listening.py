@@ -8,7 +8,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from penstock.errors import RunError
+from penstock.runtime.interception import Interception
 from penstock.runtime.listening import Listening
+from penstock.runtime.rows import Rows
+from penstock.runtime.streams import Streams
 from penstock.runtime.weights import WeightJobs
 
 torch.set_num_threads(1)
@@ -36,7 +39,8 @@ def test_the_graph_holds_torchs_own_functions_and_no_parameters() -> None:
         out = model(x)
     assert not [name for name in names_in_graph(out) if "_Linear" in name]
     assert "torch::autograd::AccumulateGrad" in names_in_graph(out)
-    out.sum().backward()
+    with jobs.set_aside([]):
+        out.sum().backward()
     assert all(parameter.grad is None for parameter in model.parameters())
     assert len(jobs) == 4
     jobs.run()
@@ -64,7 +68,8 @@ def test_input_by_its_name_and_gradients_that_never_come() -> None:
     with listening(layer).to(jobs.defer):
         layer(input=x)
         out = layer(input=x)
-    out.sum().backward()
+    with jobs.set_aside([]):
+        out.sum().backward()
     assert len(jobs) == 2
 
 
@@ -102,7 +107,8 @@ def test_an_output_changed_in_place(shape: tuple[int, ...], change: Callable[...
     jobs = WeightJobs()
     with listening(layer).to(jobs.defer):
         out = change(layer(x * 1), x)
-    out.square().sum().backward()  # type: ignore[no-untyped-call]
+    with jobs.set_aside([]):
+        out.square().sum().backward()  # type: ignore[no-untyped-call]
     assert all(parameter.grad is None for parameter in layer.parameters())
     jobs.run()
     for found, wanted in zip([x.grad, *[parameter.grad for parameter in layer.parameters()]], expected, strict=True):
@@ -117,7 +123,7 @@ def test_an_input_changed_in_place_is_refused_as_torch_does() -> None:
     with listening(nn.Sequential(layer)).to(jobs.defer):
         out = layer(x)
     x.add_(1)
-    with pytest.raises(RunError, match="the input of 0 was changed in place"):
+    with pytest.raises(RunError, match="the input of 0 was changed in place"), jobs.set_aside([]):
         out.sum().backward()
 
 
@@ -141,7 +147,7 @@ def test_blocks_that_recompute_themselves() -> None:
     heard = listening(model)
     with heard.to(jobs.defer):
         out = model(x)
-    with heard.to(jobs.defer):
+    with heard.to(jobs.defer), jobs.set_aside([]):
         out.sum().backward()
     assert len(jobs) == 4
     jobs.run()
@@ -149,3 +155,25 @@ def test_blocks_that_recompute_themselves() -> None:
         assert parameter.grad is not None
         assert wanted is not None
         assert torch.equal(parameter.grad, wanted)
+
+
+class Slope(nn.Module):
+    """Its output is the slope of a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        (found,) = torch.autograd.grad(self.layer(x).square().sum(), x, create_graph=True)
+        return found
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_block_that_goes_back_in_its_forward_is_refused(is_heard: bool) -> None:
+    model, jobs = Slope(), WeightJobs()
+    x = torch.randn(3, 4, requires_grad=True)
+    streams = Streams(0, 0, Rows(0, 3), is_split=False, device=x.device)
+    mode = listening(model).to(jobs.defer) if is_heard else Interception(streams, jobs.defer)
+    with pytest.raises(RunError, match="goes back through its own layers"), mode:
+        model(x)

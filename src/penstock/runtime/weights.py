@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from penstock.errors import RunError
 from penstock.runtime.deferral import WeightJob
 
 
@@ -20,12 +21,18 @@ class WeightJobs:
     def __init__(self) -> None:
         self._jobs: list[tuple[Sequence[Tensor], WeightJob]] = []
         self._done: list[tuple[Tensor, Tensor]] = []
+        self._is_open = False
 
     def __len__(self) -> int:
         return sum(len(parameters) for parameters, _ in self._jobs)
 
     def defer(self, parameters: Sequence[Tensor], job: WeightJob) -> None:
-        """Put a job off."""
+        """Put a job off, within `set_aside`."""
+        if not self._is_open:
+            raise RunError(
+                "a block goes back through its own layers while it goes forward, and weight gradients are put off",
+                hint="Plan without parted backwards (--no-backward-split).",
+            )
         self._jobs.append((parameters, job))
 
     @property
@@ -42,13 +49,15 @@ class WeightJobs:
 
     @contextmanager
     def set_aside(self, parameters: Sequence[Tensor]) -> Iterator[None]:
-        """What autograd adds to the gradients of these parameters meanwhile is kept for `run`."""
+        """Around the backward. What autograd adds to the gradients of these parameters meanwhile is kept for `run`."""
+        self._is_open = True
         before = [parameter.grad for parameter in parameters]
         for parameter in parameters:
             parameter.grad = None
         try:
             yield
         finally:
+            self._is_open = False
             for parameter, grad in zip(parameters, before, strict=True):
                 if parameter.grad is not None:
                     self._done.append((parameter, parameter.grad))
