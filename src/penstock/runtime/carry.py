@@ -56,8 +56,16 @@ class Packed:
         """What the other side must know."""
         tensors = zip(self.tensors, self.needs_grad, strict=True)
         forms = tuple(TensorForm(tuple(t.shape), dense_stride(t), t.dtype, need) for t, need in tensors)
-        shape = 0 if self.tree is PLAIN_TREE else pytree.tree_unflatten(range(len(self.slots)), self.tree)
+        numbers = range(len(self.slots))
+        if self.tree is PLAIN_TREE:
+            return Form(0, self.slots, self.values, forms)
+        shape = list(numbers) if self.is_list else pytree.tree_unflatten(numbers, self.tree)
         return Form(shape, self.slots, self.values, forms)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a plain list, as gradients are: these too are not sent through the tree's functions."""
+        return self.tree is _list_tree(len(self.slots))
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "Packed":
         """The same with other tensors."""
@@ -102,13 +110,19 @@ def unpack(packed: Packed, tensors: Sequence[Tensor]) -> Any:
         return tensors[0]
     values = iter(packed.values)
     leaves = [next(values) if slot == VALUE else tensors[slot] for slot in packed.slots]
-    return pytree.tree_unflatten(leaves, packed.tree)
+    return leaves if packed.is_list else pytree.tree_unflatten(leaves, packed.tree)
 
 
 def from_form(form: Form, tensors: Sequence[Tensor]) -> Packed:
     """A carry that came from elsewhere."""
     needs = tuple(item.needs_grad for item in form.tensors)
-    tree = PLAIN_TREE if isinstance(form.shape, int) and form.tensors else pytree.tree_structure(form.shape)
+    shape = form.shape
+    if isinstance(shape, int) and form.tensors:
+        tree = PLAIN_TREE
+    elif type(shape) is list and shape == list(range(len(form.slots))):
+        tree = _list_tree(len(shape))
+    else:
+        tree = pytree.tree_structure(shape)
     return Packed(tree, form.slots, form.values, tuple(tensors), needs)
 
 

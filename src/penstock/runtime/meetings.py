@@ -1,7 +1,7 @@
 """When a rank's segments meet those of other ranks, and what members without rows do meanwhile; see `meeting.py`."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 
 import torch
@@ -9,6 +9,7 @@ import torch
 from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.iteration import Iteration
+from penstock.runtime.looking import NOTHING
 from penstock.runtime.mail import Mail, Tell
 from penstock.runtime.meeting import Turn
 from penstock.runtime.stages import Stage
@@ -25,7 +26,7 @@ class Meetings:
     def taking(self, iteration: Iteration, action: Action, *, backward: bool) -> AbstractContextManager[None]:
         """Around a job: what is added up over rows is so over all members."""
         if action.segment not in self._stages:
-            return nullcontext()
+            return NOTHING
         view = self._addresses.layout.segments[action.segment]
         rows = iteration.rows[action.segment][action.microbatch]
         group = view.backward if backward else view.forward
