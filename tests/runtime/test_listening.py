@@ -52,11 +52,16 @@ def test_layers_are_as_before_when_nobody_listens() -> None:
     mine = model[1].forward
     model[1].forward = lambda x: mine(x) + 1
     given = model[1].__dict__["forward"]
-    with listening(model).to(WeightJobs().defer):
+    heard = listening(model)
+    with heard.to(WeightJobs().defer):
         assert "forward" in model[0].__dict__
         assert model[1].__dict__["forward"] is given
     assert "forward" not in model[0].__dict__
     assert model[1].__dict__["forward"] is given
+    model[0].forward = given
+    with heard.to(WeightJobs().defer):
+        assert model[0].__dict__["forward"] is given
+    assert model[0].__dict__.pop("forward") is given
     with pytest.raises(ZeroDivisionError), listening(model).to(WeightJobs().defer):
         raise ZeroDivisionError
     assert "forward" not in model[0].__dict__
@@ -152,6 +157,31 @@ def test_blocks_that_recompute_themselves() -> None:
     assert len(jobs) == 4
     jobs.run()
     for parameter, wanted in zip(model.parameters(), expected, strict=True):
+        assert parameter.grad is not None
+        assert wanted is not None
+        assert torch.equal(parameter.grad, wanted)
+
+
+class Centred(nn.Conv2d):
+    """Runs on a weight that it computes."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
+        return super()._conv_forward(input, weight - weight.mean(), bias)  # type: ignore[no-any-return]
+
+
+def test_a_layer_of_the_users_own_that_computes_its_weight() -> None:
+    layer = Centred(3, 3, 3)
+    x = torch.randn(2, 3, 4, 4, requires_grad=True)
+    layer(x).square().sum().backward()
+    expected = [parameter.grad for parameter in layer.parameters()]
+    layer.zero_grad()
+    jobs = WeightJobs()
+    with listening(layer).to(jobs.defer):
+        out = layer(x)
+    with jobs.set_aside([]):
+        out.square().sum().backward()
+    jobs.run()
+    for parameter, wanted in zip(layer.parameters(), expected, strict=True):
         assert parameter.grad is not None
         assert wanted is not None
         assert torch.equal(parameter.grad, wanted)

@@ -50,23 +50,23 @@ class Listening:
         self._layers = [
             (module.__dict__, self._forward(kind, module, name))
             for name, module in modules
-            if (kind := _kind_of(module)) is not None
-            and id(module._parameters.get("weight")) in held
-            and "forward" not in module.__dict__
+            if (kind := _kind_of(module)) is not None and id(module._parameters.get("weight")) in held
         ]
 
     @contextmanager
     def to(self, defer: Defer) -> Iterator[None]:
-        """What the layers put off goes there: those that run meanwhile, in whatever backward comes later."""
+        """What the layers put off goes there: those that run meanwhile, in whatever backward comes later.
+
+        A layer that has been given another `forward` of its own keeps it.
+        """
         self._defer = defer
-        for attributes, forward in self._layers:
-            attributes["forward"] = forward
+        changed = [names for names, forward in self._layers if names.setdefault("forward", forward) is forward]
         try:
             yield
         finally:
             self._defer = _nobody
-            for attributes, _ in self._layers:
-                attributes.pop("forward", None)
+            for names in changed:
+                del names["forward"]
 
     def _forward(self, kind: _Kind, module: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
         plain: Callable[[nn.Module, Tensor], Tensor] = type(module).forward
@@ -159,11 +159,19 @@ def _convolution_function(call: Callable[..., Tensor]) -> Any:
 
 
 def _kind_of(module: nn.Module) -> _Kind | None:
-    """The kind of a layer; none for others, and for convolutions that put something else than zeros around."""
+    """The kind of a layer; none for others, and for convolutions that put something else than zeros around.
+
+    A class of the user's own counts only if it runs torch's code on its parameters as they are.
+    """
+    if getattr(type(module), "_conv_forward", None) not in _OWN_CONVOLUTIONS:
+        return None
     if getattr(module, "padding_mode", "zeros") != "zeros" or isinstance(getattr(module, "padding", 0), str):
         return None
     return _KINDS.get(type(module).forward)
 
+
+_CONVOLUTIONS = ((nn.Conv1d, torch.conv1d), (nn.Conv2d, torch.conv2d), (nn.Conv3d, torch.conv3d))
+_OWN_CONVOLUTIONS = (None, *(layer._conv_forward for layer, _ in _CONVOLUTIONS))
 
 _KINDS: Mapping[Any, _Kind] = MappingProxyType(
     {
@@ -173,7 +181,7 @@ _KINDS: Mapping[Any, _Kind] = MappingProxyType(
             layer.forward: _Kind(
                 _convolution_function(call), _Heard(_convolution_can_be, _run_convolution, _put_off_convolution)
             )
-            for layer, call in ((nn.Conv1d, torch.conv1d), (nn.Conv2d, torch.conv2d), (nn.Conv3d, torch.conv3d))
+            for layer, call in _CONVOLUTIONS
         },
     }
 )
