@@ -58,17 +58,23 @@ def one_host(
     return Cluster(name="small", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
 
 
+def hand_plan(
+    profile: Profile, cluster: Cluster, segments: Sequence[Segment], *, num_microbatches: int = 2, rows: int = 1
+) -> Plan:
+    """A plan of these segments."""
+    return Plan(
+        planner="hand",
+        schedule="gpipe",
+        num_microbatches=num_microbatches,
+        rows=rows,
+        profile=Origin(name=profile.name, digest=profile.digest),
+        cluster=Origin(name=cluster.name, digest=cluster.digest),
+        segments=tuple(segments),
+    )
+
+
 def hand_costs(profile: Profile, devices: Sequence[Device], segments: Sequence[Segment]) -> Costs:
     """The price of two micro-batches of one row by these segments, on devices of one host."""
     hosts = (Host(name="h", inside=Wire(bandwidth=1.0)),)
     cluster = Cluster(name="c", hosts=hosts, devices=tuple(devices), between=Wire(bandwidth=1.0))
-    plan = Plan(
-        planner="hand",
-        schedule="gpipe",
-        num_microbatches=2,
-        rows=1,
-        profile=Origin(name="p", digest=profile.digest),
-        cluster=Origin(name="c", digest=cluster.digest),
-        segments=tuple(segments),
-    )
-    return price(plan, profile, cluster)
+    return price(hand_plan(profile, cluster, segments), profile, cluster)

@@ -14,6 +14,7 @@ from penstock.plan.pricing import price
 from penstock.plan.types import Group, Member, Origin, Plan, Segment, on
 from penstock.profile.kinds import relative_speed
 from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
+from small import hand_plan
 from strategies import Case, cases
 
 
@@ -70,18 +71,11 @@ CLUSTER = Cluster(
 
 
 def plan_of(*groups: tuple[int, int, Group, Group], recompute: bool = False, **changes: Any) -> Plan:
-    plan = Plan(
-        planner="hand",
-        schedule="gpipe",
-        num_microbatches=2,
-        rows=8,
-        profile=Origin(name="hand", digest=PROFILE.digest),
-        cluster=Origin(name="hand", digest=CLUSTER.digest),
-        segments=tuple(
-            Segment(start=start, stop=stop, forward=forward, backward=backward, recompute=recompute)
-            for start, stop, forward, backward in groups
-        ),
-    )
+    segments = [
+        Segment(start=start, stop=stop, forward=forward, backward=backward, recompute=recompute)
+        for start, stop, forward, backward in groups
+    ]
+    plan = hand_plan(PROFILE, CLUSTER, segments, rows=8)
     return msgspec.structs.replace(plan, **changes)
 
 

@@ -6,7 +6,7 @@ import pytest
 import penstock
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.plan.pricing import price
-from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.plan.types import Segment, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import SEND_KINDS
 from penstock.report.predicted import compare_timelines, difference_sentences
@@ -14,6 +14,7 @@ from penstock.report.slow_links import SlowLink, slow_links
 from penstock.simulate.evaluate import Evaluation, evaluate_costs
 from penstock.timeline.build import build_timeline
 from penstock.timeline.types import Timeline
+from small import hand_plan
 
 MESSAGE_BYTES = 2e6
 """Of half of a micro-batch's rows."""
@@ -32,18 +33,11 @@ def made(*links: Link) -> Evaluation:
         between=Wire(bandwidth=100e6),
         links=links,
     )
-    plan = Plan(
-        planner="by hand",
-        schedule="gpipe",
-        num_microbatches=4,
-        rows=4,
-        profile=Origin(name="two", digest=profile.digest),
-        cluster=Origin(name="three", digest=cluster.digest),
-        segments=(
-            Segment(start=0, stop=1, forward=on("d0", "d1"), backward=on("d0", "d1")),
-            Segment(start=1, stop=2, forward=on("d2"), backward=on("d2")),
-        ),
+    segments = (
+        Segment(start=0, stop=1, forward=on("d0", "d1"), backward=on("d0", "d1")),
+        Segment(start=1, stop=2, forward=on("d2"), backward=on("d2")),
     )
+    plan = hand_plan(profile, cluster, segments, num_microbatches=4, rows=4)
     return evaluate_costs(price(plan, profile, cluster))
 
 

@@ -42,10 +42,10 @@ def greedy(costs: Costs) -> Program:
 def test_parts_of_the_first_segment_that_stand_together_are_joined_and_all_can_be(case: Case) -> None:
     costs = dear(case.costs)
     parted = greedy(costs)
-    joined = join_first(parted, costs, from_afar=False)
+    joined = join_first(parted, costs).near
     assert Estimator(costs).seconds(joined) <= Estimator(costs).seconds(parted) * ROUNDING
     prove(lower(joined, costs), costs)
-    joined = join_first(parted, costs, from_afar=True)
+    joined = join_first(parted, costs).all
     prove(lower(joined, costs), costs)
     first = joined.segment == 0
     assert not (joined.kind[first] == Kind.I).any()
@@ -69,7 +69,7 @@ def test_joining_elsewhere_is_never_slower(case: Case) -> None:
 def test_where_parting_is_free_everything_stays_parted(case: Case) -> None:
     costs = replace(case.costs, joined_s=np.zeros(case.costs.num_places))
     parted = schedule(with_split(costs, True), "1f1b")
-    assert join_first(parted, costs, from_afar=True) is parted
+    assert join_first(parted, costs) == (parted, parted)
     assert join_where_it_pays(parted, costs, Estimator(costs)) is parted
 
 

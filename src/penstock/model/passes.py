@@ -115,18 +115,19 @@ def take_turns(stands: Sequence[Stand]) -> list[Passes]:
     plain = _there_and_back(stands, inputs_only=True)
     other = _there_and_back(stands, inputs_only=False)
     return [
-        Passes((one.forward_s + two.forward_s) / 2, one.input_s, two.both_s if stand.trained else one.input_s)
+        Passes((one[0] + two[0]) / 2, one[1], two[1] if stand.trained else one[1])
         for stand, one, two in zip(stands, plain, other, strict=True)
     ]
 
 
-def _there_and_back(stands: Sequence[Stand], *, inputs_only: bool) -> list[Passes]:
+def _there_and_back(stands: Sequence[Stand], *, inputs_only: bool) -> list[tuple[float, float]]:
+    """For each block the seconds of its forward and of its backward."""
     forwards = [stand.forward() for stand in stands]
     found = []
     for stand in reversed(stands):
+        # What it has saved goes with it, before the next one's turn.
         forward = forwards.pop()
-        seconds = stand.backward(forward, inputs_only=inputs_only)
-        found.append(Passes(forward.seconds, seconds, seconds))
+        found.append((forward.seconds, stand.backward(forward, inputs_only=inputs_only)))
     return found[::-1]
 
 

@@ -56,11 +56,14 @@ class Packed:
         """What the other side must know."""
         tensors = zip(self.tensors, self.needs_grad, strict=True)
         forms = tuple(TensorForm(tuple(t.shape), dense_stride(t), t.dtype, need) for t, need in tensors)
-        numbers = range(len(self.slots))
+        return Form(self._nesting(), self.slots, self.values, forms)
+
+    def _nesting(self) -> Any:
+        """The structure itself, with the number of each leaf in its place."""
         if self.tree is PLAIN_TREE:
-            return Form(0, self.slots, self.values, forms)
-        shape = list(numbers) if self.is_list else pytree.tree_unflatten(numbers, self.tree)
-        return Form(shape, self.slots, self.values, forms)
+            return 0
+        numbers = range(len(self.slots))
+        return list(numbers) if self.is_list else pytree.tree_unflatten(numbers, self.tree)
 
     @property
     def is_list(self) -> bool:

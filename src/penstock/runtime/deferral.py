@@ -7,7 +7,7 @@ None, and the caller leaves it to autograd: then its weight gradient is part of 
 make the gradients of input and weights together in about the time of one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeAlias
 
@@ -28,8 +28,8 @@ def is_trained(weight: Tensor | None) -> bool:
     return weight is not None and weight.requires_grad and weight.is_leaf
 
 
-def _trained(weight: Tensor, bias: Tensor | None) -> list[Tensor]:
-    return [item for item in (weight, bias) if item is not None and is_trained(item)]
+def _chosen(items: Iterable[Any], wanted: Sequence[bool]) -> list[Any]:
+    return [item for item, want in zip(items, wanted, strict=True) if want]
 
 
 def can_defer(*weights: Tensor | None) -> bool:
@@ -113,17 +113,17 @@ class _Linear(Deferred):
 
 def linear_job(grad: Tensor, x: Tensor, used: Tensor, weight: Tensor, bias: Tensor | None) -> PutOff:
     """A linear layer's trained parameters, and what computes their gradients. `used` is the weight, cast if need be."""
-    wants_weight, wants_bias = is_trained(weight), is_trained(bias)
+    wanted = [is_trained(weight), is_trained(bias)]
 
     def job() -> list[Tensor]:
         flat = grad.reshape(-1, grad.shape[-1])
-        found = [_linear_weight(flat, x, used)] if wants_weight else []
-        if wants_bias:
+        found = [_linear_weight(flat, x, used)] if wanted[0] else []
+        if wanted[1]:
             folded = x.dim() == 2 or x.is_contiguous()
             found.append(flat.sum(0) if folded else grad.sum(tuple(range(grad.dim() - 1))))
         return found
 
-    return _trained(weight, bias), job
+    return _chosen((weight, bias), wanted), job
 
 
 def _is_column_major(matrix: Tensor) -> bool:
@@ -203,10 +203,9 @@ def convolution_job(
     wanted = [is_trained(weight), is_trained(bias)]
 
     def job() -> list[Tensor]:
-        both = _convolution_gradients(grad, x, used, bias, sizes, groups, [False, *wanted])[1:]
-        return [item for item, want in zip(both, wanted, strict=True) if want]
+        return _chosen(_convolution_gradients(grad, x, used, bias, sizes, groups, [False, *wanted])[1:], wanted)
 
-    return _trained(weight, bias), job
+    return _chosen((weight, bias), wanted), job
 
 
 def _convolution_gradients(

@@ -9,11 +9,12 @@ first run of a segment shows which. That nothing is drawn later either is for th
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from penstock.runtime.deferral import Defer
 from penstock.runtime.interception import Interception
 from penstock.runtime.listening import Listening
 from penstock.runtime.meeting import Meeting
@@ -58,38 +59,38 @@ class Looking:
 
     def at_forward(self, jobs: WeightJobs | None, step: int, rows: Rows) -> AbstractContextManager[Enter | None]:
         """Around a forward. What comes of it is told which unit comes next, if it is there."""
-        if not self._must_intercept(jobs):
-            return NOTHING if jobs is None else self._listening.to(jobs.defer)
-        return self._intercepted(jobs, step, rows)
+        return self._intercepted(jobs, step, rows) if self._must_intercept(jobs) else self._heard(jobs)
 
-    def at_backward(self, jobs: WeightJobs | None) -> AbstractContextManager[Any]:
+    def at_backward(self, jobs: WeightJobs | None) -> AbstractContextManager[None]:
         """Around a backward, in which blocks may run again (torch.utils.checkpoint)."""
-        if not self._must_intercept(jobs):
-            return NOTHING if jobs is None else self._listening.to(jobs.defer)
-        return self._interception(None, jobs) if jobs is None else self._both(jobs)
-
-    @contextmanager
-    def _both(self, jobs: WeightJobs) -> Iterator[None]:
-        with self._interception(None, jobs), self._listening.to(jobs.defer):
-            yield
+        return self._seen_again(jobs) if self._must_intercept(jobs) else self._heard(jobs)
 
     def _must_intercept(self, jobs: WeightJobs | None) -> bool:
         is_plain = self._meeting is None and self._draws.get(self._training) is False
-        return not is_plain or (jobs is not None and self._puts_off.get(self._training, True))
+        return not is_plain or self._defer(jobs) is not None
+
+    def _defer(self, jobs: WeightJobs | None) -> Defer | None:
+        """Where weight gradients go that are not heard by listening, if there may be such."""
+        return jobs.defer if jobs is not None and self._puts_off.get(self._training, True) else None
+
+    def _heard(self, jobs: WeightJobs | None) -> AbstractContextManager[None]:
+        return NOTHING if jobs is None else self._listening.to(jobs.defer)
+
+    def _interception(self, streams: Streams | None, jobs: WeightJobs | None) -> Interception:
+        return Interception(streams, self._defer(jobs), None if self._meeting is None else self._meeting.add_up)
 
     @contextmanager
     def _intercepted(self, jobs: WeightJobs | None, step: int, rows: Rows) -> Iterator[Enter]:
         draws = self._draws.get(self._training)
         streams = Streams(self.seed, step, rows, is_split=self._is_split, device=self._device)
-        listening = NOTHING if jobs is None else self._listening.to(jobs.defer)
-        with streams.kept(), self._interception(streams, jobs) as mode, listening:
+        with streams.kept(), self._interception(streams, jobs) as mode, self._heard(jobs):
             yield partial(streams.enter, watch=draws is None)
             streams.leave()
         self._draws.setdefault(self._training, streams.may_draw)
         if jobs is not None:
             self._puts_off.setdefault(self._training, mode.has_put_off)
 
-    def _interception(self, streams: Streams | None, jobs: WeightJobs | None) -> Interception:
-        puts_off = jobs is not None and self._puts_off.get(self._training, True)
-        defer = jobs.defer if jobs is not None and puts_off else None
-        return Interception(streams, defer, None if self._meeting is None else self._meeting.add_up)
+    @contextmanager
+    def _seen_again(self, jobs: WeightJobs | None) -> Iterator[None]:
+        with self._interception(None, jobs), self._heard(jobs):
+            yield

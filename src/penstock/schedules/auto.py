@@ -76,9 +76,10 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
         score, program = best_of(polished([program for _, program in starts], costs, estimator), costs)
         if score < best:
             best, chosen = score, program
-    for program in (chosen, join_first(chosen, costs, from_afar=True)):
+    parted, whole_first = chosen, join_first(chosen, costs).all
+    for program in (parted,) if whole_first is parted else (parted, whole_first):
         joined = join_where_it_pays(program, costs, estimator)
-        if joined is not chosen:
+        if joined is not parted:
             best, chosen = min((best, chosen), (score_program(joined, costs), joined), key=lambda item: item[0])
     return best, chosen
 
@@ -86,10 +87,8 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
 def _with_joined(programs: Iterable[Program], costs: Costs) -> Iterator[Program]:
     """The orders, with backwards of the first segment whole where that costs less, and also those whose I is moved."""
     for program in programs:
-        near, far = (join_first(program, costs, from_afar=from_afar) for from_afar in (False, True))
-        yield near
-        if far.num_actions < near.num_actions:
-            yield far
+        found = join_first(program, costs)
+        yield from (found.near,) if found.all is found.near else found
 
 
 def best_of(found: Sequence[tuple[float, Program]], costs: Costs) -> tuple[Score, Program]:

@@ -9,6 +9,8 @@ takes no longer for it (by the estimate): then what it costs to part them was wa
 Cost: O(jobs) for the first segment; an estimate, O(jobs and messages), for each pair that is tried elsewhere.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,16 +26,26 @@ EFFORT = 600_000
 Pairs = npt.NDArray[np.int64]
 
 
-def join_first(program: Program, costs: Costs, *, from_afar: bool) -> Program:
-    """The program with backwards of the first segment whole: those whose parts stand together, or all of them."""
+class FirstWhole(NamedTuple):
+    """A program with backwards of the first segment whole; the same one where there is nothing to join."""
+
+    near: Program
+    """Those whose parts stand together."""
+    all: Program
+    """All of them."""
+
+
+def join_first(program: Program, costs: Costs) -> FirstWhole:
+    """Both ways to join the parts of the first segment's backwards."""
     pairs = _pairs(program, costs, (costs.place_segment == 0) & (costs.joined_s > 0))
-    return _with_joined(program, pairs if from_afar else pairs[pairs[:, 1] == pairs[:, 0] + 1])
+    together = _adjacent(pairs)
+    near = _with_joined(program, together)
+    return FirstWhole(near, near if len(together) == len(pairs) else _with_joined(program, pairs))
 
 
 def join_where_it_pays(program: Program, costs: Costs, estimator: Estimator) -> Program:
     """The program with those pairs joined that stand together and whose joining does not make it slower."""
-    pairs = _pairs(program, costs, costs.joined_s > 0)
-    pairs = pairs[pairs[:, 1] == pairs[:, 0] + 1]
+    pairs = _adjacent(_pairs(program, costs, costs.joined_s > 0))
     if not len(pairs):
         return program
     every = _with_joined(program, pairs)
@@ -60,6 +72,11 @@ def _pairs(program: Program, costs: Costs, wanted: npt.NDArray[np.bool_]) -> Pai
     pairs = np.stack([jobs.backward[wanted].ravel(), jobs.weights[wanted].ravel()], axis=1)
     parted: Pairs = pairs[(pairs != NONE).all(axis=1) & (pairs[:, 0] != pairs[:, 1])]
     return parted[np.argsort(parted[:, 0], kind="stable")]
+
+
+def _adjacent(pairs: Pairs) -> Pairs:
+    found: Pairs = pairs[pairs[:, 1] == pairs[:, 0] + 1]
+    return found
 
 
 def _with_joined(program: Program, pairs: Pairs) -> Program:

@@ -26,4 +26,4 @@ def zb_h1(costs: Costs) -> Program:
     """1F1B's order of forwards and input gradients, filled up with weight gradients."""
     in_1f1b = np.minimum(costs.plan.num_segments - costs.place_segment, costs.num_microbatches)
     most_kept = int(np.bincount(costs.backward_device, weights=in_1f1b).max())
-    return join_first(fill_weights(one_f_one_b(with_split(costs, False)), costs, most_kept), costs, from_afar=False)
+    return join_first(fill_weights(one_f_one_b(with_split(costs, False)), costs, most_kept), costs).near

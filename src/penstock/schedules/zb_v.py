@@ -29,7 +29,7 @@ def zb_v(costs: Costs) -> Program:
     num_devices = -(-costs.plan.num_segments // 2)
     slots = _V(num_devices, max(2 * num_devices - 1, costs.num_microbatches))
     track = order_by_clock(with_split(costs, False), slots.forward, slots.backward, split=False)
-    return join_first(fill_weights(track, costs, 2 * num_devices), costs, from_afar=False)
+    return join_first(fill_weights(track, costs, 2 * num_devices), costs).near
 
 
 @dataclass(frozen=True)
