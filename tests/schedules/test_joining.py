@@ -16,7 +16,7 @@ from penstock.schedules import schedule
 from penstock.schedules.clock import with_split
 from penstock.schedules.estimate import Estimator
 from penstock.schedules.greedy import Greedy, Rules
-from penstock.schedules.joining import join_first, join_where_it_pays
+from penstock.schedules.joining import join_first
 from small import equal_profile, one_host
 from strategies import Case, cases
 
@@ -53,24 +53,12 @@ def test_parts_of_the_first_segment_that_stand_together_are_joined_and_all_can_b
     assert np.array_equal(joined.kind[~first], parted.kind[others])
 
 
-@settings(max_examples=80, deadline=None)
-@given(cases())
-def test_joining_elsewhere_is_never_slower(case: Case) -> None:
-    costs = dear(case.costs)
-    parted = greedy(costs)
-    estimator = Estimator(costs)
-    joined = join_where_it_pays(parted, costs, estimator)
-    assert estimator.seconds(joined) <= estimator.seconds(parted) * ROUNDING
-    prove(lower(joined, costs), costs)
-
-
 @settings(max_examples=40, deadline=None)
 @given(cases())
 def test_where_parting_is_free_everything_stays_parted(case: Case) -> None:
     costs = replace(case.costs, joined_s=np.zeros(case.costs.num_places))
     parted = schedule(with_split(costs, True), "1f1b")
     assert join_first(parted, costs) == (parted, parted)
-    assert join_where_it_pays(parted, costs, Estimator(costs)) is parted
 
 
 def test_h1_does_the_first_devices_backwards_whole() -> None:

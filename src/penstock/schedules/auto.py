@@ -3,9 +3,9 @@
 For unequal stages on unequal links there is no closed form. Auto tries the other schedules and list scheduling
 (greedy.py) with different amounts of memory in use, with the backward whole and split, and with more or less patience.
 Each is estimated (estimate.py), which never says too much; from the best estimate on they are lowered and simulated,
-until no estimate is below the best that fits. The most promising are polished (polish.py), and backwards that need not
-be parted are joined again (joining.py). So auto is never worse than any of them; and where list scheduling has room
-for twice the stages, it meets the zero-bubble bound on equal stages.
+until no estimate is below the best that fits; with backwards of the first segment whole where parting them costs
+something (joining.py). The most promising are polished (polish.py). So auto is never worse than any of them; and where
+list scheduling has room for twice the stages, it meets the zero-bubble bound on equal stages.
 
 Auto_whole is the same without splitting the backward, for engines that cannot.
 
@@ -26,7 +26,7 @@ from penstock.schedules.estimate import Estimator
 from penstock.schedules.gpipe import gpipe
 from penstock.schedules.greedy import Greedy, Rules
 from penstock.schedules.interleaved import interleaved
-from penstock.schedules.joining import join_first, join_where_it_pays
+from penstock.schedules.joining import join_first
 from penstock.schedules.judging import Score, score_program
 from penstock.schedules.one_f_one_b import one_f_one_b
 from penstock.schedules.pe import pe
@@ -76,11 +76,6 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
         score, program = best_of(polished([program for _, program in starts], costs, estimator), costs)
         if score < best:
             best, chosen = score, program
-    parted, whole_first = chosen, join_first(chosen, costs).all
-    for program in (parted,) if whole_first is parted else (parted, whole_first):
-        joined = join_where_it_pays(program, costs, estimator)
-        if joined is not parted:
-            best, chosen = min((best, chosen), (score_program(joined, costs), joined), key=lambda item: item[0])
     return best, chosen
 
 
