@@ -68,6 +68,8 @@ class SpeedRun(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     limit: tuple[float, ...]
     """Round by round: two processes that train side by side, in trainings of one process alone."""
+    two_sets: tuple[float, ...] = ()
+    """Where auto chooses two sets of cuts: how many times as fast it is as with one, in rounds of these two alone."""
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> Row:

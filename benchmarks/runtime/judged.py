@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from planners.results import Result
-from runtime.found import ALONE, WHOLE, Row, SpeedRun
+from runtime.found import ALONE, WHOLE, Row, SpeedRun, spread
 from runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, TWO_SETS
 
 OF_LIMIT = {8: 0.88, 16: 0.92}
@@ -84,7 +84,7 @@ def _two_sets(runs: Sequence[SpeedRun]) -> Iterator[Result]:
     """Where the planner chooses two sets of cuts, they must not lose; beside it what they were predicted to gain."""
     for run in runs:
         if run.row(AUTO).is_moved and run.has(ONE_SET):
-            gain = run.gain(AUTO, ONE_SET)
+            gain = spread(run.two_sets) if run.two_sets else run.gain(AUTO, ONE_SET)
             expected = _predicted_gain(run, AUTO)
             yield _timed(
                 f"{_where(run)}: two sets of cuts over one, chosen by auto",

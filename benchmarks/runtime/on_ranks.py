@@ -10,6 +10,7 @@ import torch.distributed as dist
 import penstock
 from penstock.profile.measure import measure
 from penstock.runtime.carry import pack
+from penstock.runtime.lanes import Lanes
 from penstock.runtime.mail import Mail
 from penstock.runtime.profiling import with_overheads
 from runtime.contenders import Contender, OurPlan, TorchPlan, make_contender
@@ -41,7 +42,7 @@ def measure_messages(_memory: Memory, sizes: tuple[int, ...], repeats: int) -> l
     rank = dist.get_rank()
     if rank > 1:
         return []
-    mail = Mail(dist.new_group([0, 1]), torch.device("cpu"), 60.0)
+    mail = Mail(Lanes(dist.new_group([0, 1])), torch.device("cpu"), 60.0)
     found = []
     for tag, size in enumerate(sizes):
         packed = pack(torch.zeros(size, dtype=torch.uint8))[0]

@@ -10,7 +10,7 @@ from runtime import on_ranks
 from runtime.contenders import NUM_STAGES, TORCH_KINDS, OurPlan, TorchPlan
 from runtime.explaining import explain
 from runtime.found import ALONE, WHOLE, Row, SpeedRun
-from runtime.plans import AUTO, EQUAL_1F1B, MESSAGE_BYTES, Option, our_options, same_work, this_machine
+from runtime.plans import AUTO, EQUAL_1F1B, MESSAGE_BYTES, ONE_SET, Option, our_options, same_work, this_machine
 from runtime.ranks import Ranks
 from runtime.splits import MOST_TRIED, best_cuts, cuts_by_evenness, equal_cuts
 from runtime.subjects import Subject
@@ -31,9 +31,11 @@ class Effort:
     """Iterations for each way to cut; none: only equal layers."""
     options: tuple[str, ...] = ()
     """Of our plans; all if none is named."""
+    duels: int = 0
+    """Further rounds of two sets of cuts against one alone, where auto chooses them: a gain of 1 % needs many."""
 
 
-FULL = Effort(rounds=5, profile_s=25.0, kinds=TORCH_KINDS, tries=2)
+FULL = Effort(rounds=5, profile_s=25.0, kinds=TORCH_KINDS, tries=2, duels=16)
 FEW = Effort(rounds=5, profile_s=25.0, kinds=("1f1b",), tries=0)
 LONG = Effort(rounds=4, profile_s=25.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B))
 QUICK = Effort(rounds=2, profile_s=1.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B))
@@ -85,6 +87,11 @@ def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say)
                 turns[entry.name].append(_turn(ranks, subject, num_microbatches, entry))
             beside = ranks.on_all(on_ranks.run, ALONE, subject, num_microbatches, subject.steps, True)
             limit.append(sum(turns[ALONE][-1] / seconds for seconds in beside))
+        named = {entry.name: entry for entry in entries}
+        duel: tuple[float, ...] = ()
+        if ONE_SET in named and any(item.name == AUTO and item.is_moved for item in options):
+            say("  two sets of cuts against one")
+            duel = _duel(ranks, subject, num_microbatches, (named[AUTO], named[ONE_SET]), effort.duels)
         rows = []
         for entry in entries:
             row = Row(name=entry.name, detail=entry.detail, round_s=tuple(turns[entry.name]), losses=losses[entry.name])
@@ -98,6 +105,7 @@ def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say)
         num_microbatches=num_microbatches,
         rows=tuple(rows),
         limit=tuple(limit),
+        two_sets=duel,
         notes=(f"profile: {profile.assumptions[0]}", link),
     )
 
@@ -126,6 +134,18 @@ def _turn(ranks: Ranks, subject: Subject, num_microbatches: int, entry: Entry) -
     if isinstance(entry.given, int):
         return float(ranks.on_first(*given, False))
     return float(max(ranks.on_all(*given, True)))
+
+
+def _duel(
+    ranks: Ranks, subject: Subject, num_microbatches: int, pair: tuple[Entry, Entry], rounds: int
+) -> tuple[float, ...]:
+    """How many times as fast the first is as the second, round by round; who begins changes, as it may matter."""
+    found = []
+    for number in range(rounds):
+        first, second = pair if number % 2 else reversed(pair)
+        seconds = {entry.name: _turn(ranks, subject, num_microbatches, entry) for entry in (first, second)}
+        found.append(seconds[pair[1].name] / seconds[pair[0].name])
+    return tuple(found)
 
 
 def _search(

@@ -54,13 +54,14 @@ def prediction_table(runs: Sequence[SpeedRun]) -> str:
 def overhead_table(runs: Sequence[OverheadRun]) -> str:
     """Every model and schedule."""
     lines = [
-        "| model | schedule | actions | of them jobs | by hand | more by Penstock | per action | per job |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| model | schedule | actions | jobs | by hand | more by Penstock | per action | per job | more in gloo |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for run in runs:
         more = statistics.median(run.beyond_s)
         lines.append(
             f"| {run.title} | {run.schedule} | {run.num_actions} | {run.num_jobs} | {run.by_hand_s * 1e3:.1f} ms "
-            f"| {more * 1e3:.1f} ms | {more / run.num_actions * 1e6:.0f} us | {more / run.num_jobs * 1e6:.0f} us |"
+            f"| {more * 1e3:.1f} ms | {more / run.num_actions * 1e6:.0f} us | {more / run.num_jobs * 1e6:.0f} us "
+            f"| {run.transport_beyond_s * 1e3:.1f} ms |"
         )
     return "\n".join(lines)

@@ -85,6 +85,20 @@ def test_what_people_see(run: Run, folder: Path, tmp_path: Path) -> None:
     assert "but ranks here are cpu-2-threads: what is predicted does not hold" in err
 
 
+def test_a_model_on_the_meta_device(run: Run, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "meta.py"
+    made = "    return nn.Sequential(*layers), torch.ones"
+    assert made in SCRIPT
+    path.write_text(SCRIPT.replace("FAULT", "pass").replace(made, made.replace("(*layers)", '(*layers).to("meta")')))
+    words = ("--plan", str(folder / "plan.json"), "--steps", "2", "--also-alone", "--json")
+    code, out, err = run("train", str(path), *words)
+    assert code == 0, err
+    found = json.loads(out)
+    first, second = (step["loss"] for step in found["steps"])
+    assert 0 < second != first
+    assert found["alone"]["losses_equal"]
+
+
 def test_the_printed_command_works(run: Run, folder: Path, script: Callable[..., str]) -> None:
     code, out, _ = run("train", script(), "--plan", str(folder / "plan.json"), "--steps", "2", "--dry-run")
     assert code == 0
@@ -164,6 +178,9 @@ def test_files_that_are_not_there(run: Run, folder: Path, script: Callable[..., 
     plan = str(folder / "plan.json")
     assert "none.py: no such file" in run("train", "none.py", "--plan", plan)[2]
     assert "this is not a Python script" in run("train", "gpt2", "--plan", plan)[2]
+    code, out, err = run("train", script(), "--plan", plan, "--checkpoint", plan)
+    assert (code, out) == (2, "")
+    assert "checkpoints need a folder, and this is a file" in err
     assert "is read by this command" in run("train", script(), "--plan", plan, "-o", plan)[2]
     assert "--force does not go with --numerics" in run("check", plan, "--force", "--numerics", script())[2]
 

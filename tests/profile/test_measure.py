@@ -31,6 +31,17 @@ def _bytes(found: Profile, rows: int) -> list[tuple[int, int]]:
     return [(size.cut_bytes, size.saved_bytes) for size in sizes]
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own
+def test_compiled_blocks_make_both_gradients_at_once() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64))
+    model[1].compile(backend="aot_eager")
+    found = measure(model, torch.randn(32, 64), _mean_square, seconds=0)
+    _, compiled, plain = (unit.times[0] for unit in found.units)
+    assert compiled.weight_grad_s == 0.0
+    assert compiled.input_grad_s > 0
+    assert plain.weight_grad_s > 0
+
+
 def test_bytes_of_linear_layers() -> None:
     model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5, bias=False))
     found = measure(model, torch.randn(6, 10), _mean_square, seconds=0)

@@ -5,18 +5,23 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from penstock.errors import InputError
 from penstock.plan.types import Plan
+from penstock.runtime.lanes import backend_for
 from penstock.runtime.pipeline import Pipeline
+from runtime import in_order
 from runtime.users import mean_square, plan_of
 
 
-def join(meeting: str, rank: int, num_ranks: int) -> None:
+def join(meeting: str, rank: int, num_ranks: int, backend: str = "gloo") -> None:
     """Meet the others; all draw the same random numbers from here on."""
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=num_ranks)
+    in_order.register()
+    dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=num_ranks)
     torch.manual_seed(0)
 
 
@@ -97,12 +102,15 @@ class Stumble(nn.Module):
         return x
 
 
-def lose_a_rank(meeting: str, rank: int) -> None:
+def lose_a_rank(meeting: str, rank: int, backend: str = "gloo") -> None:
     """The whole life of a process; rank 1's ends early."""
-    join(meeting, rank, 2)
+    join(meeting, rank, 2, backend)
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Stumble())
-    pipe = Pipeline(model, plan_of([0, 1, 3], [["d0"], ["d1"]]), mean_square)
+    pipe = Pipeline(model, plan_of([0, 1, 3], [["d0"], ["d1"]]), mean_square, timeout_s=5.0)
     pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+lose_a_rank_in_order = partial(lose_a_rank, backend=in_order.NAME)
 
 
 class Explode(nn.Module):
@@ -165,3 +173,32 @@ def another_type(meeting: str, rank: int) -> None:
     model = nn.Sequential(nn.Tanh(), nn.Tanh(), nn.Linear(3, 3), nn.Tanh())
     pipe = Pipeline(model, plan_of([0, 1, 4], [["d0"], ["d1"]]), mean_square)
     pipe.step(torch.zeros(6, 3, dtype=torch.float64), torch.zeros(6))
+
+
+def _go_away(then: str, meeting: str, rank: int) -> None:
+    """The whole life of a process; rank 1's ends between steps, and rank 0 goes on when it has."""
+    join(meeting, rank, 2)
+    pipe = Pipeline(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), plan_of([0, 1, 2], [["d0"], ["d1"]]), mean_square)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+    if rank == 1:
+        pipe.close()
+        os._exit(3)
+    time.sleep(1.0)
+    if then == "step":
+        pipe.step(torch.zeros(6, 3), torch.zeros(6))
+    elif then == "timeline":
+        pipe.last_timeline()
+    else:
+        pipe.clip_grad_norm(1.0)
+
+
+go_away_before_step = partial(_go_away, "step")
+go_away_before_timeline = partial(_go_away, "timeline")
+go_away_before_clip = partial(_go_away, "clip")
+
+
+def other_backend(device: str) -> str:
+    """What is said if a model is on a device that gloo does not send from."""
+    with pytest.raises(InputError) as caught:
+        backend_for(torch.device(device))
+    return str(caught.value)

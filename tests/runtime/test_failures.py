@@ -118,6 +118,17 @@ def test_when_a_rank_ends_the_others_end_soon(tmp_path: Path) -> None:
     assert second.split()[:2] == ["1", "d1"]
 
 
+@pytest.mark.parametrize("then", ["step", "timeline", "clip"])
+def test_a_rank_that_has_ended_between_steps(tmp_path: Path, then: str) -> None:
+    first, second = start(f"go_away_before_{then}", tmp_path / "meeting", 2)
+    told = first.communicate(timeout=30)[1]
+    second.communicate()
+    assert (first.returncode, second.returncode) == (1, 3)
+    assert "penstock.errors.PeerLost: rank 0" in told
+    assert "the connection is lost" in told
+    assert "What each rank did last:" in told
+
+
 def test_a_rank_that_is_stuck_is_ended_too(tmp_path: Path) -> None:
     processes = start("stay_stuck", tmp_path / "meeting", 3)
     begun = time.monotonic()

@@ -1,6 +1,7 @@
 """Layers that are listened to: what they leave in the graph, and what is asked of their users."""
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 import torch
@@ -29,6 +30,32 @@ def names_in_graph(out: Tensor) -> set[str]:
             found.add(node.name())
             waiting += [after for after, _ in node.next_functions]
     return found
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own
+@pytest.mark.parametrize("in_place", [True, False])
+def test_compiled_blocks_are_left_alone_and_give_their_gradients(in_place: bool) -> None:
+    block = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 4))
+    x = torch.randn(3, 4, requires_grad=True)
+    block(x).sum().backward()
+    expected = [item.grad for item in block.parameters()]
+    block.zero_grad()
+    if in_place:
+        block.compile(backend="aot_eager")
+    compiled: nn.Module = block if in_place else cast("nn.Module", torch.compile(block, backend="aot_eager"))
+    model = nn.Sequential(compiled, nn.Linear(4, 2))
+    jobs = WeightJobs()
+    streams = Streams(0, 0, Rows(0, 3), is_split=False, device=torch.device("cpu"))
+    with Interception(streams, jobs.defer), listening(model).to(jobs.defer):
+        out = model[0](x)
+    with jobs.set_aside(list(block.parameters())):
+        out.sum().backward()
+    assert not len(jobs), "nothing was put off"
+    jobs.run()
+    for item, wanted in zip(block.parameters(), expected, strict=True):
+        assert item.grad is not None
+        assert wanted is not None
+        assert torch.equal(item.grad, wanted)
 
 
 def test_the_graph_holds_torchs_own_functions_and_no_parameters() -> None:

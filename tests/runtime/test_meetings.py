@@ -24,10 +24,11 @@ from penstock.runtime.neutral import neutral_cluster, neutral_profile
 from penstock.runtime.shared_norms import batch_norm
 from penstock.runtime.shipping import AS_PLANNED, KEPT, SHIPPED
 from runtime.comparing import check
+from runtime.grid import cluster_of
 from runtime.models import KINDS, profile_of
-from runtime.test_grid import cluster_of
+from runtime.odd_blocks import norms_that_run_again
 from runtime.training import Job, train
-from runtime.users import norms_that_run_again, only_make, plan_of
+from runtime.users import only_make, plan_of
 from runtime.world import World
 
 torch.set_num_threads(1)

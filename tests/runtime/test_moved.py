@@ -8,8 +8,9 @@ import torch
 from penstock.plan.types import Plan
 from penstock.runtime.shipping import AS_PLANNED, KEPT, SHIPPED
 from runtime.comparing import check
+from runtime.odd_blocks import odd_blocks
 from runtime.training import Job, train
-from runtime.users import odd_blocks, plan_of, train_with_frozen
+from runtime.users import plan_of, train_with_frozen
 from runtime.world import World
 
 torch.set_num_threads(1)

@@ -14,6 +14,11 @@ torch.set_num_threads(1)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(case=cases(max_microbatches=4).filter(lambda case: len(case.plan.devices) <= 4), num_rows=st.integers(1, 13))
 def test_random_plans_give_the_numbers_of_one_process(world: World, case: Case, num_rows: int) -> None:
+    compare(world, case, num_rows)
+
+
+def compare(world: World, case: Case, num_rows: int) -> None:
+    """With training in one process."""
     tied = tuple(sorted(case.profile.ties[0].units)) if case.profile.ties else ()
     ranks = world.run(len(case.plan.devices), train, case.plan, tied, num_rows)
     losses, parameters = train_alone(case.plan, tied, num_rows)

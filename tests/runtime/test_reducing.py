@@ -7,7 +7,7 @@ from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.emulation.spec import Emulation
 from penstock.plan.types import Origin, Plan, Segment, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
-from penstock.runtime.reducing import make_groups
+from penstock.runtime.lanes import make_groups
 from small_emulation import needs_shaping
 
 

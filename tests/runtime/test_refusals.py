@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 
 from penstock.errors import InputError, MismatchError
 from penstock.model.blocks import find_blocks
 from penstock.plan.pricing import price
 from penstock.plan.types import Origin, Plan
 from penstock.runtime.layout import check_units, make_layout
-from penstock.runtime.neutral import neutral_cluster, neutral_profile
+from penstock.runtime.neutral import neutral_cluster, neutral_profile, prove_plan
 from runtime.models import KINDS
 from runtime.users import different_models, different_plans, make, only_make, plan_of, train_after_all
 from runtime.world import World
@@ -47,6 +48,18 @@ def test_plans_that_differ_between_ranks(world: World) -> None:
     plans = [plan_of([0, 3, 7], [["d0"], ["d1"]]), plan_of([0, 4, 7], [["d0", "d1"], ["d1"]])]
     told = refused(world, 2, different_plans, plans)
     assert told.startswith("MismatchError: rank 1 was not given the same as rank 0: they differ in the plan")
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.Dropout(0.5)])
+def test_compiled_blocks_that_must_know_of_all_rows(layer: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), layer))
+    model[1].compile(backend="eager")
+    blocks = find_blocks(model)
+    alone = prove_plan(plan_of([0, 1, 2], [["d0"], ["d1"]]), blocks, None, None)
+    make_layout(alone.costs, blocks)
+    shared = prove_plan(plan_of([0, 1, 2], [["d0"], ["d1", "d2"]]), blocks, None, None)
+    with pytest.raises(InputError, match=f"block '1', whose rows are on several devices, .* {type(layer).__name__} in"):
+        make_layout(shared.costs, blocks)
 
 
 def test_without_a_process_group() -> None:

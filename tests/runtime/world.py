@@ -12,13 +12,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from runtime import in_order
+
 MAX_RANKS = 4
 LIMIT_S = 120
 
 
-def serve(rank: int, line: Any) -> None:
+def serve(rank: int, line: Any, backend: str) -> None:
     """What a process does: runs what it is given, and says what came of it."""
     torch.set_num_threads(1)
+    in_order.register()
     size = 0
     while (job := line.recv()) is not None:
         function, given, wanted, port = job
@@ -30,7 +33,7 @@ def serve(rank: int, line: Any) -> None:
                 if size:
                     limit = timedelta(seconds=LIMIT_S)
                     dist.init_process_group(
-                        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=limit
+                        backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=limit
                     )
             line.send((True, function(*given)))
         except BaseException as error:
@@ -42,7 +45,7 @@ def serve(rank: int, line: Any) -> None:
 class World:
     """Up to so many ranks."""
 
-    def __init__(self, num_ranks: int = MAX_RANKS) -> None:
+    def __init__(self, num_ranks: int = MAX_RANKS, backend: str = "gloo") -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         os.environ["OMP_NUM_THREADS"] = "1"
         context = multiprocessing.get_context("spawn")
@@ -50,7 +53,7 @@ class World:
         self._lines, self._processes = [], []
         for rank in range(num_ranks):
             here, there = context.Pipe()
-            process = context.Process(target=serve, args=(rank, there), daemon=True)
+            process = context.Process(target=serve, args=(rank, there, backend), daemon=True)
             process.start()
             there.close()
             self._lines.append(here)

@@ -17,6 +17,8 @@ from penstock.errors import InputError, ProfileWarning
 from penstock.profile.types import Profile
 
 if TYPE_CHECKING:
+    import torch
+
     from penstock.runtime.loop import StepDone
 
 Tell = Callable[[Event], None]
@@ -36,6 +38,7 @@ def train_rank(
     import torch
     import torch.distributed as dist
 
+    from penstock.model.devices import own_gpu
     from penstock.runtime.following import Following, gradients_of
     from penstock.runtime.loop import Recipe, train_steps
 
@@ -43,21 +46,23 @@ def train_rank(
     if asked.threads is not None:
         torch.set_num_threads(asked.threads)
     _seed(asked.seed)
+    # Where a model goes that is nowhere yet.
+    here = own_gpu() if torch.cuda.is_available() else torch.device("cpu")
     script = load_script(asked.script)
     given = script.make_model()
-    device_type = next((item.device.type for item in given.model.parameters()), "cpu")
+    device = next((item.device for item in given.model.parameters() if not item.is_meta), here)
     if not alone:
-        _join(asked.timeout, device_type)
+        _join(asked.timeout, device.type)
     is_first = alone or dist.get_rank() == 0
 
     def train() -> dict[str, Any]:
-        trainer = _alone(given, opened, asked) if alone else _pipeline(given, opened, asked)
+        trainer = _alone(given, opened, asked, device) if alone else _pipeline(given, opened, asked, device)
         optimizer = _optimizer(script, trainer, asked)
         make_scheduler = script.find("make_scheduler")
         scheduler = make_scheduler(optimizer) if make_scheduler else None
         saving = Saving(trainer, scheduler, asked, tell)
         first = saving.begin()
-        recipe = Recipe(asked.steps, asked.accumulate, asked.clip, asked.bf16, device_type, first)
+        recipe = Recipe(asked.steps, asked.accumulate, asked.clip, asked.bf16, device.type, first)
         batches = _batches(script, given, asked, tell)
         next_sample, num_done = 0, first
         kept: list[Any] = []
@@ -135,11 +140,11 @@ def _join(timeout_s: float, device_type: str) -> None:
         names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
         if names:
             os.environ["GLOO_SOCKET_IFNAME"] = names[0]
-    backend = "gloo" if device_type == "cpu" else "nccl"
+    backend = "gloo" if device_type == "cpu" else f"cpu:gloo,{device_type}:nccl"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
 
 
-def _pipeline(given: Given, opened: Opened, asked: Training) -> Any:
+def _pipeline(given: Given, opened: Opened, asked: Training, device: "torch.device") -> Any:
     from penstock.runtime.pipeline import Pipeline
 
     wanted: dict[str, Any] = {"check_finite": True} if asked.check_finite else {}
@@ -153,15 +158,18 @@ def _pipeline(given: Given, opened: Opened, asked: Training) -> Any:
         inputs=given.inputs,
         seed=asked.seed,
         timeout_s=asked.timeout,
+        device=device,
         **wanted,
     )
 
 
-def _alone(given: Given, opened: Opened, asked: Training) -> Any:
+def _alone(given: Given, opened: Opened, asked: Training, device: "torch.device") -> Any:
     from penstock.model.blocks import find_blocks
     from penstock.runtime.alone import Alone
     from penstock.runtime.layout import check_units
+    from penstock.runtime.materialise import materialise
 
+    materialise(given.model, seed=asked.seed, device=device)
     blocks = find_blocks(given.model, _block_names(given, opened.profile), given.inputs)
     check_units(opened.plan, blocks)
     return Alone(given.model, blocks, opened.plan.num_microbatches, _loss(given), seed=asked.seed)
@@ -229,11 +237,14 @@ def _sample(pipe: Any, done: "StepDone", tell: Tell) -> int:
     import torch.distributed as dist
 
     from penstock.runtime.batches import check_same_batch
+    from penstock.runtime.waiting import failing_in_words
 
-    check_same_batch(done.batch, done.step)
-    found = pipe.last_timeline()
-    if dist.get_rank() == 0:
-        tell(Sampled(done.step, tuple(found.start_s.tolist()), tuple(found.end_s.tolist())))
+    rank = dist.get_rank()
     step_s = torch.tensor([done.seconds], dtype=torch.float64)
-    dist.broadcast(step_s, 0)
+    with failing_in_words(lambda: f"rank {rank}, step {done.step}, compares batches with other ranks"):
+        check_same_batch(done.batch, done.step)
+        dist.broadcast(step_s, 0)
+    found = pipe.last_timeline()
+    if rank == 0:
+        tell(Sampled(done.step, tuple(found.start_s.tolist()), tuple(found.end_s.tolist())))
     return max(1, round(SAMPLE_EVERY_S / float(step_s)))

@@ -1,9 +1,11 @@
 """How a model is to be trained: the options that `penstock train` and each of its ranks have in common."""
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -59,6 +61,8 @@ class Training:
         opened = open_plan(self.plan, profile=profile, cluster=self.cluster, schedule=None, force=False)
         if self.save_every is not None and self.checkpoint is None:
             raise InputError("--save-every: where to?", hint="Name a folder with --checkpoint.")
+        if self.checkpoint is not None:
+            _check_folder(Path(self.checkpoint))
         if opened.program is not None:
             raise InputError("this is a program, and training takes a plan", where=self.plan)
         plan = opened.plan
@@ -74,6 +78,15 @@ class Training:
             plan = msgspec.structs.replace(plan, rows=rows)
             opened = replace(opened, plan=plan, costs=price(plan, opened.profile, opened.cluster))
         return replace(self, batch=batch), opened
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse, before anything is trained, a folder that nothing can be written into."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError("checkpoints need a folder, and this is a file", where=str(folder), hint="Name another.")
+    there = next(item for item in (folder, *folder.absolute().parents) if item.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise InputError("no checkpoint can be written here", where=str(folder), hint=f"{there} cannot be written to.")
 
 
 def shown_command(words: list[str]) -> str:

@@ -164,7 +164,7 @@ class _Watch:
 
     def timelines(self, samples: Sequence[Sampled]) -> list[Timeline]:
         """The measured iterations; the first step warms up, and counts only if there is no other."""
-        return [self._timeline(sample) for sample in [item for item in samples if item.step] or samples]
+        return [self._timeline(sample) for sample in samples[1:] or samples]
 
     def _timeline(self, sample: Sampled) -> Timeline:
         start_s, end_s = np.array(sample.start_s), np.array(sample.end_s)

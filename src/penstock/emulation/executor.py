@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -16,8 +17,9 @@ from penstock.emulation.sleeping import SleepingShipping
 from penstock.program.actions import Action, Kind
 from penstock.runtime.executor import Executor
 from penstock.runtime.iteration import Iteration
-from penstock.runtime.mail import Mail, Tell
+from penstock.runtime.mail import Mail
 from penstock.runtime.reducing import Reduction
+from penstock.runtime.waiting import Tell, failure
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,7 @@ class EmulatedReduction(Reduction):
     def __init__(self, summed: Summed, tell: Tell) -> None:
         super().__init__((), summed.group, tell)
         self._summed = summed
-        self._work: Any = None
-        self._begun = threading.Event()
+        self._work: Future[Any] = Future()
         if summed.hold_s:
             threading.Thread(target=self._begin, name="penstock-sum", daemon=True).start()
         else:
@@ -44,13 +45,14 @@ class EmulatedReduction(Reduction):
 
     def _begin(self) -> None:
         time.sleep(self._summed.hold_s)
-        self._work = dist.all_reduce(self._summed.numbers, group=self._summed.group, async_op=True)
-        self._begun.set()
+        try:
+            self._work.set_result(dist.all_reduce(self._summed.numbers, group=self._summed.group, async_op=True))
+        except RuntimeError as error:
+            self._work.set_exception(failure(error, self._tell))
 
     def finish(self, mail: Mail, before: Mapping[nn.Parameter, Tensor]) -> None:  # noqa: ARG002
         """Wait."""
-        self._begun.wait()
-        mail.wait(self._work, self._tell)
+        mail.wait(self._work.result(), self._tell)
         self.ended_s = perf_counter()
 
 

@@ -14,7 +14,10 @@ import torch
 from torch import Tensor
 
 from penstock.emulation.scratch import Scratch
-from penstock.runtime.mail import Mail, Tell
+from penstock.errors import RunError
+from penstock.runtime.lanes import Lanes
+from penstock.runtime.mail import Mail
+from penstock.runtime.waiting import Tell
 
 CALL_S = 3e-4
 """To ask for what is there already takes no longer than this."""
@@ -24,7 +27,7 @@ class HeldMail(Mail):
     """One rank's post; `hold_s` are the seconds for which what goes to each other rank is held."""
 
     def __init__(self, group: Any, timeout_s: float, hold_s: Mapping[int, float], scratch: Scratch) -> None:
-        super().__init__(group, torch.device("cpu"), timeout_s)
+        super().__init__(Lanes(group), torch.device("cpu"), timeout_s)
         self._scratch = scratch
         self._hold_s = {peer: seconds for peer, seconds in hold_s.items() if seconds > 0}
         self.waited_until_s = 0.0
@@ -76,7 +79,10 @@ class HeldMail(Mail):
                     self._changed.wait(_until(due_s))
                     continue
                 _, _, tensors, peer, tag, tell = heapq.heappop(self._held)
-                super().send_tensors(tensors, peer, tag, tell)
+                try:
+                    super().send_tensors(tensors, peer, tag, tell)
+                except RunError as error:
+                    self.sends.note(error)
                 self._changed.notify_all()
 
 

@@ -18,15 +18,15 @@ from penstock.emulation.scratch import Scratch
 from penstock.emulation.sizes import GRID, num_numbers, reduced_bytes, sizes_of
 from penstock.emulation.sleeping import JobSeconds, SleepingStage
 from penstock.emulation.spec import Emulation
-from penstock.errors import PeerLost
 from penstock.plan.costs import Costs
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.feeding import signature
 from penstock.runtime.iteration import Iteration
+from penstock.runtime.lanes import make_groups
 from penstock.runtime.layout import Layout, make_layout, split_jobs
 from penstock.runtime.losses import Losses
 from penstock.runtime.measured import gather_timeline
-from penstock.runtime.reducing import make_groups
+from penstock.runtime.waiting import failing_in_words
 from penstock.runtime.watch import Doing, Watch
 from penstock.timeline.types import Timeline
 
@@ -116,7 +116,7 @@ class EmulatedRank:
         )
         self._losses = Losses(layout, rank, world, self._mail)
         self._step = 0
-        self._watch = Watch(group, layout.devices, self._doing)
+        self._watch = Watch(group, layout.devices, self._doing, self._mail.sends.give_up)
 
     def _doing(self) -> Doing:
         return self._executor.doing(self._step)
@@ -128,19 +128,14 @@ class EmulatedRank:
 
     def iterate(self, step: int) -> Emulated | None:
         """One iteration, which all ranks begin at the same moment."""
-        try:
+        with self._watch.failing(), failing_in_words(lambda: f"rank {self._rank}, step {step}"):
             return self._iterate(step)
-        except BaseException as error:
-            found = _named(error, self._rank, step)
-            self._mail.give_up()
-            self._watch.failed(found)
-            raise found from error
 
     def _iterate(self, step: int) -> Emulated | None:
         num_rows = GRID * self._layout.num_microbatches
         batch = torch.zeros(num_rows, 1, dtype=torch.uint8)
         form = ("emulate", *signature(batch, batch))
-        iteration = Iteration(step, batch, batch, num_rows, self._layout.rows(num_rows), form)
+        iteration = Iteration(step, batch, batch, num_rows, self._layout.rows(num_rows), form, torch.device("cpu"))
         start_s = torch.tensor([time.perf_counter() + START_S * self._world], dtype=torch.float64)
         dist.broadcast(start_s, 0)
         self._clock.begin(float(start_s))
@@ -213,16 +208,6 @@ def _summed(
             contents = scratch.numbers(num_numbers(reduced_bytes(costs, numbers[key])))
             found[key] = Summed(group, contents, slow_down * costs.reductions[numbers[key]].ring.latency_s)
     return found
-
-
-def _named(error: BaseException, rank: int, step: int) -> BaseException:
-    """What torch says of a lost connection, in our words."""
-    if not isinstance(error, RuntimeError):
-        return error
-    return PeerLost(
-        f"rank {rank}, step {step}: the connection to another rank is lost ({str(error).splitlines()[0][:200]})",
-        hint="The other rank has ended: its own message says more.",
-    )
 
 
 def _no_loss(_output: Any, _targets: Any) -> torch.Tensor:

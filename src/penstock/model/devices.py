@@ -1,5 +1,7 @@
 """What a device is called in profiles and clusters."""
 
+import os
+
 import torch
 
 
@@ -11,3 +13,10 @@ def kind_of(device: torch.device) -> str:
         return device.type
     threads = torch.get_num_threads()
     return f"cpu-{threads}-thread{'' if threads == 1 else 's'}"
+
+
+def own_gpu() -> torch.device:
+    """A GPU of this rank's own, of those of its host, which is what "cuda" means from now on."""
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 
 from penstock.errors import InputError, PeerLost, PenstockError, RunError, RuntimeTimeout
+from penstock.model.devices import own_gpu
 from penstock.probe.watchdog import Watchdog
 
 T = TypeVar("T")
@@ -166,8 +167,7 @@ def open_group(backend: str | None, timeout_s: float) -> Iterator[Group]:
     if chosen == "nccl":
         if not torch.cuda.is_available():
             raise InputError("nccl needs a GPU, and torch finds none here", where="--backend", hint="Use gloo.")
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-        torch.cuda.set_device(device)
+        device = own_gpu()
     watchdog = Watchdog(3 * timeout_s + SLACK_S, f"rank {os.environ['RANK']}")
     try:
         dist.init_process_group(chosen, timeout=timedelta(seconds=timeout_s))

@@ -140,6 +140,7 @@ def _units(
     turns: Sequence[Sequence[Sequence["Passes"]]],
     device: "torch.device",
 ) -> tuple[Unit, ...]:
+    from penstock.model.compiled import is_compiled
     from penstock.model.devices import kind_of
     from penstock.model.passes import step_s
 
@@ -156,20 +157,27 @@ def _units(
                     Sizes(rows=rows, cut_bytes=count.cut, saved_bytes=count.saved)
                     for rows, count in zip(sizes, counted, strict=True)
                 ),
-                times=tuple(_times(kind, rows, size[number], step) for rows, size in zip(sizes, turns, strict=True)),
+                times=tuple(
+                    _times(kind, rows, size[number], step, is_whole=is_compiled(block.module))
+                    for rows, size in zip(sizes, turns, strict=True)
+                ),
             )
         )
     return tuple(units)
 
 
-def _times(kind: str, rows: int, turns: Sequence["Passes"], step: float) -> Times:
-    """Medians. The weight gradient is what the whole backward takes longer than the one to the inputs, each round."""
+def _times(kind: str, rows: int, turns: Sequence["Passes"], step: float, *, is_whole: bool) -> Times:
+    """Medians. The weight gradient is what the whole backward takes longer than the one to the inputs, each round.
+
+    With `is_whole` both gradients are made at once.
+    """
+    beyond_s = 0.0 if is_whole else max(0.0, statistics.median(turn.both_s - turn.input_s for turn in turns))
     return Times(
         kind=kind,
         rows=rows,
         forward_s=statistics.median(turn.forward_s for turn in turns),
-        input_grad_s=statistics.median(turn.input_s for turn in turns),
-        weight_grad_s=max(0.0, statistics.median(turn.both_s - turn.input_s for turn in turns)),
+        input_grad_s=statistics.median(turn.both_s if is_whole else turn.input_s for turn in turns),
+        weight_grad_s=beyond_s,
         step_s=step,
     )
 
@@ -205,7 +213,10 @@ def _device_of(model: "nn.Module") -> "torch.device":
     if parameter is None:
         raise InputError("the model has no parameters", hint="There is nothing to train.")
     if parameter.is_meta:
-        raise InputError("the model is on the meta device", hint="Measuring needs real tensors: move it to a device.")
+        raise InputError(
+            "the model is on the meta device",
+            hint="Measuring needs real tensors: penstock.materialise(model) makes them.",
+        )
     return parameter.device
 
 

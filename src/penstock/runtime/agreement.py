@@ -5,7 +5,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.errors import PenstockError, RunError
-from penstock.runtime.mail import Mail, Tell
+from penstock.runtime.mail import Mail
+from penstock.runtime.waiting import Tell
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,14 +37,18 @@ class Agreement:
         """
         found = self._attempt(mine)
         if self.rank:
-            self._send(found, 0, what)
-            answer = self._receive(0, what, GRACE_S)
+            try:
+                self._send(found, 0, what)
+                answer = self._receive(0, what, GRACE_S)
+            except RunError as error:
+                self._failed(error)
+                raise
         else:
             answers = self._attempt(lambda: self._conclude(found, what, joint))
             for peer in range(1, self.world):
                 if isinstance(answers, _Failed):
                     # Who cannot be reached any more finds the connection closed, which says enough.
-                    with suppress(RuntimeError):
+                    with suppress(RunError):
                         self._send(answers, peer, what)
                 else:
                     self._send(answers[peer], peer, what)

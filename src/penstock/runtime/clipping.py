@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from penstock.errors import RunError
 from penstock.runtime.mail import Mail
+from penstock.runtime.waiting import failing_in_words
 
 
 class Clipping:
@@ -41,18 +42,21 @@ class Clipping:
             if parameter.grad is not None:
                 told[0, number] = torch.linalg.vector_norm(parameter.grad, kind)
                 told[1, number] = 1.0
-        work = dist.all_reduce(told, group=self._group, async_op=True)
-        self._mail.wait(work, lambda: f"rank {dist.get_rank(self._group)}, puts the norms of gradients together")
+        with failing_in_words(self._telling):
+            work = dist.all_reduce(told, group=self._group, async_op=True)
+        self._mail.wait(work, self._telling)
         norms = told[0][told[1] > 0].to(self._dtype)
         return torch.linalg.vector_norm(norms, kind) if len(norms) else torch.zeros((), dtype=self._dtype)
 
-    def clip(self, parameters: Sequence[nn.Parameter], max_norm: float, kind: float, *, strict: bool) -> Tensor:
-        """Scale the gradients of these parameters so that all together have at most this norm; the norm before."""
-        total = self.norm(kind)
-        if strict and not torch.isfinite(total):
-            raise RunError(
-                f"the norm of the gradients is {total.item()}",
-                hint="Look for the step where the loss stops being finite, with check_finite=True.",
-            )
-        torch.nn.utils.clip_grads_with_norm_(list(parameters), max_norm, total)
-        return total
+    def _telling(self) -> str:
+        return f"rank {dist.get_rank(self._group)}, puts the norms of gradients together"
+
+
+def clip(parameters: Sequence[nn.Parameter], total: Tensor, max_norm: float, *, strict: bool) -> None:
+    """Scale the gradients of these parameters so that all, whose norm is `total`, have at most this one together."""
+    if strict and not torch.isfinite(total):
+        raise RunError(
+            f"the norm of the gradients is {total.item()}",
+            hint="Look for the step where the loss stops being finite, with check_finite=True.",
+        )
+    torch.nn.utils.clip_grads_with_norm_(list(parameters), max_norm, total)

@@ -99,8 +99,8 @@ class Executor:
                 loss_made(add_up([iteration.losses[number] for number in sorted(iteration.losses)]))
         for reduction in self._reductions.values():
             reduction.finish(self._mail, before)
-        self._mail.hand_over()
-        self._mail.check()
+        self._mail.sends.hand_over()
+        self._mail.sends.check()
         self._at = None
 
     def doing(self, step: int) -> Doing:
@@ -148,7 +148,7 @@ class Executor:
     def _finish(self, iteration: Iteration, segment: int, rows: Rows) -> Finish | None:
         if segment != self._last:
             return None
-        return scaled(self._loss, some_rows(iteration.targets, rows), rows.num / iteration.num_rows)
+        return scaled(self._loss, some_rows(iteration.targets, rows, iteration.device), rows.num / iteration.num_rows)
 
     def _forward(self, iteration: Iteration, action: Action) -> None:
         segment, microbatch = action.segment, action.microbatch
@@ -255,7 +255,8 @@ class Executor:
         else:
             message = input_message(None, PLANNED)
         job = self._job(iteration, action, rows, self._finish(iteration, segment, rows), self._rank)
-        from_batch = pack(some_rows(iteration.inputs, rows))[0] if segment == 0 and source != self._rank else None
+        is_from_batch = segment == 0 and source != self._rank
+        from_batch = gather_forward(self._addresses, iteration, 0, microbatch, rows) if is_from_batch else None
         iteration.graphs[segment, microbatch] = self._shipping.graph(self._stages[segment], message, job, from_batch)
 
     def _backward(self, iteration: Iteration, action: Action) -> None:

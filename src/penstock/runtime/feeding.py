@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -25,11 +26,11 @@ def count_rows(inputs: Any, targets: Any) -> int:
     return shapes[0][0]
 
 
-def some_rows(batch: Any, rows: Rows) -> Any:
-    """The same with these rows only."""
+def some_rows(batch: Any, rows: Rows, device: torch.device) -> Any:
+    """The same with these rows only, on a device."""
 
     def cut(leaf: Any) -> Any:
-        return leaf.detach()[rows.start : rows.stop] if isinstance(leaf, Tensor) else leaf
+        return leaf.detach()[rows.start : rows.stop].to(device) if isinstance(leaf, Tensor) else leaf
 
     return cut(batch) if isinstance(batch, Tensor) else pytree.tree_map(cut, batch)
 

@@ -13,7 +13,7 @@ from penstock.runtime.rows import Rows
 def gather_forward(addresses: Addresses, iteration: Iteration, segment: int, microbatch: int, rows: Rows) -> Packed:
     """What comes into a forward for these rows."""
     if segment == 0:
-        return pack(some_rows(iteration.inputs, rows))[0]
+        return pack(some_rows(iteration.inputs, rows, iteration.device))[0]
     parts, counts = _gather(addresses, iteration, Kind.F, segment, microbatch, rows)
     return join_rows(parts, counts)
 

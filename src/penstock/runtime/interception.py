@@ -3,7 +3,7 @@ and batch norm is over the rows of all ranks that share the segment.
 
 Only calls through torch's own functions are seen, which is how all modules of torch.nn make them. Dropout inside
 `scaled_dot_product_attention` is done by its plain formula, as the fused kernels draw their own numbers. Dropout inside
-`torch.lstm` and its like is not by row: it reads torch's generator (see `streams.py`).
+`torch.lstm` and its like, and in compiled blocks, is not by row: it reads torch's generator (see `streams.py`).
 """
 
 import math
@@ -44,6 +44,9 @@ class Interception(TorchFunctionMode):
     ) -> Any:
         """Called for each torch function, with this mode switched off."""
         named = kwargs or {}
+        if torch.compiler.is_compiling():
+            # Compiled blocks are kernels of their own: nothing in them is put off, and dropout reads torch's generator.
+            return func(*args, **named)
         if self._defer is not None and func in _DEFERRED:
             found = _DEFERRED[func](self._defer, *args, **named)
             if found is not None:

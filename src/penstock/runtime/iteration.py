@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -36,6 +37,8 @@ class Iteration:
     rows: list[list[tuple[Rows, ...]]]
     """By segment and micro-batch: the rows of each member."""
     signature: Any
+    device: torch.device
+    """Where the rows of the batch are needed."""
     first_tag: int = 0
     """Where the numbers of its messages begin."""
     look: Callable[[int, Packed, Rows], None] | None = None

@@ -1,14 +1,15 @@
 """A plan seen from one rank: who is who, and what each holds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from torch import nn
 
-from penstock.errors import MismatchError
+from penstock.errors import InputError, MismatchError
 from penstock.model.blocks import Block, shared_parameters
+from penstock.model.compiled import is_compiled
 from penstock.plan.costs import Costs
 from penstock.plan.flows import PARAMETERS
 from penstock.plan.types import Plan
@@ -67,6 +68,14 @@ class Layout:
         return [[member_rows(part, segment.shares) for part in parts] for segment in self.segments]
 
 
+def links_of(program: Program, devices: Sequence[str], kinds: Collection[Kind]) -> set[tuple[int, int]]:
+    """The ranks between which messages of these kinds go: who sends, and to whom."""
+    rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
+    places = np.flatnonzero(np.isin(program.kind, tuple(kinds)))
+    ends = np.unique(np.stack([program.device_of[places], program.peer[places]], 1), axis=0).tolist()
+    return {(rank_of[source], rank_of[target]) for source, target in ends}
+
+
 def split_jobs(program: Program, devices: Sequence[str]) -> set[tuple[int, int, int]]:
     """The jobs whose input and weight gradients are apart: rank, segment and micro-batch."""
     rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
@@ -102,6 +111,7 @@ def make_layout(costs: Costs, blocks: Sequence[Block]) -> Layout:
         for number, segment in enumerate(plan.segments)
     )
     _check_returns(costs, blocks)
+    _check_compiled(segments, blocks)
     return Layout(
         devices=tuple(costs.cluster.devices[device].name for device in used),
         segments=segments,
@@ -175,6 +185,21 @@ def _check_returns(costs: Costs, blocks: Sequence[Block]) -> None:
                     f"block {block.name!r} has parameters, but the plan's profile says that it has none",
                     hint="Profile this model, and plan again.",
                 )
+
+
+def _check_compiled(segments: Sequence[SegmentView], blocks: Sequence[Block]) -> None:
+    """What is compiled cannot be looked into: there, what concerns all rows would be done with those of one rank."""
+    for segment in segments:
+        for block in blocks[segment.start : segment.stop] if len(segment.shares) > 1 else ():
+            compiled = (module for module in block.module.modules() if is_compiled(module))
+            for module in (inner for outer in compiled for inner in outer.modules()):
+                is_random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
+                if is_random or isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    raise InputError(
+                        f"block {block.name!r}, whose rows are on several devices, is compiled (torch.compile) and has "
+                        f"{type(module).__name__} in it, which must know of all rows",
+                        hint="Plan so that one device has the whole segment (--no-replication), or do not compile it.",
+                    )
 
 
 def _sums_over_rows(block: Block) -> bool:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.errors import RunError
+from penstock.model.compiled import is_compiled
 from penstock.runtime import deferral
 from penstock.runtime.deferral import Defer, PutOff
 
@@ -46,11 +47,15 @@ class Listening:
 
     def __init__(self, modules: Iterable[tuple[str, nn.Module]], parameters: Iterable[Tensor]) -> None:
         held = {id(parameter) for parameter in parameters}
+        named = list(modules)
+        compiled = {id(inner) for _, module in named if is_compiled(module) for inner in module.modules()}
         self._defer: Defer = _nobody
         self._layers = [
             (module.__dict__, self._forward(kind, module, name))
-            for name, module in modules
-            if (kind := _kind_of(module)) is not None and id(module._parameters.get("weight")) in held
+            for name, module in named
+            if (kind := _kind_of(module)) is not None
+            and id(module._parameters.get("weight")) in held
+            and id(module) not in compiled
         ]
 
     @contextmanager

@@ -1,13 +1,18 @@
 """The loss of a batch, on every rank: the parts of all that have rows at the last segment, added in one order."""
 
 from collections.abc import Callable
+from functools import partial
 
+import torch
 from torch import Tensor
 
-from penstock.runtime.carry import pack
+from penstock.errors import InputError
 from penstock.runtime.iteration import Iteration
 from penstock.runtime.layout import Layout
-from penstock.runtime.mail import Mail, Tell
+from penstock.runtime.mail import Mail
+
+TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+"""A part travels as the number of its type in this list, and its value, which a double holds."""
 
 
 class Losses:
@@ -24,11 +29,15 @@ class Losses:
 
         def share(part: Tensor) -> None:
             iteration.loss_part = part
-            packed = pack(part)[0]
+            if part.dtype not in TYPES:
+                raise InputError(
+                    f"the loss is of type {part.dtype}", hint="A loss must be a real floating-point number."
+                )
+            message = torch.tensor([TYPES.index(part.dtype), part.item()], dtype=torch.float64)
             for peer in range(self._num_ranks):
                 if peer != self._rank:
-                    told = self._telling(peer, iteration.step)
-                    self._mail.send(packed, peer, iteration.first_tag, iteration.signature, told)
+                    told = partial(self._telling, peer, iteration.step)
+                    self._mail.send_tensors([message], peer, iteration.first_tag, told)
 
         return share
 
@@ -43,11 +52,18 @@ class Losses:
                 part = iteration.loss_part
                 assert part is not None, "whoever has rows has made its part"
             else:
-                told = self._telling(rank, iteration.step)
-                part = self._mail.expect(rank, iteration.first_tag, iteration.signature, told).wait().tensors[0]
+                part = self._receive(rank, iteration)
             total = part if total is None else total + part
         assert total is not None, "a batch has rows, so somebody has a loss"
         return total
 
-    def _telling(self, peer: int, step: int) -> Tell:
-        return lambda: f"rank {self._rank}, step {step}, the loss (with rank {peer})"
+    def _receive(self, rank: int, iteration: Iteration) -> Tensor:
+        self._mail.hear(rank)
+        message = torch.empty(2, dtype=torch.float64)
+        told = partial(self._telling, rank, iteration.step)
+        self._mail.wait(self._mail.receive_tensor(message, rank, iteration.first_tag, told), told)
+        kind, value = message.tolist()
+        return torch.tensor(value, dtype=TYPES[int(kind)], device=iteration.device)
+
+    def _telling(self, peer: int, step: int) -> str:
+        return f"rank {self._rank}, step {step}, the loss (with rank {peer})"

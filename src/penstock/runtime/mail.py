@@ -1,59 +1,31 @@
 """Messages between ranks: sent without waiting, received into buffers posted ahead, every wait with a deadline.
 
 The first message of its kind (which segment, which micro-batch, for inputs of these shapes) is preceded by its form, so
-that the receiver can make buffers; later ones must have the same form. On a rank one thread waits for sends to end and
-lets go of what was sent, so nothing else waits for them. To wake it takes longer than to send: it gets small messages,
-which hold no memory to speak of, many at once.
+that the receiver can make buffers; later ones must have the same form. Where messages match by their order
+(`lanes.py`), one whose form is not known yet holds back those behind it; and before it is known that the peer's batch
+is of the same form as ours, nothing may come from there.
 """
 
-import atexit
-import os
 import pickle
-import queue
-import sys
-import threading
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from time import perf_counter
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from penstock.errors import MismatchError, PeerLost, RunError, RuntimeTimeout
+from penstock.errors import MismatchError
 from penstock.runtime.carry import Form, Packed, difference, from_form, in_memory_order
-from penstock.runtime.shared import NO_SLAB, WORTHWHILE_BYTES, Incoming, Outgoing, find_neighbours, is_worthwhile
-
-Tell = Callable[[], str]
-"""Says who is doing what with whom, for messages to people."""
-
-SMALL_BYTES = WORTHWHILE_BYTES
-MOST_SMALL = 256
-"""Small sends that nobody has waited for yet; those that were in time take none."""
-
-Sent = tuple[Any, Tensor, Tell]
-"""A send under way, and what must stay until it has ended."""
+from penstock.runtime.lanes import Lanes
+from penstock.runtime.sends import Sends
+from penstock.runtime.shared import NO_SLAB, Incoming, Outgoing, find_neighbours, is_worthwhile
+from penstock.runtime.waiting import Tell, failure, wait_for
 
 HEADER_HINT = "What a block returns may change its shapes only together with the shapes of the model's inputs."
-
-
-def _wait_for(work: Any, timeout_s: float, tell: Tell) -> None:
-    """Wait until a transfer has ended, at most so long."""
-    try:
-        work.wait(timedelta(seconds=timeout_s))
-    except RuntimeError as error:
-        text = str(error)
-        if "imed out" in text or "imeout" in text:
-            raise RuntimeTimeout(
-                f"{tell()}: nothing came of it within {timeout_s:g} s",
-                hint="See what the other rank did last; if it is only slow, give a longer timeout.",
-            ) from error
-        raise PeerLost(
-            f"{tell()}: the connection is lost ({text.splitlines()[0][:200]})",
-            hint="The other rank has ended, or cannot be reached: its own message says more.",
-        ) from error
 
 
 @contextmanager
@@ -72,68 +44,41 @@ def _unseen_by_profiler() -> Iterator[None]:
 class Mail:
     """One rank's post."""
 
-    def __init__(self, group: Any, device: torch.device, timeout_s: float) -> None:
-        self._group = group
+    def __init__(self, lanes: Lanes, device: torch.device, timeout_s: float) -> None:
+        self._lanes = lanes
         self._device = device
+        self._rank = dist.get_rank(lanes.words)
         self.timeout_s = timeout_s
-        neighbours = find_neighbours(group, device)
+        neighbours = {} if lanes.is_in_order else find_neighbours(lanes.words, device)
         self._outgoing = {peer: Outgoing() for peer in neighbours}
         self._incoming = {peer: Incoming(process) for peer, process in neighbours.items()}
         self._sent: dict[tuple[Any, ...], Form] = {}
         self._received: dict[tuple[Any, ...], Form] = {}
-        self._outbox: queue.SimpleQueue[list[Sent] | None] = queue.SimpleQueue()
-        self._small: list[Sent] = []
-        self._small_lock = threading.Lock()
-        """Several threads may send."""
-        self._failed: list[RunError] = []
-        self._given_up = False
+        self._unposted: defaultdict[int, deque[Pending]] = defaultdict(deque)
+        """By peer, where messages match by their order: what is expected, and may not come yet."""
+        self.sends = Sends(timeout_s)
         self.unheard: dict[int, Callable[[], None]] = {}
         """What must be done before the first message from a peer is used."""
         self.waiting: Tell | None = None
         """What the rank waits for at the moment."""
-        self._thread = threading.Thread(target=self._watch, name="penstock-sends", daemon=True)
-        self._thread.start()
-        atexit.register(self._leave)
 
     def close(self) -> None:
         """Wait until everything sent has arrived."""
-        atexit.unregister(self._leave)
-        self.hand_over()
-        self._outbox.put(None)
-        self._thread.join(self.timeout_s)
-        self.check()
-
-    def give_up(self) -> None:
-        """The run has failed: nothing on its way holds the process up."""
-        self._given_up = True
-        # To let go of a send that has not ended would wait for it: the thread has them.
-        self.hand_over()
-        self._outbox.put(None)
-
-    def _leave(self) -> None:
-        """The process ends. What is on its way would be lost with it, so wait, unless the run has failed."""
-        if not self._given_up:
-            self.close()
-        elif self._thread.is_alive():
-            # It waits inside the network library. If that lets go of it while Python shuts down, the process aborts.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
+        self.sends.close()
 
     def wait(self, work: Any, tell: Tell, more_s: float = 0.0) -> None:
         """Wait until a transfer has ended."""
         self.waiting = tell
-        _wait_for(work, self.timeout_s + more_s, tell)
+        wait_for(work, self.timeout_s + more_s, tell)
         self.waiting = None
 
-    def check(self) -> None:
-        """Raise what went wrong with a send in the meantime."""
-        if self._failed:
-            raise self._failed[0]
+    def wait_on_device(self, work: Any, tell: Tell) -> None:
+        """The same for a sum of tensors on the device."""
+        self.wait(self._lanes.watched(work), tell)
 
     def send(self, packed: Packed, peer: int, tag: int, signature: Any, tell: Tell) -> None:
         """Send a carry."""
-        self.check()
+        self.sends.check()
         key = (signature, peer, tag)
         form = packed.form
         known = self._sent.get(key)
@@ -148,39 +93,58 @@ class Mail:
             if slab != NO_SLAB:
                 return
             packed = packed.with_tensors([tensor.clone() for tensor in packed.tensors])
-        self.send_tensors(packed.tensors, peer, tag, tell)
+        if self._lanes.is_in_order:
+            # Not by `send_tensors`: that is for the host's memory.
+            self._send_over(self._lanes.between(self._rank, peer), packed.tensors, peer, tag, tell)
+        else:
+            self.send_tensors(packed.tensors, peer, tag, tell)
 
     def send_tensors(self, tensors: Sequence[Tensor], peer: int, tag: int, tell: Tell) -> None:
-        """Send tensors whose form the other side knows."""
+        """Send tensors in the host's memory, whose form the other side knows."""
+        self._send_over(self._lanes.words, tensors, peer, tag, tell)
+
+    def _send_over(self, group: Any, tensors: Sequence[Tensor], peer: int, tag: int, tell: Tell) -> None:
         for tensor in tensors:
             if tensor.numel():
                 flat = in_memory_order(tensor)
-                with _unseen_by_profiler():
-                    # What dist.isend does, less its checks.
-                    work = self._group.send([flat], peer, tag)
-                if flat.nbytes > SMALL_BYTES:
-                    self._outbox.put([(work, flat, tell)])
-                    continue
-                with self._small_lock:
-                    self._small.append((work, flat, tell))
-                if len(self._small) >= MOST_SMALL:
-                    self.hand_over()
-
-    def hand_over(self) -> None:
-        """Let the small sends so far be waited for."""
-        with self._small_lock:
-            small, self._small = self._small, []
-        if small:
-            self._outbox.put(small)
+                try:
+                    with _unseen_by_profiler():
+                        # What dist.isend does, less its checks.
+                        work = group.send([flat], peer, tag)
+                except RuntimeError as error:
+                    raise failure(error, tell) from error
+                self.sends.add(work, flat, tell)
 
     def expect(self, peer: int, tag: int, signature: Any, tell: Tell) -> "Pending":
         """Post the receive of a carry."""
-        self.check()
-        form = self._received.get((signature, peer, tag))
-        pending = Pending(self, peer, tag, signature, tell, form, [], [])
-        if form is not None:
-            pending.post(form)
+        self.sends.check()
+        pending = Pending(self, peer, tag, signature, tell, [], [], self._received.get((signature, peer, tag)))
+        if self._lanes.is_in_order and (peer in self.unheard or self._unposted[peer] or pending.form is None):
+            self._unposted[peer].append(pending)
+        elif pending.form is not None:
+            pending.post(pending.form)
         return pending
+
+    def hear(self, peer: int) -> None:
+        """Before something from a peer is used."""
+        if peer in self.unheard:
+            self.unheard.pop(peer)()
+
+    def let_come(self, pending: "Pending") -> None:
+        """Post a receive that was not posted yet, behind those before it, as soon as the form is told."""
+        line = self._unposted[pending.peer] if self._lanes.is_in_order else deque([pending])
+        while line and (not pending.is_posted or self._form(line[0]) is not None):
+            first = line.popleft()
+            first.post(self._form(first) or self._learn_form(first))
+
+    def _form(self, pending: "Pending") -> Form | None:
+        return self._received.get((pending.signature, pending.peer, pending.tag))
+
+    def _learn_form(self, pending: "Pending") -> Form:
+        """Receive what precedes the first message of its kind."""
+        form: Form = self.receive_object(pending.peer, pending.tag, pending.tell)
+        self._received[pending.signature, pending.peer, pending.tag] = form
+        return form
 
     def copies(self, packed: Packed, peer: int) -> bool:
         """Whether a carry for this rank is copied when it is sent, so that its tensors may change afterwards."""
@@ -199,15 +163,13 @@ class Mail:
         """What a neighbour has put into shared memory."""
         return self._incoming[peer].take(slab, form.tensors)
 
-    def receive_tensor(self, tensor: Tensor, peer: int, tag: int) -> Any:
-        """Post the receive of one plain tensor."""
-        return self._group.recv([tensor], peer, tag)
+    def receive_tensor(self, tensor: Tensor, peer: int, tag: int, tell: Tell) -> Any:
+        """Post the receive of one plain tensor into the host's memory."""
+        return _receive_over(self._lanes.words, tensor, peer, tag, tell)
 
-    def learn_form(self, peer: int, tag: int, signature: Any, tell: Tell) -> Form:
-        """Receive what precedes the first message of its kind."""
-        form: Form = self.receive_object(peer, tag, tell)
-        self._received[signature, peer, tag] = form
-        return form
+    def receive_on_device(self, tensor: Tensor, peer: int, tag: int, tell: Tell) -> Any:
+        """Post the receive of one plain tensor of a carry."""
+        return _receive_over(self._lanes.between(peer, self._rank), tensor, peer, tag, tell)
 
     def send_object(self, value: Any, peer: int, tag: int, tell: Tell) -> None:
         """Send anything that can be pickled."""
@@ -217,24 +179,21 @@ class Mail:
     def receive_object(self, peer: int, tag: int, tell: Tell, more_s: float = 0.0) -> Any:
         """Wait for it, so much longer than for other things."""
         length = torch.zeros(1, dtype=torch.int64)
-        self.wait(self.receive_tensor(length, peer, tag), tell, more_s)
+        self.wait(self.receive_tensor(length, peer, tag, tell), tell, more_s)
         body = torch.empty(int(length), dtype=torch.uint8)
-        self.wait(self.receive_tensor(body, peer, tag), tell, more_s)
+        self.wait(self.receive_tensor(body, peer, tag, tell), tell, more_s)
         return pickle.loads(body.numpy().tobytes())
 
     def empty(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A buffer."""
         return torch.empty_strided(tuple(shape), tuple(stride), dtype=dtype, device=self._device)
 
-    def _watch(self) -> None:
-        while (items := self._outbox.get()) is not None:
-            while items:
-                work, _, tell = items.pop()
-                try:
-                    _wait_for(work, self.timeout_s, tell)
-                except RunError as error:
-                    self._failed.append(error)
-                del work, tell
+
+def _receive_over(group: Any, tensor: Tensor, peer: int, tag: int, tell: Tell) -> Any:
+    try:
+        return group.recv([tensor], peer, tag)
+    except RuntimeError as error:
+        raise failure(error, tell) from error
 
 
 @dataclass(eq=False)
@@ -246,9 +205,10 @@ class Pending:
     tag: int
     signature: Any
     tell: Tell
-    form: Form | None
     tensors: list[Tensor]
     works: list[Any]
+    form: Form | None
+    is_posted: bool = False
     slab: Tensor | None = None
     """Where word of the shared memory comes, if the carry comes there."""
     arrived_s: float = 0.0
@@ -256,9 +216,10 @@ class Pending:
 
     def post(self, form: Form) -> None:
         """Let the tensors come, or word of where they are in shared memory."""
+        self.form, self.is_posted = form, True
         if self.mail.shares_memory(self.peer, form):
             self.slab = torch.empty(1, dtype=torch.int64)
-            self.works.append(self.mail.receive_tensor(self.slab, self.peer, self.tag))
+            self.works.append(self.mail.receive_tensor(self.slab, self.peer, self.tag, self.tell))
         else:
             self.post_tensors(form)
 
@@ -268,15 +229,15 @@ class Pending:
             tensor = self.mail.empty(item.shape, item.stride, item.dtype)
             self.tensors.append(tensor)
             if tensor.numel():
-                self.works.append(self.mail.receive_tensor(in_memory_order(tensor), self.peer, self.tag))
+                flat = in_memory_order(tensor)
+                self.works.append(self.mail.receive_on_device(flat, self.peer, self.tag, self.tell))
 
     def wait(self) -> Packed:
         """The carry, when it is there."""
-        if self.peer in self.mail.unheard:
-            self.mail.unheard.pop(self.peer)()
-        if self.form is None:
-            self.form = self.mail.learn_form(self.peer, self.tag, self.signature, self.tell)
-            self.post(self.form)
+        self.mail.hear(self.peer)
+        if not self.is_posted:
+            self.mail.let_come(self)
+        assert self.form is not None, "what is posted has a form"
         self._finish()
         if self.slab is not None:
             slab = int(self.slab)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from penstock.errors import InputError
-from penstock.runtime.mail import Mail, Tell
+from penstock.runtime.mail import Mail
+from penstock.runtime.waiting import Tell
 
 UNEXPECTED_HINT = (
     "Have batch norms as modules in training mode when the pipeline is made, use GroupNorm, or plan so that one device "
@@ -61,16 +62,17 @@ class Meeting:
 
     def _exchange(self, turn: Turn, mine: Tensor) -> Tensor:
         others = [rank for rank in turn.ranks if rank != turn.rank]
+        here = mine.cpu()
         for rank in others:
-            self._mail.send_tensors([mine], rank, turn.tag, turn.tell(rank))
-        coming = {rank: torch.empty_like(mine) for rank in others}
-        works = {rank: self._mail.receive_tensor(part, rank, turn.tag) for rank, part in coming.items()}
-        for rank, work in works.items():
+            self._mail.send_tensors([here], rank, turn.tag, turn.tell(rank))
+        coming = {rank: torch.empty_like(here) for rank in others}
+        works = [self._mail.receive_tensor(coming[rank], rank, turn.tag, turn.tell(rank)) for rank in others]
+        for rank, work in zip(others, works, strict=True):
             self._mail.wait(work, turn.tell(rank))
-        total = torch.zeros_like(mine)
+        total = torch.zeros_like(here)
         for rank in turn.ranks:
-            total += mine if rank == turn.rank else coming[rank]
-        return total
+            total += here if rank == turn.rank else coming[rank]
+        return total.to(mine.device)
 
     @contextmanager
     def taking(self, turn: Turn) -> Iterator[None]:

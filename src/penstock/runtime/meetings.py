@@ -10,9 +10,10 @@ from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.iteration import Iteration
 from penstock.runtime.looking import NOTHING
-from penstock.runtime.mail import Mail, Tell
+from penstock.runtime.mail import Mail
 from penstock.runtime.meeting import Turn
 from penstock.runtime.stages import Stage
+from penstock.runtime.waiting import Tell
 
 
 class Meetings:
@@ -42,7 +43,7 @@ class Meetings:
         """After a forward: members without rows get the buffers as it left them."""
         absent, first = self._absent(iteration, action)
         if absent and first == self._addresses.rank:
-            buffers = [buffer.clone() for buffer in self._stages[action.segment].buffers()]
+            buffers = [buffer.to("cpu", copy=True) for buffer in self._stages[action.segment].buffers()]
             for rank in absent:
                 self._mail.send_tensors(
                     buffers, rank, self._buffers_tag(action), self._telling(iteration.step, action, rank)
@@ -55,9 +56,11 @@ class Meetings:
             return
         for buffer in self._stages[action.segment].buffers():
             if buffer.numel():
-                fresh = torch.empty_like(buffer, memory_format=torch.contiguous_format)
-                work = self._mail.receive_tensor(fresh.view(-1), first, self._buffers_tag(action))
-                self._mail.wait(work, self._telling(iteration.step, action, first))
+                fresh = torch.empty_like(buffer, memory_format=torch.contiguous_format, device="cpu")
+                told = self._telling(iteration.step, action, first)
+                work = self._mail.receive_tensor(fresh.view(-1), first, self._buffers_tag(action), told)
+                self._mail.wait(work, told)
+                fresh = fresh.to(buffer.device)
                 # Graphs in flight may hold buffers that do not change: those are left alone.
                 if not torch.equal(buffer, fresh):
                     buffer.copy_(fresh)

@@ -30,6 +30,7 @@ from penstock.errors import RunError
 from penstock.plan.types import Origin, Plan, Segment, on
 from penstock.profile.types import Overhead
 from penstock.runtime.carry import pack
+from penstock.runtime.lanes import Lanes
 from penstock.runtime.mail import Mail
 from penstock.runtime.pipeline import Pipeline
 
@@ -132,7 +133,7 @@ def _spent_s(plan: Plan) -> float:
 
 def _spent_on_large_s(rank: int) -> float:
     """Processor seconds of the first process for sending a large message."""
-    mail = Mail(dist.new_group(), torch.device("cpu"), LIMIT_S)
+    mail = Mail(Lanes(dist.new_group()), torch.device("cpu"), LIMIT_S)
     # Many at a time, so that what is sent and where it goes are not in the caches any more: as in training.
     messages = [pack(torch.zeros(LARGE_BYTES // 4))[0] for _ in range(NUM_IN_FLIGHT)]
     held: deque[Any] = deque(maxlen=NUM_IN_FLIGHT)

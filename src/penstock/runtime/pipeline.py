@@ -16,16 +16,18 @@ from penstock.model.allocator import keep_freed_memory
 from penstock.model.blocks import Carry, find_blocks
 from penstock.plan.types import Plan
 from penstock.profile.types import Profile
+from penstock.program.actions import SEND_KINDS
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.agreement import Agreement
 from penstock.runtime.checkpoint import DEFAULT_KEEP, Checkpoints, Holdings, Loaded
-from penstock.runtime.clipping import Clipping
+from penstock.runtime.clipping import Clipping, clip
 from penstock.runtime.evaluation import Evaluator, eval_mode, forwards_of
 from penstock.runtime.executor import Executor
 from penstock.runtime.feeding import count_rows, signature
 from penstock.runtime.holding import check_same, let_go, make_held
 from penstock.runtime.iteration import Iteration
-from penstock.runtime.layout import check_units, first_trainers, make_layout, split_jobs
+from penstock.runtime.lanes import backend_for, open_lanes, open_words
+from penstock.runtime.layout import check_units, first_trainers, links_of, make_layout, split_jobs
 from penstock.runtime.losses import Losses
 from penstock.runtime.mail import Mail
 from penstock.runtime.materialise import Init, check_fillable, is_on_meta
@@ -34,13 +36,13 @@ from penstock.runtime.meeting_check import check_meetings
 from penstock.runtime.neutral import prove_plan
 from penstock.runtime.own_part import check_enough_ranks, forward_buffers, make_stages, trained_parameters
 from penstock.runtime.profiled import Profiled
-from penstock.runtime.reducing import make_groups
 from penstock.runtime.reference import Loss
 from penstock.runtime.returning import Returns
 from penstock.runtime.same_batches import SameBatches, told_forms
 from penstock.runtime.shipping import AS_PLANNED, KEPT, NOT_RUN
 from penstock.runtime.state_names import state_entries, writers
 from penstock.runtime.streams import untouched
+from penstock.runtime.waiting import failing_in_words
 from penstock.runtime.watch import Doing, Watch
 from penstock.timeline.types import Timeline
 
@@ -91,18 +93,22 @@ class Pipeline:
         self._device = next(real, torch.device(device))
         if self._device.type == "cpu":
             keep_freed_memory()
-        self._group = group = dist.new_group(list(range(self._world)))
+        backend = backend_for(self._device)
+        self._group = group = open_words()
         # Until a checkpoint is loaded there is nothing to train with.
         self._lacks_values = init == "checkpoint" and is_on_meta(model)
         found, failed = make_held(
             found, model, self._layout.segments, self._rank, seed=seed, device=self._device, init=init
         )
-        check_same(found, self.proof.program, seed, group, failed)
-        groups = make_groups([item.ranks for item in self._layout.reducers], dist.new_group)
+        with failing_in_words(lambda: f"rank {self._rank}, compares what it was given with other ranks"):
+            check_same(found, self.proof.program, seed, group, failed)
+        links = links_of(self.proof.program, self._layout.devices, SEND_KINDS)
+        rings = [item.ranks for item in self._layout.reducers]
+        lanes, groups = open_lanes(group, backend, links, rings, device=self._device, timeout_s=timeout_s)
         self._step = 0
         self._seed = seed
         self._stepped_s = (0.0, 0.0)
-        self._mail = Mail(group, self._device, timeout_s)
+        self._mail = Mail(lanes, self._device, timeout_s)
         self._stages = make_stages(
             self._layout,
             self._rank,
@@ -128,14 +134,12 @@ class Pipeline:
         }
         trained = self.named_parameters()
         home = writers(entries, found, self._layout.segments)
-        holdings = Holdings(model, entries, home, trained, self._device)
-        self._checkpoints = Checkpoints(holdings, Agreement(self._mail, self._rank, self._world, self._failed))
         addresses = Addresses(self._layout, self._rank)
         split = split_jobs(self.proof.program, self._layout.devices)
         given = self._stages, loss, self._mail
         self._executor = Executor(addresses, actions, *given, reduced, self._wait_for_parameters, split)
         self._evaluator = Evaluator(addresses, forwards_of(actions), *given, {}, self._wait_for_parameters, ())
-        pairs = told_forms(self.proof.program, self._layout, self._world)
+        pairs = told_forms(self.proof.program, self._layout, self._world, in_order=lanes.is_in_order)
         store = _get_default_store()
         self._same = SameBatches(pairs, self._rank, self._mail, addresses.num_tags, store, group.group_name)
         self._profiled = Profiled(profile, found, self._layout.segments, self._rank)
@@ -148,7 +152,9 @@ class Pipeline:
             self._mail,
             addresses,
         )
-        self._watch = Watch(group, self._layout.devices, self._doing)
+        self._watch = Watch(group, self._layout.devices, self._doing, self._mail.sends.give_up)
+        agreement = Agreement(self._mail, self._rank, self._world, self._watch.failed)
+        self._checkpoints = Checkpoints(Holdings(model, entries, home, trained, self._device), agreement)
 
     @property
     def _is_used(self) -> bool:
@@ -186,12 +192,14 @@ class Pipeline:
             self._stepped_s = (perf_counter(), 0.0)
             return
         self._stepped_s = (self._stepped_s[0], perf_counter())
-        self._returns.start(self._step - 1)
+        with self._watch.failing():
+            self._returns.start(self._step - 1)
 
     def last_timeline(self) -> Timeline:
         """What happened when in the last iteration, on all ranks. Every rank must ask together."""
-        spans = self._executor.spans_s()
-        return gather_timeline(self.proof, self._layout.devices, spans, self._stepped_s, self._group)
+        spans, devices = self._executor.spans_s(), self._layout.devices
+        with self._watch.failing(), failing_in_words(lambda: f"rank {self._rank}, puts together what happened when"):
+            return gather_timeline(self.proof, devices, spans, self._stepped_s, self._group)
 
     def mechanisms(self) -> dict[int, str]:
         """For each segment that this rank has a part in: how its backward gets what it needs of the forward.
@@ -230,8 +238,10 @@ class Pipeline:
 
         Between `step` and the optimizer's step, on every rank; as `torch.nn.utils.clip_grad_norm_` in one process.
         """
-        parameters = list(self.named_parameters().values())
-        return self._clipping.clip(parameters, max_norm, norm_type, strict=error_if_nonfinite)
+        with self._watch.failing():
+            total = self._clipping.norm(norm_type)
+        clip(list(self.named_parameters().values()), total, max_norm, strict=error_if_nonfinite)
+        return total
 
     def save(self, folder: str | Path, *, extra: Any = None, keep: int | None = DEFAULT_KEEP) -> Path:
         """Save a checkpoint in a folder of checkpoints, of which the last `keep` stay (None: all); gives its path.
@@ -249,7 +259,8 @@ class Pipeline:
         All ranks together. Optimizers must have been made by then, unless `optimizer` is False: then theirs is left.
         """
         # What is still on its way must not come on top of what is loaded.
-        self._returns.finish_all()
+        with self._watch.failing():
+            self._returns.finish_all()
         loaded = self._checkpoints.load(Path(folder), step=step, with_optimizers=optimizer)
         self._step, self._seed, self._lacks_values = loaded.step, loaded.seed, False
         for stage in self._stages.values():
@@ -265,7 +276,8 @@ class Pipeline:
 
     def close(self) -> None:
         """Wait until everything that was sent has arrived; before the process group is destroyed."""
-        self._returns.finish_all()
+        with self._watch.failing():
+            self._returns.finish_all()
         self._mail.close()
         self._watch.close()
 
@@ -274,21 +286,14 @@ class Pipeline:
         num_rows = count_rows(inputs, targets)
         # Messages of another purpose have another form: evaluation wants no gradients.
         form = (purpose, *signature(inputs, targets))
-        return Iteration(step, inputs, targets, num_rows, self._layout.rows(num_rows), form)
+        return Iteration(step, inputs, targets, num_rows, self._layout.rows(num_rows), form, self._device)
 
     def _run(self, executor: Executor, iteration: Iteration) -> Tensor:
         self._at_work = executor
-        try:
+        with self._watch.failing():
             self._same.begin(iteration)
             with untouched(self._device):
                 executor.run(iteration, self._losses.sharing(iteration))
             loss = self._losses.collect(iteration)
             self._same.finish()
             return loss
-        except BaseException as error:
-            self._failed(error)
-            raise
-
-    def _failed(self, error: BaseException) -> None:
-        self._mail.give_up()
-        self._watch.failed(error)

@@ -1,6 +1,6 @@
 """Summing gradients over the ranks that hold a parameter, in one message a type, while other work goes on."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from penstock.runtime.mail import Mail, Tell
+from penstock.runtime.mail import Mail
+from penstock.runtime.waiting import Tell, failing_in_words
 
 
 class Reduction:
@@ -29,13 +30,14 @@ class Reduction:
             grads = [torch.zeros_like(item) if item.grad is None else item.grad for item in members]
             there = torch.tensor([float(item.grad is not None) for item in members], dtype=grads[0].dtype)
             flat = torch.cat([*(grad.reshape(-1) for grad in grads), there.to(grads[0].device)])
-            work = dist.all_reduce(flat, group=group, async_op=True)
+            with failing_in_words(tell):
+                work = dist.all_reduce(flat, group=group, async_op=True)
             self._buckets.append((members, flat, work))
 
     def finish(self, mail: Mail, before: Mapping[nn.Parameter, Tensor]) -> None:
         """Wait, and put the sums in place, added to what was there `before` this iteration."""
         for members, flat, work in self._buckets:
-            mail.wait(work, self._tell)
+            mail.wait_on_device(work, self._tell)
             sizes = [item.numel() for item in members]
             *sums, there = torch.split(flat, [*sizes, len(members)])
             for item, total, count in zip(members, sums, there.tolist(), strict=True):
@@ -44,15 +46,3 @@ class Reduction:
                     grad = before[item].add_(grad)
                 item.grad = before.get(item) if grad is None else grad
         self.ended_s = perf_counter()
-
-
-def make_groups(rings: Sequence[tuple[int, ...]], new_group: Callable[..., Any]) -> list[Any]:
-    """A process group for each ring of ranks, equal ones once; every rank must call this alike.
-
-    In a ring every rank sends to the next. Gloo's send to the rank before them in their group, so that is turned round.
-    """
-    made: dict[tuple[int, ...], Any] = {}
-    for ranks in rings:
-        if ranks not in made:
-            made[ranks] = new_group(list(reversed(ranks)), sort_ranks=False)
-    return [made[ranks] for ranks in rings]

@@ -40,8 +40,8 @@ def reference_step(
         for rows in microbatch_rows(total_rows, num_microbatches):
             if not rows.num:
                 continue
-            given, _ = pack(some_rows(inputs, rows))
-            finish = scaled(loss, some_rows(targets, rows), rows.num / total_rows)
+            given, _ = pack(some_rows(inputs, rows, device))
+            finish = scaled(loss, some_rows(targets, rows, device), rows.num / total_rows)
             out, graph = whole.run(given, step, rows, finish, keep=True, defer=False)
             whole.backward(graph, graph.ones)
             parts.append(out.tensors[0])

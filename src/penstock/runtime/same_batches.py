@@ -9,7 +9,6 @@ import hashlib
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -20,8 +19,9 @@ from penstock.program.actions import Kind
 from penstock.program.types import Program
 from penstock.runtime.agreement import TAG as AGREEMENT_TAG
 from penstock.runtime.iteration import Iteration
-from penstock.runtime.layout import Layout
-from penstock.runtime.mail import Mail, Tell
+from penstock.runtime.layout import Layout, links_of
+from penstock.runtime.mail import Mail
+from penstock.runtime.waiting import Tell, failing_in_words
 
 TAG = AGREEMENT_TAG + 1
 HINT = "Give every rank the same whole batch, from the same seed and the same sampler: each takes its own rows of it."
@@ -30,13 +30,14 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Values of a batch whose text is the same wherever they are equal."""
 
 
-def told_forms(program: Program, layout: Layout, world: int) -> set[tuple[int, int]]:
-    """Who tells whom: any two ranks are joined by such pairs, in one direction or the other."""
-    rank_of = {program.devices.index(name): rank for rank, name in enumerate(layout.devices)}
-    places = np.flatnonzero(np.isin(program.kind, (Kind.SEND_F, Kind.SEND_S)))
-    ends = np.unique(np.stack([program.device_of[places], program.peer[places]], 1), axis=0).tolist()
+def told_forms(program: Program, layout: Layout, world: int, *, in_order: bool = False) -> set[tuple[int, int]]:
+    """Who tells whom: any two ranks are joined by such pairs, in one direction or the other.
+
+    Where messages match by their order, all that send must tell: there even what nobody uses must not come.
+    """
     owners = layout.segments[-1].forward
-    return {(rank_of[source], rank_of[target]) for source, target in ends} | {
+    kinds = (Kind.SEND_F, Kind.SEND_S, Kind.SEND_B) if in_order else (Kind.SEND_F, Kind.SEND_S)
+    return links_of(program, layout.devices, kinds) | {
         (owner, rank) for owner in owners for rank in range(world) if rank != owner
     }
 
@@ -86,14 +87,16 @@ class SameBatches:
         """Tell others, and be ready to be told. The iteration learns where the numbers of its messages begin."""
         form, step = iteration.signature, iteration.step
         if form not in self._known:
-            self._known[form] = self._learn(form_in_words(form[0], iteration.inputs, iteration.targets))
+            with failing_in_words(lambda: f"rank {self._rank}, step {step}, tells the form of the batch"):
+                self._known[form] = self._learn(form_in_words(form[0], iteration.inputs, iteration.targets))
         mark, iteration.first_tag = self._known[form]
         for peer in self._targets:
             self._mail.send_tensors([mark], peer, TAG, partial(self._telling, peer, step))
         for peer in self._sources:
             theirs = torch.empty_like(mark)
-            work = self._mail.receive_tensor(theirs, peer, TAG)
-            self._mail.unheard[peer] = partial(self._compare, work, theirs, mark, partial(self._telling, peer, step))
+            told = partial(self._telling, peer, step)
+            work = self._mail.receive_tensor(theirs, peer, TAG, told)
+            self._mail.unheard[peer] = partial(self._compare, work, theirs, mark, told)
 
     def finish(self) -> None:
         """At the end of an iteration: those that no message came from."""
@@ -109,7 +112,8 @@ class SameBatches:
     def _compare(self, work: Any, theirs: Tensor, mine: Tensor, tell: Tell) -> None:
         self._mail.wait(work, tell)
         if int(theirs) != int(mine):
-            here, there = (self._store.get(str(int(mark))).decode() for mark in (mine, theirs))
+            with failing_in_words(tell):
+                here, there = (self._store.get(str(int(mark))).decode() for mark in (mine, theirs))
             raise MismatchError(f"{tell()}: here it is {here}, there {there}", hint=HINT)
 
     def _telling(self, peer: int, step: int) -> str:

@@ -11,8 +11,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -56,10 +56,14 @@ class Words:
 class Watch:
     """One rank's part in that."""
 
-    def __init__(self, group: Any, devices: Sequence[str], look: Callable[[], Doing]) -> None:
+    def __init__(
+        self, group: Any, devices: Sequence[str], look: Callable[[], Doing], give_up: Callable[[], None]
+    ) -> None:
+        """`look` says what this rank does, `give_up` lets go of what would hold it up when it has failed."""
         self._rank = dist.get_rank(group)
         self._devices = [*devices, *["-"] * (dist.get_world_size(group) - len(devices))]
         self._look = look
+        self._give_up = give_up
         self._store = PrefixStore(f"penstock/{group.group_name}", _own_connection())
         self._store.set_timeout(timedelta(seconds=GATHER_S))
         self._ended = threading.Event()
@@ -75,8 +79,18 @@ class Watch:
         """Write down what this rank does, without waiting for the next beat."""
         self._write(is_last=False)
 
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """What fails meanwhile ends the run on all ranks."""
+        try:
+            yield
+        except BaseException as error:
+            self.failed(error)
+            raise
+
     def failed(self, error: BaseException) -> None:
         """Tell all that this rank has failed; the error gets what is known of them."""
+        self._give_up()
         self._ended.set()
         mine = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         first = self._rank
