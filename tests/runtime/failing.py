@@ -1,6 +1,7 @@
 """What goes wrong, as functions that ranks can run; those with a meeting are the whole life of a process."""
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -107,6 +108,23 @@ def lose_a_rank(meeting: str, rank: int, backend: str = "gloo") -> None:
     join(meeting, rank, 2, backend)
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Stumble())
     pipe = Pipeline(model, plan_of([0, 1, 3], [["d0"], ["d1"]]), mean_square, timeout_s=5.0)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+def lose_a_rank_of_torchrun() -> None:
+    """The whole life of a process that torchrun has started; rank 1's ends early."""
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Stumble())
+    pipe = Pipeline(model, plan_of([0, 1, 3], [["d0"], ["d1"]]), mean_square)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+def wait_to_be_ended(meeting: str, rank: int) -> None:
+    """The whole life of a process that has nobody to miss, and is told to end."""
+    join(meeting, rank, 1)
+    pipe = Pipeline(nn.Sequential(nn.Linear(3, 3), Slow(60, rank=0)), plan_of([0, 2], [["d0"]]), mean_square)
+    os.kill(os.getpid(), signal.SIGTERM)
     pipe.step(torch.zeros(6, 3), torch.zeros(6))
 
 

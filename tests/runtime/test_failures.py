@@ -1,6 +1,7 @@
 """When something goes wrong on the way, every rank says what, where, and with whom."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -44,12 +45,15 @@ def test_a_rank_that_does_not_come_to_a_meeting_in_time(pair: World) -> None:
     assert "rank 0 (d0), step 0, 0F0@d1 (micro-batch 0, with rank 1): nothing came of it within 1 s" in first[1]
 
 
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+
+
 def start(function: str, meeting: Path, num_ranks: int) -> list[subprocess.Popen[str]]:
     code = f"import sys; from runtime.failing import {function}; {function}(sys.argv[1], int(sys.argv[2]))"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     return [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(meeting), str(rank)], stderr=subprocess.PIPE, text=True, env=environment
+            [sys.executable, "-c", code, str(meeting), str(rank)], stderr=subprocess.PIPE, text=True, env=environment()
         )
         for rank in range(num_ranks)
     ]
@@ -116,6 +120,28 @@ def test_when_a_rank_ends_the_others_end_soon(tmp_path: Path) -> None:
     _, first, second = table.strip().splitlines()[:3]
     assert first.split()[:4] == ["0", "d0", "0", "waiting:"]
     assert second.split()[:2] == ["1", "d1"]
+    assert "ended, or stopped" in second
+    assert "ended, or stopped" not in first
+
+
+def test_torchrun_ends_nobody_before_it_has_said_what_it_misses(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("from runtime.failing import lose_a_rank_of_torchrun\nlose_a_rank_of_torchrun()\n")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(script)]
+    begun = time.monotonic()
+    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=120, check=False, env=environment())
+    assert time.monotonic() - begun < 60
+    assert done.returncode == 1
+    assert "penstock.errors.PeerLost: rank 0 (d0), step 0, " in done.stderr
+    assert "with rank 1): the connection is lost" in done.stderr
+    assert done.stderr.count("What each rank did last:") == 1
+
+
+def test_a_rank_that_is_told_to_end_says_what_it_did(tmp_path: Path) -> None:
+    (process,) = start("wait_to_be_ended", tmp_path / "meeting", 1)
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "rank 0 (d0), step 0, doing 0F0: told to end (SIGTERM)" in told
 
 
 @pytest.mark.parametrize("then", ["step", "timeline", "clip"])

@@ -5,12 +5,9 @@ plain lines: so the command that `penstock train --dry-run` shows works by itsel
 """
 
 import os
-import signal
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 import click
@@ -19,9 +16,7 @@ from penstock.cli.events import Done, Event, EventWriter, Failed, Noted, Started
 from penstock.cli.training import Training, training_options
 from penstock.errors import InputError, PenstockError
 from penstock.quantities import show_seconds
-
-LAST_WORDS_S = 6.0
-"""So long a rank has to say what it misses, once it is told to end."""
+from penstock.runtime.ending import end_late
 
 
 class _Teller:
@@ -57,7 +52,7 @@ def command(asked: Training, alone: bool, report: str | None, keep_state: bool, 
     if report and rank:
         # Every rank runs the script; what it prints is wanted once.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    signal.signal(signal.SIGTERM, _end_soon)
+    end_late(lambda: "")
     try:
         from penstock.cli.rank_training import train_rank
 
@@ -93,13 +88,6 @@ def _fail(error: BaseException, tell: _Teller) -> NoReturn:
     traceback.print_exc()
     tell(Failed(type(error).__name__, f"{type(error).__name__}: {error}", False))
     _end(1)
-
-
-def _end_soon(_number: int, _frame: FrameType | None) -> None:
-    """Torchrun ends all ranks when one has gone; those that miss it may say so first."""
-    timer = threading.Timer(LAST_WORDS_S, os._exit, (128 + signal.SIGTERM,))
-    timer.daemon = True
-    timer.start()
 
 
 def _end(code: int) -> NoReturn:

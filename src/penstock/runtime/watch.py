@@ -3,7 +3,7 @@
 A thread on every rank writes twice a second into the store of torch.distributed what the rank is doing. The first rank
 that fails says so there, waits a moment for the last words of the others, and puts the table of them below its error.
 The others fail by themselves, as connections to it break. One that does not, because it is stuck in a wait that cannot
-be broken off, is ended by its thread.
+be broken off, is ended by its thread. Whoever started the ranks may tell all to end before: they do so a little later.
 """
 
 import json
@@ -20,6 +20,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 
+from penstock.runtime.ending import end_late
+
 BEAT_S = 0.5
 GATHER_S = 2.5
 """How long the first to fail waits for the last words of the others."""
@@ -27,7 +29,7 @@ TOLD_S = 1.0
 """How long others stay when the table is told: whoever started them may end all when the first has gone."""
 STUCK_S = 3.0
 """A rank that has not failed by itself so long after another did is ended."""
-SILENT_S = 3.0
+SILENT_S = 3 * BEAT_S
 """One that has written nothing for so long has ended, or is stopped."""
 
 EXIT_CODE = 1
@@ -70,10 +72,12 @@ class Watch:
         self._write(is_last=False)
         self._thread = threading.Thread(target=self._beat, name="penstock-watch", daemon=True)
         self._thread.start()
+        self._end_at_once = end_late(lambda: f"{self._where()}: told to end (SIGTERM)\n")
 
     def close(self) -> None:
         """Nothing more to watch."""
         self._ended.set()
+        self._end_at_once()
 
     def write_now(self) -> None:
         """Write down what this rank does, without waiting for the next beat."""
@@ -122,14 +126,15 @@ class Watch:
         self._wait_until_told()
         if self._ended.wait(STUCK_S) or not self._look().is_busy:
             return
-        doing = self._look()
+        where = self._where()
         first, why = json.loads(self._store.get("failed"))
-        sys.stderr.write(
-            f"rank {self._rank} ({self._devices[self._rank]}), step {doing.step}, {doing.what}: ended, as rank {first} "
-            f"failed ({why})\n"
-        )
+        sys.stderr.write(f"{where}: ended, as rank {first} failed ({why})\n")
         sys.stderr.flush()
         os._exit(EXIT_CODE)
+
+    def _where(self) -> str:
+        doing = self._look()
+        return f"rank {self._rank} ({self._devices[self._rank]}), step {doing.step}, {doing.what}"
 
     def _wait_until_told(self) -> None:
         deadline = time.monotonic() + 2 * GATHER_S
