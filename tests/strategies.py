@@ -202,6 +202,9 @@ def equal_case(
     return Case(profile, cluster, plan)
 
 
+SLOW_WIRE = Wire(bandwidth=2.0, latency_s=1.0)
+
+
 def two_stages(
     *,
     num_microbatches: int,
@@ -210,6 +213,7 @@ def two_stages(
     num_devices: int = 2,
     ties: tuple[Tie, ...] = (),
     recompute: bool = False,
+    wire: Wire = SLOW_WIRE,
 ) -> Case:
     """Two units on two segments: F = 2, I = W = 1 second, cuts of 4 bytes at 2 bytes and 1 second of latency, 8 bytes
     saved (6 of them until W), 16 bytes of parameters, an input of 3 bytes."""
@@ -217,7 +221,6 @@ def two_stages(
     sizes = Sizes(rows=1, cut_bytes=4, saved_bytes=8, pending_bytes=6)
     units = tuple(Unit(name=name, parameter_bytes=16, sizes=(sizes,), times=(times,)) for name in "ab")
     profile = Profile(name="two", rows=1, units=units, input_bytes=3, ties=ties)
-    wire = Wire(bandwidth=2.0, latency_s=1.0)
     devices = tuple(Device(name=f"d{number}", host="h", kind="k") for number in range(num_devices))
     cluster = Cluster(name="two", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
     plan = Plan(

@@ -14,12 +14,13 @@ from typing import Any
 
 import msgspec
 import torch.distributed as dist
+from msgspec.structs import replace
 
 import penstock
-from penstock import Cluster, Device, Freedoms, Host, Plan, Profile, Wire
+from penstock import Cluster, Freedoms, Plan, Profile
 from planners.results import Result
 from runtime.contenders import OurPlan, Ours, make_contender
-from runtime.on_ranks import measure_profile
+from runtime.here import measure_here
 from runtime.overhead import NARROW, narrow_pipeline
 from runtime.ranks import Ranks
 from runtime.subjects import Subject
@@ -56,12 +57,12 @@ class PeakRun(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_peaks(subject: Subject, num_microbatches: int, profile_s: float, *, only: str = "") -> list[PeakRun]:
     """One process, and several plans on two ranks (or only one of them); fresh processes for each."""
+    with Ranks() as ranks:
+        profile, two = measure_here(ranks, subject, profile_s, overheads=not only)
+    one = replace(two, devices=two.devices[:1])
     before = {name: os.environ.get(name) for name in ALLOCATOR}
     os.environ.update(ALLOCATOR)
     try:
-        with Ranks(1) as ranks:
-            profile: Profile = ranks.on_first(measure_profile, subject, profile_s)
-        one, two = _cluster(profile, 1), _cluster(profile, 2)
         single = penstock.plan(profile, one, num_microbatches, planner="uniform", schedule="1f1b")
         with Ranks(1) as ranks:
             alone = ranks.on_first(peak_of, subject, num_microbatches, num_microbatches)
@@ -89,13 +90,6 @@ def run_peaks(subject: Subject, num_microbatches: int, profile_s: float, *, only
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _cluster(profile: Profile, num_devices: int) -> Cluster:
-    wire = Wire(bandwidth=3e9, latency_s=1e-4)
-    kind = profile.units[0].times[0].kind
-    devices = tuple(Device(name=f"r{number}", host="here", kind=kind) for number in range(num_devices))
-    return Cluster(name="here", hosts=(Host(name="here", inside=wire),), devices=devices, between=wire)
 
 
 def _plans(profile: Profile, cluster: Cluster, num_microbatches: int) -> dict[str, Plan]:

@@ -10,7 +10,8 @@ from runtime import on_ranks
 from runtime.contenders import NUM_STAGES, TORCH_KINDS, OurPlan, TorchPlan
 from runtime.explaining import explain
 from runtime.found import ALONE, WHOLE, Row, SpeedRun
-from runtime.plans import AUTO, EQUAL_1F1B, MESSAGE_BYTES, ONE_SET, Option, our_options, same_work, this_machine
+from runtime.here import measure_here
+from runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, Option, our_options, same_work
 from runtime.ranks import Ranks
 from runtime.splits import MOST_TRIED, best_cuts, cuts_by_evenness, equal_cuts
 from runtime.subjects import Subject
@@ -54,10 +55,7 @@ class Entry:
 def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say) -> SpeedRun:
     """Measure all of it."""
     with Ranks() as ranks:
-        measured = ranks.on_all(on_ranks.measure_profile, subject, effort.profile_s)[0]
-        profile: Profile = ranks.on_first(on_ranks.add_overheads, measured, subject)
-        message_s = ranks.on_all(on_ranks.measure_messages, MESSAGE_BYTES, 30)[0]
-        cluster = this_machine(profile, message_s)
+        profile, cluster = measure_here(ranks, subject, effort.profile_s)
         layers = partial(equal_cuts, profile.num_units, num_ends=int(subject.is_tokens))
         options = our_options(profile, cluster, num_microbatches, layers(num_stages=2))
         options = [item for item in options if not effort.options or item.name in effort.options]

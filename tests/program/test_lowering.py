@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from penstock.cluster.types import Wire
 from penstock.plan.types import Origin, on
 from penstock.profile.types import Tie
 from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Action, Kind
@@ -202,6 +203,26 @@ def most_waiting(order: list[Action], peer: str) -> int:
             )
         }
     return most
+
+
+def test_saved_tensors_are_received_when_earlier_ones_are_gone() -> None:
+    # Three may be under way: the fourth comes behind 1W0, which lets go of the first, not behind 1I0, which uses it.
+    groups = ((on("d0"), on("d0")), (on("d1"), on("d0")))
+    assert texts(two_stages(num_microbatches=4, groups=groups, schedule_name="zb_h1"))["d0"] == (
+        "1RECV_S0@d1 1RECV_S1@d1 1RECV_S2@d1 0F0 0SEND_F0@d1 0F1 0SEND_F1@d1 1I0 0I0 1I1 1W0 1RECV_S3@d1 0W0 0F2 "
+        "0SEND_F2@d1 0I1 1W1 0W1 1I2 0F3 0SEND_F3@d1 0I2 1W2 0W2 1I3 0I3 1W3 0W3 1STEP 1SEND_P@d1 0STEP"
+    )
+
+
+def test_fresh_parameters_do_not_call_for_saved_tensors_before_them() -> None:
+    # 0RECV_P could be posted behind 0F4, and all saved tensors come before it on the link: it waits for their turn.
+    groups = ((on("d0"), on("d1")), (on("d1"), on("d0")))
+    wire = Wire(bandwidth=1000.0)
+    case = two_stages(num_microbatches=5, groups=groups, schedule_name="gpipe", wire=wire)
+    assert texts(case)["d0"].partition("0F4 0SEND_F4@d1 0SEND_S4@d1 ")[2] == (
+        "1B0 1SEND_B0@d1 1RECV_S2@d1 1B1 1SEND_B1@d1 1RECV_S3@d1 1B2 1SEND_B2@d1 1RECV_S4@d1 0RECV_P@d1 1B3 "
+        "1SEND_B3@d1 1B4 1SEND_B4@d1 1STEP 1SEND_P@d1"
+    )
 
 
 def test_nothing_stands_for_no_micro_batch() -> None:

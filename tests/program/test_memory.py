@@ -182,10 +182,14 @@ class Walk:
             self.forget("gradient", *job)
         if kind in (Kind.W, Kind.B):
             del things["saved", *job]
+        hosts = costs.cluster.host_index
+        is_copied = costs.copies_sent[self.device] and peer >= 0 and hosts[self.device] == hosts[peer]
         if kind <= Kind.STEP:
             for thing in self.leaving:
                 del things[thing]
             self.leaving.clear()
+        elif kind in (Kind.SEND_F, Kind.SEND_B, Kind.SEND_S) and is_copied:
+            del things[self.leaving.pop()]
         return during, self.total
 
     def forget(self, *start: object) -> None:
@@ -210,10 +214,15 @@ def walk(program: Program, costs: Costs) -> tuple[list[float], list[float], list
 
 
 @settings(max_examples=200, deadline=None)
-@given(cases(), st.integers(0, 50), st.integers(0, 50))
-def test_equal_to_a_walk(case: Case, work: int, more_at_step: int) -> None:
+@given(cases(), st.integers(0, 50), st.integers(0, 50), st.booleans())
+def test_equal_to_a_walk(case: Case, work: int, more_at_step: int, copies: bool) -> None:
     all_devices = np.ones(case.costs.num_devices)
-    costs = replace(case.costs, work_bytes=work * all_devices, more_at_step_bytes=more_at_step * all_devices)
+    costs = replace(
+        case.costs,
+        work_bytes=work * all_devices,
+        more_at_step_bytes=more_at_step * all_devices,
+        copies_sent=np.full(case.costs.num_devices, copies),
+    )
     program = case.lowered(costs)
     use = memory_use(program, costs)
     during, after, peaks = walk(program, costs)

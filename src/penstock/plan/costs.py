@@ -64,6 +64,8 @@ class Costs:
     """What jobs need for themselves at any time."""
     more_at_step_bytes: Floats
     """What the optimizer's step needs beyond that."""
+    copies_sent: npt.NDArray[np.bool_]
+    """Over devices: whether it copies what it sends for whoever gets it, if that is on the same host."""
     tied_bytes: tuple[float, ...]
     tied_segments: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...]
@@ -120,6 +122,13 @@ class Costs:
         """Over flows: how long a message takes on a free link."""
         ends = self.flows.source, self.flows.target
         return np.asarray(self.cluster.latency_s[ends] + self.flows.num_bytes / self.cluster.bandwidth[ends])
+
+    @cached_property
+    def leaves_at_once(self) -> npt.NDArray[np.bool_]:
+        """Over flows: whether the sender has nothing of a message any more once it is sent."""
+        host = self.cluster.host_index
+        within = host[self.flows.source] == host[self.flows.target]
+        return np.asarray(within & self.copies_sent[self.flows.source])
 
     @cached_property
     def flows(self) -> Flows:

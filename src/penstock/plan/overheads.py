@@ -52,6 +52,7 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
         weight_grad_s=costs.weight_grad_s + apart_s + there,
         joined_s=apart_s + there,
         step_s=step_s,
+        copies_sent=byte_s > 0,
     )
     # Seconds change nothing about what moves; to find it takes longer than all of this.
     found.__dict__["flows"] = flows

@@ -82,6 +82,7 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         optimizer_bytes=trained * profile.optimizer_ratio,
         work_bytes=working.all_the_time,
         more_at_step_bytes=working.more_at_step,
+        copies_sent=np.zeros(cluster.num_devices, dtype=np.bool_),
         tied_bytes=tied_bytes,
         tied_segments=tied_segments,
         notes=(*notes, *clock.notes),

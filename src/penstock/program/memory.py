@@ -4,8 +4,9 @@
 - From F's start: what it saves (only the segment's input where it recomputes); R brings the rest; what W does not
   need goes when I is done, all when W or B is done.
 - From a receive's posting: its buffer. F takes activations over as its saved input; gradients go when I or B is done.
-- A sent tensor is taken to have left when its device is done with its next compute action. What is saved for a
-  backward elsewhere counts until then too, and at the other end from the receive on.
+- A sent tensor is taken to have left when its device is done with its next compute action; where it is copied for a
+  receiver on the same host, once it is sent. What is saved for a backward elsewhere counts until then too, and at the
+  other end from the receive on.
 """
 
 from dataclasses import dataclass
@@ -111,8 +112,9 @@ def memory_changes(program: Program, costs: Costs, place: Ints) -> MemoryChanges
     compute = np.append(np.flatnonzero(program.kind <= Kind.STEP), size)
     for kind, what in ((Kind.SEND_F, ACTIVATION), (Kind.SEND_B, GRADIENT), (Kind.SEND_S, SAVED)):
         rows = rows_of(kind)
-        num_bytes = flows.num_bytes[flows.outgoing(what, place[rows], program.peer[rows])]
-        leaves = compute[np.searchsorted(compute, rows)]
+        flow = flows.outgoing(what, place[rows], program.peer[rows])
+        num_bytes = flows.num_bytes[flow]
+        leaves = np.where(costs.leaves_at_once[flow], rows, compute[np.searchsorted(compute, rows)])
         device_end = program.offsets[1:][program.device_of[rows]]
         stays = leaves < device_end
         if what == SAVED:

@@ -1,0 +1,16 @@
+"""What plans are made from: the model as both ranks find it side by side, and the machine."""
+
+from penstock import Cluster, Profile
+from runtime import on_ranks
+from runtime.plans import MESSAGE_BYTES, this_machine
+from runtime.ranks import Ranks
+from runtime.subjects import Subject
+
+
+def measure_here(ranks: Ranks, subject: Subject, seconds: float, *, overheads: bool = True) -> tuple[Profile, Cluster]:
+    """Its profile and its cluster; what the runtime spends around units takes some seconds more."""
+    profile: Profile = ranks.on_all(on_ranks.measure_profile, subject, seconds)[0]
+    if overheads:
+        profile = ranks.on_first(on_ranks.add_overheads, profile, subject)
+    message_s = ranks.on_all(on_ranks.measure_messages, MESSAGE_BYTES, 30)[0]
+    return profile, this_machine(profile, message_s)
