@@ -51,7 +51,7 @@ def measure(task: Task, *, quick: bool) -> object:
         effort = speed.FULL if len(task.about) == 2 else speed.FEW
         effort = speed.QUICK if quick else effort if num_microbatches == 8 else speed.LONG
         return speed.run_speed(subject, num_microbatches, effort, say)
-    return peaks.run_peaks(subject, num_microbatches, 0.5 if quick else 2.0, only="balanced, 1f1b" if quick else "")
+    return peaks.run_peaks(subject, num_microbatches, 0.5 if quick else 8.0, only="balanced, 1f1b" if quick else "")
 
 
 def say(text: str) -> None:

@@ -9,48 +9,56 @@ from penstock.errors import InputError
 from penstock.model.blocks import find_blocks
 from penstock.plan.pricing import price
 from penstock.plan.types import Plan
+from penstock.planners import PLANNERS
 from penstock.profile.types import Profile
 from penstock.program.lowering import lower
 from penstock.program.proof import prove
 from penstock.runtime.layout import make_layout
 from penstock.runtime.meeting_check import check_meetings
+from penstock.schedules import SCHEDULES
 from penstock.schedules import schedule as schedule_of
 from runtime.models import KINDS, profile_of
 
 NUM_MICROBATCHES = 4
 
-ASKED: dict[int, list[tuple[str, str | None, dict[str, Any]]]] = {
-    1: [("balanced", "1f1b", {}), ("balanced", "zb_h1", {}), ("data_parallel", None, {})],
+Asked = tuple[str, str | None, dict[str, Any]]
+"""A planner, a schedule (None: the planner's own), and more options."""
+
+RANKS = (1, 2, 3, 4)
+MORE: dict[int, list[Asked]] = {
+    1: [("balanced", "zb_h1", {})],
     2: [
         ("uniform", "gpipe", {}),
         ("balanced", "zb_h1", {}),
         ("balanced", "zb_v", {}),
         ("uniform", "interleaved", {}),
-        ("data_parallel", None, {}),
-        ("pipedream", None, {}),
-        ("dapple", None, {}),
-        ("spp", None, {}),
         ("bipartition", "auto", {}),
-        ("auto", None, {"work": 20}),
     ],
     3: [
         ("uniform", "zb_h1", {}),
         ("balanced", "1f1b", {"recompute": True}),
         ("data_parallel", "zb_h1", {}),
         ("pipedream", "auto", {}),
-        ("dapple", None, {}),
-        ("spp", None, {}),
-        ("bipartition", "1f1b", {}),
     ],
     4: [
         ("balanced", "auto", {}),
+        ("balanced", "auto_whole", {}),
         ("balanced", "zb_v", {"recompute": True}),
-        ("pipedream", None, {}),
-        ("spp", None, {}),
         ("bipartition", "zb_h1", {}),
-        ("auto", None, {"work": 20}),
     ],
 }
+"""Besides every planner with its own schedule."""
+
+
+def asked(num_ranks: int, *, whole: bool) -> list[Asked]:
+    """Plans for so many ranks; the whole of it is every planner with every schedule."""
+    schedules = [None, *SCHEDULES] if whole else [None]
+    every = [(name, schedule, _options(name)) for name in PLANNERS for schedule in schedules]
+    return [*every, *MORE[num_ranks]]
+
+
+def _options(planner: str) -> dict[str, Any]:
+    return {"work": 20} if planner == "auto" else {}
 
 
 @cache
@@ -76,10 +84,10 @@ def can_meet(plan: Plan, profile: Profile, cluster: Cluster) -> bool:
 
 
 @cache
-def plans(kind: str, num_ranks: int) -> tuple[Plan, ...]:
+def plans(kind: str, num_ranks: int, *, whole: bool = False) -> tuple[Plan, ...]:
     profile, cluster = profile_of(kind), cluster_of(num_ranks)
     found: list[Plan] = []
-    for planner, schedule, options in ASKED[num_ranks]:
+    for planner, schedule, options in asked(num_ranks, whole=whole):
         plan = penstock.plan(profile, cluster, NUM_MICROBATCHES, planner=planner, schedule=schedule, **options)
         if kind == "vgg" and not can_meet(plan, profile, cluster):
             # See test_meetings.py.

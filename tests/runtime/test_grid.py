@@ -1,10 +1,15 @@
-"""Every kind of model by every planner on one to four ranks: the numbers of one process."""
+"""Every kind of model by every planner on one to four ranks: the numbers of one process.
+
+With `pytest --whole-grid` by every planner with every schedule, which takes some minutes more.
+"""
+
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from runtime.comparing import check, keeps_every_order
-from runtime.grid import ASKED, cluster_of, plans
+from runtime.grid import RANKS, cluster_of, plans
 from runtime.models import KINDS, profile_of
 from runtime.training import Job, train_all
 from runtime.world import World
@@ -12,18 +17,26 @@ from runtime.world import World
 torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_ranks", RANKS)
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_same_numbers_as_one_process(world: World, kind: str, num_ranks: int) -> None:
+def test_same_numbers_as_one_process(
+    world: World,
+    kind: str,
+    num_ranks: int,
+    request: pytest.FixtureRequest,
+    record_property: Callable[[str, object], None],
+) -> None:
     profile, cluster = profile_of(kind), cluster_of(num_ranks)
-    jobs = [Job(kind, plan, profile, cluster) for plan in plans(kind, num_ranks)]
+    is_whole = request.config.getoption("--whole-grid")
+    jobs = [Job(kind, plan, profile, cluster) for plan in plans(kind, num_ranks, whole=is_whole)]
+    record_property(f"measured plans of {kind} on {num_ranks}", len(jobs))
     results = world.run(num_ranks, train_all, jobs)
     for number, job in enumerate(jobs):
         check(job, [ranks[number] for ranks in results], exact=keeps_every_order(job))
 
 
 def test_the_grid_has_everything_in_it() -> None:
-    made = [(kind, num, plan) for kind in KINDS for num in ASKED for plan in plans(kind, num)]
+    made = [(kind, num, plan) for kind in KINDS for num in RANKS for plan in plans(kind, num)]
     segments = [segment for _, _, plan in made for segment in plan.segments]
     assert any(segment.is_moved for segment in segments)
     assert any(segment.recompute for segment in segments)

@@ -10,6 +10,7 @@ from penstock.plan.shapes import Shape
 from penstock.program.types import Program
 from penstock.schedules.auto import auto, auto_whole
 from penstock.schedules.gpipe import gpipe
+from penstock.schedules.in_turn import in_turn
 from penstock.schedules.interleaved import interleaved
 from penstock.schedules.one_f_one_b import one_f_one_b
 from penstock.schedules.pe import pe
@@ -63,4 +64,4 @@ def schedule(costs: Costs, name: str | None = None) -> Program:
             f"more than the {MAX_JOBS:,} that fit into memory",
             hint="Use fewer micro-batches, with more rows each.",
         )
-    return found.order(costs)
+    return in_turn(found.order(costs))

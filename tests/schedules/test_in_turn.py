@@ -1,0 +1,94 @@
+"""Programs in any order that can run: with micro-batches in turn they can still run, as fast and in as much memory."""
+
+from random import Random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.plan.costs import Costs
+from penstock.program.actions import Action, Kind
+from penstock.program.lowering import lower
+from penstock.program.makespan import makespan_s
+from penstock.program.proof import prove
+from penstock.program.types import Program, program_from_actions
+from penstock.schedules import SCHEDULES, schedule
+from penstock.schedules.in_turn import in_turn
+from strategies import Case, cases, two_stages
+
+Job = tuple[Kind, int, int]
+"""Kind, place and micro-batch."""
+
+
+def needs_of(costs: Costs, job: Job) -> list[Job]:
+    """What must be done before: of neighbouring segments all places."""
+    kind, place, microbatch = job
+    segment = int(costs.place_segment[place])
+
+    def everywhere(what: Kind, number: int) -> list[Job]:
+        inside = 0 <= number < costs.plan.num_segments
+        return [(what, int(item), microbatch) for item in np.flatnonzero(costs.place_segment == number) if inside]
+
+    if kind == Kind.F:
+        return everywhere(Kind.F, segment - 1)
+    if kind == Kind.R:
+        return everywhere(Kind.F, segment)
+    if kind == Kind.I:
+        before = Kind.R if costs.recompute[segment] else Kind.F
+        return everywhere(before, segment) + everywhere(Kind.I, segment + 1)
+    return [(Kind.I, place, microbatch)]
+
+
+def any_order(costs: Costs, random: Random) -> Program:
+    """A compute program in which jobs come in any order in which they can."""
+    left = [
+        (kind, place, microbatch)
+        for place in range(costs.num_places)
+        for microbatch in range(costs.num_microbatches)
+        for kind in (Kind.F, Kind.R, Kind.I, Kind.W)
+        if kind != Kind.R or costs.recompute[costs.place_segment[place]]
+    ]
+    done: set[Job] = set()
+    orders: list[list[Action]] = [[] for _ in range(costs.num_devices)]
+    while left:
+        ready = [job for job in left if done.issuperset(needs_of(costs, job))]
+        kind, place, microbatch = job = random.choice(ready)
+        left.remove(job)
+        done.add(job)
+        device = (costs.forward_device if kind == Kind.F else costs.backward_device)[place]
+        orders[device].append(Action(kind, int(costs.place_segment[place]), microbatch, ""))
+    return program_from_actions(costs.plan, [item.name for item in costs.cluster.devices], orders)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(max_microbatches=5), st.randoms(use_true_random=False))
+def test_any_order_in_turn(case: Case, random: Random) -> None:
+    costs = case.costs
+    program = any_order(costs, random)
+    before, after = (prove(lower(item, costs), costs, within_memory=False) for item in (program, in_turn(program)))
+    assert (after.peak_bytes <= before.peak_bytes * (1 + 1e-12) + 1e-6).all()
+    if all(host.interface_bandwidth is None for host in case.cluster.hosts):
+        # What shares an interface may pass in another way.
+        assert makespan_s(after) <= makespan_s(before) * (1 + 1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(max_microbatches=9))
+def test_every_schedule_takes_micro_batches_in_turn(case: Case) -> None:
+    costs = case.costs
+    for name in SCHEDULES:
+        program = schedule(costs, name)
+        for kinds in ((Kind.F,), (Kind.R,), (Kind.I, Kind.B), (Kind.W, Kind.B)):
+            rows = np.flatnonzero(np.isin(program.kind, kinds))
+            for key in {(int(program.device_of[row]), int(program.segment[row])) for row in rows}:
+                mine = [row for row in rows if (program.device_of[row], program.segment[row]) == key]
+                if kinds != (Kind.W, Kind.B) or len({int(program.kind[row]) for row in mine}) == 1:
+                    assert (np.diff(program.microbatch[mine]) > 0).all()
+
+
+def test_weight_gradients_follow_their_input_gradients() -> None:
+    costs = two_stages(num_microbatches=3).costs
+    words = ["0F2", "0F0", "0B2", "0I0", "0F1", "0I1", "0W1", "0W0"]
+    actions = [Action(Kind[word[1]], 0, int(word[2]), "") for word in words]
+    found = in_turn(program_from_actions(costs.plan, ["d0"], [actions]))
+    assert [str(action) for action in found.actions("d0")] == ["0F0", "0F1", "0B0", "0I1", "0F2", "0I2", "0W1", "0W2"]
