@@ -23,7 +23,7 @@ def changed_sums(costs: Costs, program: Program) -> list[str]:
             f"segments {names} share parameters: each sums its gradients over the micro-batches, then these are added"
         )
     for device, number in _out_of_order(program):
-        found.append(f"{shown_name(device)} takes the micro-batches of segment {number} in another order")
+        found.append(f"{shown_name(device)} adds up segment {number} in another order of micro-batches")
     return found
 
 
