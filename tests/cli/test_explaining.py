@@ -12,6 +12,7 @@ from penstock.cli.explaining import evaluate_or_advise, other_plan
 from penstock.cli.screen import Screen
 from penstock.cli.sources import ProfileSource
 from penstock.plan.types import Plan
+from penstock.planners.alternatives import ANYTHING
 from penstock.planners.make import make_problem
 from penstock.planners.problem import Problem
 
@@ -86,10 +87,10 @@ def test_rows_of_pipedream_files_are_not_an_option(tmp_path: Path) -> None:
 
 def test_other_plans_are_for_those_who_read() -> None:
     problem, plan = _made(ProfileSource("gpt2", kinds=("T4",)), "2 x T4 @ 1 GB/s", 4)
-    assert other_plan(QUIET, problem, plan) is None
-    found = other_plan(Screen(quiet=True, as_json=True), problem, plan)
+    assert other_plan(QUIET, problem, plan, ANYTHING) is None
+    found = other_plan(Screen(quiet=True, as_json=True), problem, plan, ANYTHING)
     assert found is not None
-    assert found == other_plan(Screen(), problem, plan)
+    assert found == other_plan(Screen(), problem, plan, ANYTHING)
 
 
 @pytest.fixture

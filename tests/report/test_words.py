@@ -173,6 +173,8 @@ def test_the_alternative_may_be_better() -> None:
     assert alternative_in_words(Alternative("spp + pe", 3.0), 2.0).endswith("3.00 s, 50.0 % longer than this one.")
     assert alternative_in_words(Alternative("spp + pe", 1.0), 2.0).endswith("1.00 s, 50.0 % less than this one.")
     assert alternative_in_words(Alternative("spp + pe", 2.0), 2.0).endswith("2.00 s, just as long.")
+    ruled_out = alternative_in_words(Alternative("spp + pe", 1.0, is_allowed=False), 2.0)
+    assert ruled_out.endswith("1.00 s (but it uses what was ruled out here), 50.0 % less than this one.")
 
 
 def test_the_bound_names_what_proves_it() -> None:

@@ -64,6 +64,16 @@ def wait_too_long() -> None:
     pipe.step(torch.zeros(6, 3), torch.zeros(6))
 
 
+def come_too_late() -> None:
+    """Rank 1 begins its step long after rank 0."""
+    torch.manual_seed(0)
+    plan = plan_of([0, 1, 2], [["d0"], ["d1"]], num_microbatches=1)
+    pipe = Pipeline(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), plan, mean_square, timeout_s=1.0)
+    if dist.get_rank() == 1:
+        time.sleep(2.5)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
 def another_way(meeting: str, rank: int) -> None:
     """The whole life of a process; a moved segment goes another way in its second step."""
     join(meeting, rank, 2)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.failing import meet_too_late, wait_too_long
+from runtime.failing import come_too_late, meet_too_late, wait_too_long
 from runtime.world import World, leave
 
 
@@ -35,6 +35,14 @@ def test_a_rank_that_does_not_answer_in_time(pair: World) -> None:
     assert not well
     assert second[0] == "RuntimeTimeout"
     assert "rank 1 (d1), step 0, 1RECV_F0@d0 (micro-batch 0, with rank 0): nothing came of it within 1 s" in second[1]
+
+
+def test_a_rank_that_does_not_begin_its_step_in_time(pair: World) -> None:
+    pair.start(2, come_too_late)
+    (well, first), (_, _) = pair.outcomes(2)
+    assert not well
+    assert first[0] == "RuntimeTimeout"
+    assert "rank 0 (d0), step 0, 0RECV_B0@d1 (micro-batch 0, with rank 1): nothing came of it within 1 s" in first[1]
 
 
 def test_a_rank_that_does_not_come_to_a_meeting_in_time(pair: World) -> None:

@@ -6,6 +6,7 @@ import click
 import numpy as np
 
 from penstock.cli.cluster_age import warn_if_old
+from penstock.cli.model_script import check_script
 from penstock.cli.saved import Saved, saved_options
 from penstock.cli.screen import Screen, printable, screen_options
 from penstock.cli.training import Training
@@ -34,6 +35,7 @@ def command(screen: Screen, saved: Saved, numerics: str | None) -> int:
 
     if numerics:
         _refuse_with_numerics(saved)
+        check_script(numerics)
     opened = saved.open()
     warn_if_old(screen, opened.cluster)
     program = opened.program or order(opened.costs)

@@ -43,14 +43,14 @@ def evaluate_or_advise(
     return result
 
 
-def other_plan(screen: Screen, problem: Problem, plan: Plan) -> Alternative | None:
+def other_plan(screen: Screen, problem: Problem, plan: Plan, freedoms: Freedoms) -> Alternative | None:
     """The next best plan, if anybody is going to read about it."""
     from penstock.planners.alternatives import next_best
 
     if screen.quiet and not screen.as_json:
         return None
     with screen.working("asking other planners"):
-        return next_best(problem, plan)
+        return next_best(problem, plan, freedoms)
 
 
 def _profiles_by_rows(source: ProfileSource, profile: Profile) -> Callable[[int], Profile] | None:

@@ -86,7 +86,7 @@ def check_script(source: str) -> None:
     if not is_script(source):
         raise InputError("this is not a Python script", where=source, hint="Write script.py, or script.py:make_model.")
     if not Path(script_path(source)).is_file():
-        raise FileError("no such file", where=script_path(source))
+        raise FileError("no such file", where=script_path(source), hint="Check the path.")
 
 
 def run_in_script(path: str, call: Callable[[], Any]) -> Any:

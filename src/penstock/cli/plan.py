@@ -82,7 +82,7 @@ def command(
             kept_result = evaluate(kept, profile, cluster, within_memory=not ignore_memory)
     contents = contents_of(kept_result, program=program, timeline=timeline, trace=trace)
     write_all(({output: encode_json(kept)} if output else {}) | contents)
-    other = other_plan(screen, found.problem, found.plan)
+    other = other_plan(screen, found.problem, found.plan, method.freedoms)
     if screen.as_json:
         figures = evaluation_data(result, profile, other)
         screen.data({"planning_s": planning_s, **figures, **found.tried, "plan": kept})

@@ -63,7 +63,7 @@ def command(
         raise InputError("--also-alone is for one host", hint="Leave it out, or train on one host.")
     with screen.working("proving and simulating (the very first run compiles the simulator)"):
         predicted = evaluate_costs(opened.costs)
-    for note in (*opened.costs.notes, *_thread_notes(opened, asked)):
+    for note in (*opened.costs.notes, *_thread_notes(opened, asked), *_unsteady_notes(opened)):
         screen.warn(note)
     alone: Trained | None = None
     if also_alone:
@@ -95,6 +95,11 @@ def _thread_notes(opened: Opened, asked: Training) -> list[str]:
         for kind in sorted(kinds)
         if kind.startswith("cpu-") and kind != here
     ]
+
+
+def _unsteady_notes(opened: Opened) -> list[str]:
+    """Times that were measured on a busy machine are no prediction either."""
+    return [f"the profile's times may be off: {text}" for text in opened.profile.assumptions if "NOT steady" in text]
 
 
 def write_timeline(screen: Screen, measured: Sequence[Timeline], output: str | None, trace: str | None) -> None:

@@ -10,8 +10,6 @@ from penstock.errors import InputError
 from penstock.model.blocks import Carry, call_model, is_plain_sequential
 from penstock.model.intercept import intercepted
 
-_NAME_THEM = "Name the blocks, in the order in which forward calls them."
-
 
 def detect(model: nn.Module, inputs: Carry) -> tuple[str, ...]:
     """The names of the blocks in the order in which forward calls them for these inputs.
@@ -37,8 +35,13 @@ def detect(model: nn.Module, inputs: Carry) -> tuple[str, ...]:
             if lists
             else "it has no list of modules (an nn.ModuleList or nn.Sequential)"
         )
-        raise InputError(f"the blocks of {type(model).__name__} are not plain: {what}", hint=_NAME_THEM)
+        raise InputError(f"the blocks of {type(model).__name__} are not plain: {what}", hint=_name_them(found))
     return tuple(found)
+
+
+def _name_them(called: list[str]) -> str:
+    such_as = f", such as --blocks {','.join(called)}" if len(called) > 1 else " with --blocks"
+    return f"Name them in the order in which forward calls them{such_as} (in Python: blocks=[...])."
 
 
 def _outer_lists(model: nn.Module) -> list[str]:

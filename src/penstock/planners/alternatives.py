@@ -14,9 +14,11 @@ from penstock.plan.shapes import Shape
 from penstock.plan.types import Plan
 from penstock.planners import PLANNERS
 from penstock.planners.effort import is_quick
+from penstock.planners.freedoms import Freedoms
 from penstock.planners.problem import Problem
 from penstock.simulate.evaluate import evaluate
 
+ANYTHING = Freedoms()
 TRIED = ("uniform", "balanced", "data_parallel", "pipedream", "spp", "bipartition", "dapple")
 
 
@@ -25,9 +27,11 @@ class Alternative(NamedTuple):
 
     name: str
     seconds: float
+    is_allowed: bool = True
+    """Whether it keeps to what the plan was to keep to."""
 
 
-def next_best(problem: Problem, than: Plan) -> Alternative | None:
+def next_best(problem: Problem, than: Plan, freedoms: Freedoms = ANYTHING) -> Alternative | None:
     """The fastest other plan that fits into memory; None if there is none, or if finding one would take long.
 
     A plan is another one if its segments or its schedule differ.
@@ -53,5 +57,6 @@ def next_best(problem: Problem, than: Plan) -> Alternative | None:
             result = evaluate(made, problem.profile, problem.cluster, within_memory=False)
             fits = not result.costs.over_bytes(result.proof.peak_bytes).any()
             if fits and (best is None or result.timeline.iteration_s < best.seconds):
-                best = Alternative(f"{name} + {planner.schedule}", result.timeline.iteration_s)
+                is_allowed = freedoms.allow(made, problem.cluster, recompute=problem.recompute)
+                best = Alternative(f"{name} + {planner.schedule}", result.timeline.iteration_s, is_allowed)
     return best

@@ -92,6 +92,8 @@ def alternative_in_words(alternative: Alternative, iteration_s: float) -> str:
         f"Of the other planners, each with its own schedule (penstock compare tries all), {alternative.name} is best: "
         f"{show_seconds(alternative.seconds)}"
     )
+    if not alternative.is_allowed:
+        text = f"{text} (but it uses what was ruled out here)"
     if iteration_s <= 0:
         return f"{text}."
     change = alternative.seconds / iteration_s - 1

@@ -58,9 +58,9 @@ class Losses:
         return total
 
     def _receive(self, rank: int, iteration: Iteration) -> Tensor:
-        self._mail.hear(rank)
-        message = torch.empty(2, dtype=torch.float64)
         told = partial(self._telling, rank, iteration.step)
+        self._mail.hear(rank, told)
+        message = torch.empty(2, dtype=torch.float64)
         self._mail.wait(self._mail.receive_tensor(message, rank, iteration.first_tag, told), told)
         kind, value = message.tolist()
         return torch.tensor(value, dtype=TYPES[int(kind)], device=iteration.device)

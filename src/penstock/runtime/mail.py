@@ -57,8 +57,8 @@ class Mail:
         self._unposted: defaultdict[int, deque[Pending]] = defaultdict(deque)
         """By peer, where messages match by their order: what is expected, and may not come yet."""
         self.sends = Sends(timeout_s)
-        self.unheard: dict[int, Callable[[], None]] = {}
-        """What must be done before the first message from a peer is used."""
+        self.unheard: dict[int, Callable[[Tell], None]] = {}
+        """What must be done before the first message from a peer is used, told as what it is done for."""
         self.waiting: Tell | None = None
         """What the rank waits for at the moment."""
 
@@ -125,10 +125,10 @@ class Mail:
             pending.post(pending.form)
         return pending
 
-    def hear(self, peer: int) -> None:
+    def hear(self, peer: int, tell: Tell) -> None:
         """Before something from a peer is used."""
         if peer in self.unheard:
-            self.unheard.pop(peer)()
+            self.unheard.pop(peer)(tell)
 
     def let_come(self, pending: "Pending") -> None:
         """Post a receive that was not posted yet, behind those before it, as soon as the form is told."""
@@ -234,7 +234,7 @@ class Pending:
 
     def wait(self) -> Packed:
         """The carry, when it is there."""
-        self.mail.hear(self.peer)
+        self.mail.hear(self.peer, self.tell)
         if not self.is_posted:
             self.mail.let_come(self)
         assert self.form is not None, "what is posted has a form"

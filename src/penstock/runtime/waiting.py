@@ -37,7 +37,8 @@ def failure(error: RuntimeError, tell: Tell, timeout_s: float | None = None) -> 
             f"{tell()}: nothing came of it {within}",
             hint="See what the other rank did last; if it is only slow, give a longer timeout.",
         )
+    first = text.partition("\n")[0].partition(". ")[0]
     return PeerLost(
-        f"{tell()}: the connection is lost ({text.partition(chr(10))[0][:200]})",
-        hint="The other rank has ended, or cannot be reached: its own message says more.",
+        f"{tell()}: the connection is lost ({first[:200]})",
+        hint="The other rank has ended, or cannot be reached: see what it said last, if anything.",
     )

@@ -180,9 +180,11 @@ def last_words(devices: Sequence[str], words: Sequence[Words | None], now_s: flo
             rows.append((str(rank), device, "-", "not heard of", "", ""))
             continue
         doing, silent_s = item.doing, now_s - item.written_s
-        note = f"no sign for {silent_s:.1f} s: ended, or stopped" if silent_s > SILENT_S and not item.is_last else ""
         step = "-" if doing.step < 0 else str(doing.step)
-        rows.append((str(rank), device, step, doing.what, f"{doing.for_s:.1f} s", note))
+        is_gone = silent_s > SILENT_S and not item.is_last
+        for_how_long = "" if is_gone else f"{doing.for_s:.1f} s"
+        note = f"said {silent_s:.1f} s ago; ended, or stopped, since then" if is_gone else ""
+        rows.append((str(rank), device, step, doing.what, for_how_long, note))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(["What each rank did last:", *(f"  {line}" for line in lines)])
