@@ -1,5 +1,6 @@
 """Plans of every planner on one to four ranks, for every kind of model of the tests."""
 
+from enum import Enum, auto
 from functools import cache
 from typing import Any
 
@@ -50,11 +51,20 @@ MORE: dict[int, list[Asked]] = {
 """Besides every planner with its own schedule."""
 
 
-def asked(num_ranks: int, *, whole: bool) -> list[Asked]:
-    """Plans for so many ranks; the whole of it is every planner with every schedule."""
-    schedules = [None, *SCHEDULES] if whole else [None]
-    every = [(name, schedule, _options(name)) for name in PLANNERS for schedule in schedules]
-    return [*every, *MORE[num_ranks]]
+class Extent(Enum):
+    """How much of the grid."""
+
+    FEW = auto()
+    EVERY_PLANNER = auto()
+    WHOLE = auto()
+    """Every planner with every schedule."""
+
+
+def asked(num_ranks: int, extent: Extent) -> list[Asked]:
+    """Plans for so many ranks."""
+    schedules: dict[Extent, list[str | None]] = {Extent.FEW: [], Extent.EVERY_PLANNER: [None]}
+    chosen = schedules.get(extent, [None, *SCHEDULES])
+    return [*((name, schedule, _options(name)) for name in PLANNERS for schedule in chosen), *MORE[num_ranks]]
 
 
 def _options(planner: str) -> dict[str, Any]:
@@ -84,10 +94,10 @@ def can_meet(plan: Plan, profile: Profile, cluster: Cluster) -> bool:
 
 
 @cache
-def plans(kind: str, num_ranks: int, *, whole: bool = False) -> tuple[Plan, ...]:
+def plans(kind: str, num_ranks: int, extent: Extent = Extent.EVERY_PLANNER) -> tuple[Plan, ...]:
     profile, cluster = profile_of(kind), cluster_of(num_ranks)
     found: list[Plan] = []
-    for planner, schedule, options in asked(num_ranks, whole=whole):
+    for planner, schedule, options in asked(num_ranks, extent):
         plan = penstock.plan(profile, cluster, NUM_MICROBATCHES, planner=planner, schedule=schedule, **options)
         if kind == "vgg" and not can_meet(plan, profile, cluster):
             # See test_meetings.py.

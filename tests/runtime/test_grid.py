@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from runtime.comparing import check, keeps_every_order
-from runtime.grid import RANKS, cluster_of, plans
+from runtime.grid import RANKS, Extent, cluster_of, plans
 from runtime.models import KINDS, profile_of
 from runtime.training import Job, train_all
 from runtime.world import World
@@ -27,8 +27,8 @@ def test_same_numbers_as_one_process(
     record_property: Callable[[str, object], None],
 ) -> None:
     profile, cluster = profile_of(kind), cluster_of(num_ranks)
-    is_whole = request.config.getoption("--whole-grid")
-    jobs = [Job(kind, plan, profile, cluster) for plan in plans(kind, num_ranks, whole=is_whole)]
+    extent = Extent.WHOLE if request.config.getoption("--whole-grid") else Extent.EVERY_PLANNER
+    jobs = [Job(kind, plan, profile, cluster) for plan in plans(kind, num_ranks, extent)]
     record_property(f"measured plans of {kind} on {num_ranks}", len(jobs))
     results = world.run(num_ranks, train_all, jobs)
     for number, job in enumerate(jobs):
