@@ -3,7 +3,7 @@
 - A send stands right behind the action that makes what it sends.
 - Receives stand in the order of the sends on every link. A receive wants to be posted once the consumer of an earlier
   message of its own flow has run: so many earlier that the link's latency is hidden, and for saved tensors as many as
-  are in flight in 1F1B (`_receives_ahead`). It is posted as early as it, or any later one on its link, wants to be. But
+  are in flight in 1F1B (`receives_ahead`). It is posted as early as it, or any later one on its link, wants to be. But
   saved tensors take far more memory than others. So they wait until the earlier one is not only used but gone, and
   others do not call for them but stand behind them; until either is due, as long before its consumer as the link takes
   for the messages of two micro-batches (`LEAD`). No receive is posted later than any consumer of it or of a later
@@ -24,11 +24,17 @@ from penstock.plan.costs import Costs
 from penstock.plan.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED
 from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Kind
 from penstock.program.jobs import JobTable, find_jobs
+from penstock.program.posting import (
+    LEAD,
+    put_parameters_in_turn,
+    receives_ahead,
+    slot_before,
+    slots_posted,
+    slots_wanted,
+)
 from penstock.program.types import Program, program_from_arrays
-from penstock.program.wiring import durations
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class _Block(NamedTuple):
@@ -41,9 +47,6 @@ class _Block(NamedTuple):
     microbatch: Ints
     peer: Ints
 
-
-LEAD = 2
-"""A receive is due as long before its consumer as the messages of so many micro-batches take on its link."""
 
 # Within a slot: receives, the compute action itself, its sends, reductions, then what closes the iteration.
 _RECEIVE, _COMPUTE, _SEND, _REDUCE, _CLOSE = range(5)
@@ -130,13 +133,13 @@ def _messages(
     earliest[~regular] = slot_of[last_forward[target[~regular]]] + 1
     posted = np.empty(len(flow), dtype=np.int64)
     link_s = LEAD * np.bincount(ends, np.where(flows.what == PARAMETERS, 0.0, costs.delay_s))
-    due = np.maximum(earliest, _so_long_before(needed_at, link_s[link_of], program, costs, jobs, slot_of))
-    ahead = _receives_ahead(costs)
-    wanted = _wanted(flow[order], needed_at[order], earliest[order], ahead)
-    later = np.minimum(due[order], _wanted(flow[order], used_up_at[order], earliest[order], ahead))
+    due = np.maximum(earliest, slot_before(needed_at, link_s[link_of], program, costs, jobs, slot_of))
+    ahead = receives_ahead(costs)
+    wanted = slots_wanted(flow[order], needed_at[order], earliest[order], ahead)
+    later = np.minimum(due[order], slots_wanted(flow[order], used_up_at[order], earliest[order], ahead))
     wanted = np.where(is_saved[order], np.maximum(wanted, later), wanted)
-    _parameters_in_turn(wanted, link_of[order], np.flatnonzero(~regular[order]))
-    posted[order] = _posted(wanted, due[order], needed_at[order], what[order], link_of[order])
+    put_parameters_in_turn(wanted, link_of[order], np.flatnonzero(~regular[order]))
+    posted[order] = slots_posted(wanted, due[order], needed_at[order], what[order], link_of[order])
 
     order_out = order[np.argsort(sent_at[order], kind="stable")]
     order_out = order_out[regular[order_out]]
@@ -167,74 +170,6 @@ def _pick(jobs: JobTable, what: Ints, place: Ints, microbatch: Ints, forward: di
     """Where the job stands that a message comes from or goes to: a forward for the flows named, else a backward."""
     is_forward = np.isin(what, list(forward))
     return np.where(is_forward, jobs.forward[place, microbatch], jobs.backward[place, microbatch])
-
-
-def _so_long_before(
-    needed_at: Ints, seconds: Floats, program: Program, costs: Costs, jobs: JobTable, slot_of: Ints
-) -> Ints:
-    """The last slot from which on a device has work for so many seconds before it comes to these slots."""
-    busy_s = np.zeros(int(program.num_actions + len(program.devices)))
-    busy_s[slot_of] = durations(program, costs, jobs.place)
-    begin_s = np.cumsum(busy_s) - busy_s
-    found = np.searchsorted(begin_s, begin_s[needed_at] - seconds, side="right") - 1
-    return np.asarray(np.minimum(found, needed_at))
-
-
-def _wanted(flow: Ints, used_at: Ints, earliest: Ints, ahead: Ints) -> Ints:
-    """The slot in which each receive wants to be posted; arrays in the order of the sends on each link."""
-    by_flow = np.argsort(flow, kind="stable")
-    grouped = flow[by_flow]
-    first = np.searchsorted(grouped, np.arange(len(ahead)))[grouped]
-    earlier = np.arange(len(flow)) - ahead[grouped]
-    free = np.where(earlier >= first, used_at[by_flow][np.maximum(earlier, 0)] + 1, 0)
-    wanted = np.empty(len(flow), dtype=np.int64)
-    wanted[by_flow] = free
-    return np.minimum(np.maximum(wanted, earliest), used_at)
-
-
-def _parameters_in_turn(wanted: Ints, link: Ints, rows: Ints) -> None:
-    """Of the fresh parameters on a link, none is posted before one that must wait until the old ones are unused."""
-    latest: dict[int, int] = {}
-    for row in rows.tolist():
-        latest[int(link[row])] = wanted[row] = max(latest.get(int(link[row]), 0), int(wanted[row]))
-
-
-def _posted(wanted: Ints, due: Ints, needed_at: Ints, what: Ints, link: Ints) -> Ints:
-    """The slot in which each receive is posted, such that none on a link is before an earlier one."""
-    is_small = (what == ACTIVATION) | (what == GRADIENT)
-    large = np.where(is_small, np.maximum(due, wanted), np.where(what == SAVED, wanted, needed_at))
-    latest = _earliest_from_here(large, link)
-    small = _earliest_from_here(np.where(is_small, wanted, latest), link)
-    alone = np.where(is_small, np.minimum(small, latest), np.minimum(wanted, latest))
-    # All links at once: they are kept apart by a shift that grows with the link.
-    shift = link * (int(alone.max()) + 1)
-    return np.maximum.accumulate(alone + shift) - shift
-
-
-def _earliest_from_here(wanted: Ints, link: Ints) -> Ints:
-    """For each entry the least of it and of all behind it on its link."""
-    shift = link * (int(wanted.max()) + 1)
-    return np.minimum.accumulate((wanted + shift)[::-1])[::-1] - shift
-
-
-def _receives_ahead(costs: Costs) -> Ints:
-    """How many messages of each flow may be under way or unused.
-
-    Two, and more where the latency exceeds the time between two; of saved tensors as many as 1F1B has in flight.
-    """
-    flows = costs.flows
-    bandwidth = costs.cluster.bandwidth[flows.source, flows.target]
-    latency = costs.cluster.latency_s[flows.source, flows.target]
-    consumer_s = np.where(
-        flows.what == ACTIVATION, costs.forward_s[flows.target_place], costs.input_grad_s[flows.target_place]
-    )
-    period = np.maximum(flows.num_bytes / bandwidth, consumer_s)
-    most = float(costs.num_microbatches)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        extra = np.where(latency > 0, np.minimum(np.ceil(latency / period), most), 0.0)
-    ahead = 2 + np.nan_to_num(extra, nan=0.0).astype(np.int64)
-    in_flight = costs.plan.num_segments - costs.place_segment[flows.target_place] + 1
-    return np.where(flows.what == SAVED, np.maximum(ahead, in_flight), ahead)
 
 
 def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, messages: list[_Block]) -> list[_Block]:

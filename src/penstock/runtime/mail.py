@@ -57,8 +57,8 @@ class Mail:
         self._unposted: defaultdict[int, deque[Pending]] = defaultdict(deque)
         """By peer, where messages match by their order: what is expected, and may not come yet."""
         self.sends = Sends(timeout_s)
-        self.unheard: dict[int, Callable[[Tell], None]] = {}
-        """What must be done before the first message from a peer is used, told as what it is done for."""
+        self.unheard: dict[int, Callable[[Tell | None], None]] = {}
+        """What must be done before the first message from a peer is used, told as what it is done for, if anything."""
         self.waiting: Tell | None = None
         """What the rank waits for at the moment."""
 

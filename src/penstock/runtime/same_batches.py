@@ -82,12 +82,10 @@ class SameBatches:
         self._num_tags = num_tags
         self._store = PrefixStore(f"penstock/{name}/forms", store)
         self._known: dict[Any, tuple[Tensor, int]] = {}
-        self._step = 0
 
     def begin(self, iteration: Iteration) -> None:
         """Tell others, and be ready to be told. The iteration learns where the numbers of its messages begin."""
         form, step = iteration.signature, iteration.step
-        self._step = step
         if form not in self._known:
             with failing_in_words(lambda: f"rank {self._rank}, step {step}, tells the form of the batch"):
                 self._known[form] = self._learn(form_in_words(form[0], iteration.inputs, iteration.targets))
@@ -98,13 +96,12 @@ class SameBatches:
             theirs = torch.empty_like(mark)
             told = partial(self._telling, peer, step)
             work = self._mail.receive_tensor(theirs, peer, TAG, told)
-            self._mail.unheard[peer] = partial(self._compare, work, theirs, mark, peer, step)
+            self._mail.unheard[peer] = partial(self._compare, work, theirs, mark, told)
 
     def finish(self) -> None:
         """At the end of an iteration: those that no message came from."""
         while self._mail.unheard:
-            peer, compare = self._mail.unheard.popitem()
-            compare(partial(self._telling, peer, self._step))
+            self._mail.unheard.popitem()[1](None)
 
     def _learn(self, words: str) -> tuple[Tensor, int]:
         mark = int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "big", signed=True)
@@ -112,10 +109,10 @@ class SameBatches:
         span = max(1, AGREEMENT_TAG // self._num_tags - 1)
         return torch.tensor([mark]), self._num_tags * (1 + mark % span)
 
-    def _compare(self, work: Any, theirs: Tensor, mine: Tensor, peer: int, step: int, tell: Tell) -> None:
-        self._mail.wait(work, tell)
+    def _compare(self, work: Any, theirs: Tensor, mine: Tensor, tell: Tell, waiting: Tell | None) -> None:
+        """`waiting` says what the rank needs this for, if anything."""
+        self._mail.wait(work, waiting or tell)
         if int(theirs) != int(mine):
-            tell = partial(self._telling, peer, step)
             with failing_in_words(tell):
                 here, there = (self._store.get(str(int(mark))).decode() for mark in (mine, theirs))
             raise MismatchError(f"{tell()}: here it is {here}, there {there}", hint=HINT)
