@@ -33,7 +33,8 @@ types: setup
 	$(BIN)/mypy
 
 unit: setup browser
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -m timed
+	$(BIN)/pytest -m "not timed" -n 2
 
 bench: setup browser
 	$(BIN)/python benchmarks/spine/main.py --quick

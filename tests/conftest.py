@@ -1,5 +1,7 @@
 """Property tests look at new random cases in every local run, and at the same ones in every run of CI.
 
+With `--thorough` they look at more of them, and training is tried by every planner with every schedule.
+
 What a test measures and does not judge (`record_property("measured ...", value)`) is shown at the end.
 """
 
@@ -8,13 +10,26 @@ import os
 import pytest
 from hypothesis import settings
 
+from thoroughness import THOROUGH
+
 settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+settings.register_profile(THOROUGH)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--whole-grid", action="store_true", help="train by every planner with every schedule")
+    parser.addoption("--thorough", action="store_true", help="more random cases, every planner with every schedule")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--thorough"):
+        settings.load_profile(THOROUGH)
+    elif os.environ.get("CI"):
+        settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--thorough"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

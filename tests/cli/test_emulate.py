@@ -23,6 +23,8 @@ from penstock.program.actions import Kind
 from penstock.report.predicted import compare_timelines, difference_sentences
 from small_emulation import needs_shaping, small
 
+pytestmark = pytest.mark.timed
+
 SCRIPT = """
 import torch
 from torch import nn
@@ -117,12 +119,13 @@ def test_a_slow_device_and_a_bad_link() -> None:
 
 @needs_shaping
 def test_what_is_measured_is_after_the_faults(run: Run, plan: str) -> None:
-    # Steps of about half a second: the link is slow for all of steps 2 and 3.
+    # Steps of about half a second, or more on a busy machine.
     late = ("--link", "d1-d2=0.1x@0.8s", "--link", "a-b=0.5x@1min")
     code, out, err = run(*words(plan, "--slow-down", "1", "--steps", "4", *late))
     assert code == 0, err
-    assert "links between d1 and d2 had 0.1 times the bandwidth from step 1 on, as --link asked" in out
-    assert "what was measured is of steps 2 to 3, when all faults had come" in out
+    found = re.search(r"links between d1 and d2 had 0.1 times the bandwidth from step ([01]) on, as --link asked", out)
+    assert found, out
+    assert f"what was measured is of steps {int(found[1]) + 1} to 3, when all faults had come" in out
     assert "links between a and b did not change: the run was over before second 60" in err
     assert out.rstrip().splitlines()[-1].startswith("next: the same with -o measured.json, then `penstock report ")
 

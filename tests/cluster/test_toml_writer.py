@@ -4,7 +4,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.assembling import assemble
@@ -13,6 +13,7 @@ from penstock.cluster.toml_reader import parse_cluster, read_cluster
 from penstock.cluster.toml_writer import write_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.errors import InputError
+from thoroughness import examples
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "clusters").glob("*.toml"))
 
@@ -90,13 +91,13 @@ def regular_clusters(draw: st.DrawFn) -> Cluster:
 
 
 @given(irregular_clusters())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_any_cluster_reads_back_equal(cluster: Cluster) -> None:
     assert read_back(cluster) == cluster
 
 
 @given(regular_clusters())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_regular_cluster_is_written_in_the_short_form_and_reads_back_equal(cluster: Cluster) -> None:
     lines = write_cluster(cluster).split("\n")  # whole lines: a name may well contain "[[host]]"
     assert "[[host]]" not in lines

@@ -16,6 +16,8 @@ from penstock.emulation.network import Network
 from penstock.errors import InputError
 from small_emulation import needs_shaping
 
+pytestmark = pytest.mark.timed
+
 CLUSTER = Cluster(
     name="three",
     hosts=(

@@ -1,11 +1,12 @@
 """Flows by hand: two replicas to three, moved backwards, and what stays on a device."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.plan.flows import ACTIVATION, GRADIENT, NONE, PARAMETERS, SAVED, Flows
 from penstock.plan.types import Member, on
 from strategies import Case, cases, two_stages
+from thoroughness import examples
 
 
 def rows(flows: Flows) -> list[tuple[int, int, int, int, int, float]]:
@@ -77,7 +78,7 @@ def test_one_device_moves_nothing() -> None:
     assert flows.incoming(0, 0, 1).tolist() == NONE
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases())
 def test_everything_arrives_once(case: Case) -> None:
     costs = case.costs
@@ -105,7 +106,7 @@ def test_everything_arrives_once(case: Case) -> None:
     assert (flows.source != flows.target).all()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases())
 def test_found_by_what_they_are(case: Case) -> None:
     costs = case.costs

@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.cluster.types import Device
 from penstock.plan.costs import Costs
@@ -11,6 +11,7 @@ from penstock.plan.types import Segment, on
 from penstock.profile.types import Overhead, Profile, Sizes, Times, Unit
 from small import hand_costs
 from strategies import Case, cases
+from thoroughness import examples
 
 OVERHEAD = Overhead(kind="cpu", job_s=0.5, message_s=0.25, byte_s=0.125)
 
@@ -89,7 +90,7 @@ def test_nothing_known_changes_nothing() -> None:
         assert np.array_equal(getattr(plain, name), getattr(free, name))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(case=cases())
 def test_one_job_is_never_dearer_than_two(case: Case) -> None:
     costs = case.costs

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.errors import MismatchError
@@ -16,6 +16,7 @@ from penstock.profile.kinds import relative_speed
 from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
 from small import hand_plan
 from strategies import Case, cases
+from thoroughness import examples
 
 
 def unit(name: str, forward: tuple[float, float], cut: Any, saved: Any, pending: Any, parameters: int) -> Unit:
@@ -226,7 +227,7 @@ def test_what_cannot_fit_is_refused_always(strict: bool) -> None:
         price(plan, PROFILE, fewer, strict=strict)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases())
 def test_parts_add_up(case: Case) -> None:
     costs = case.costs

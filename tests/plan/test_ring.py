@@ -3,11 +3,12 @@
 from itertools import pairwise, permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.plan.ring import EXACT_RING, LOCAL_SEARCH_RING, InterfaceUse, reduce_ring
+from thoroughness import examples
 
 SLOW = Wire(bandwidth=1.0)
 
@@ -44,7 +45,7 @@ def matrices(draw: st.DrawFn, most: int = 6) -> tuple[list[list[float]], str]:
     return matrix, draw(st.text("abc", min_size=size, max_size=size))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(matrices())
 def test_no_order_is_better(problem: tuple[list[list[float]], str]) -> None:
     matrix, hosts = problem
@@ -57,7 +58,7 @@ def test_no_order_is_better(problem: tuple[list[list[float]], str]) -> None:
     assert ring.links == list(pairwise((*ring.devices, ring.devices[0])))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(matrices(), st.data())
 def test_only_the_devices_asked_for(problem: tuple[list[list[float]], str], data: st.DataObject) -> None:
     matrix, hosts = problem
@@ -135,7 +136,7 @@ def test_devices_of_a_host_stay_together_in_large_rings() -> None:
     assert ring.occupancy_s == pytest.approx(2 * (size - 1) / size / 5.0)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(EXACT_RING + 1, 14), st.randoms(use_true_random=False))
 def test_local_search_is_no_worse_than_the_plain_order(size: int, random: object) -> None:
     shuffle = random.uniform  # type: ignore[attr-defined]

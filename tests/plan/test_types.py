@@ -17,6 +17,7 @@ from penstock.plan.pricing import price
 from penstock.plan.shapes import Shape
 from penstock.plan.types import Member, Plan, Segment, load_plan, on, save_plan
 from strategies import Case, cases, two_stages
+from thoroughness import examples
 
 CASE = two_stages(num_microbatches=2)
 
@@ -68,7 +69,7 @@ def test_plans_that_cannot_be(segments: list[tuple[int, int]], message: str) -> 
         msgspec.structs.replace(CASE.plan, segments=parts)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(case=cases())
 def test_round_trip(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "plan.json"

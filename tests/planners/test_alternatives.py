@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster
@@ -21,6 +21,7 @@ from penstock.simulate.evaluate import evaluate
 from planner_cases import cluster_of, profile_of
 from small import equal_profile, one_host
 from strategies import clusters, profiles
+from thoroughness import examples
 
 
 def _with_memory(cluster: Cluster, memory_bytes: int) -> Cluster:
@@ -59,7 +60,7 @@ def test_what_does_not_fit_is_no_alternative() -> None:
     assert next_best(hopeless, data_parallel(hopeless)) is None
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(profiles(max_units=5), clusters(max_devices=4), st.integers(1, 4))
 def test_it_is_the_least_of_all_that_differ(profile: Profile, cluster: Cluster, num: int) -> None:
     problem = Problem(profile, cluster, num)

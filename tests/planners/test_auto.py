@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster
@@ -25,13 +25,14 @@ from penstock.schedules.judging import score_program
 from penstock.simulate.evaluate import evaluate
 from small import equal_profile, one_host
 from strategies import NAMED_SCHEDULES, Case, cases, clusters, profiles
+from thoroughness import examples
 
 
 def _seconds(made: Plan, profile: Profile, cluster: Cluster) -> float:
     return evaluate(made, profile, cluster).timeline.iteration_s
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(profiles(overheads=True), clusters(), st.integers(1, 4))
 def test_never_worse_than_any_other_planner_with_any_schedule(profile: Profile, cluster: Cluster, num: int) -> None:
     found = _seconds(auto(Problem(profile, cluster, num), work=10), profile, cluster)
@@ -104,7 +105,7 @@ def test_progress_can_stop_it() -> None:
     assert [item.best for item in seen] == sorted((item.best for item in seen), reverse=True)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases(), st.integers(0, 2**32))
 def test_every_change_is_a_plan_that_proves(case: Case, seed: int) -> None:
     names = [device.name for device in case.cluster.devices]

@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.plan.shapes import Shape
@@ -12,6 +12,7 @@ from penstock.planners.balanced import balanced_cuts
 from penstock.planners.make import plan
 from penstock.planners.problem import Problem
 from planner_cases import cluster_of, profile_of
+from thoroughness import examples
 
 SPEEDS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 4.0])
 
@@ -41,20 +42,20 @@ def cuts_of(seconds: list[float], speeds: list[float]) -> tuple[int, ...]:
     return cuts
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(problems(st.integers(0, 20).map(float)))
 def test_no_cuts_are_better_with_whole_numbers(problem: tuple[list[float], list[float]]) -> None:
     # Whole seconds and speeds that are powers of two: everything is exact.
     assert slowest(*problem, cuts_of(*problem)) == best(*problem)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(problems(st.floats(0.0, 1e3)))
 def test_no_cuts_are_better_with_any_numbers(problem: tuple[list[float], list[float]]) -> None:
     assert slowest(*problem, cuts_of(*problem)) <= best(*problem) * (1 + 1e-12) + 1e-12 * sum(problem[0])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data(), st.sampled_from([(Shape.STRAIGHT, 1), (Shape.LOOP, 2), (Shape.V, 2), (Shape.LOOP, 3)]))
 def test_plans_over_every_shape(data: st.DataObject, layout: tuple[Shape, int]) -> None:
     shape, chunks = layout

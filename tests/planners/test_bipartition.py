@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.plan.shapes import Shape
@@ -25,6 +25,7 @@ from penstock.simulate.evaluate import evaluate
 from planner_cases import cluster_of, profile_of
 from small import equal_profile, one_host
 from strategies import clusters, profiles
+from thoroughness import examples
 
 Floats = npt.NDArray[np.float64]
 
@@ -75,13 +76,13 @@ def checked(forward: list[Floats], backward: list[Floats]) -> float:
     return bottleneck(forward, backward, found)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(stages(st.integers(0, 12).map(float)))
 def test_no_two_sets_are_better_with_whole_numbers(problem: tuple[list[Floats], list[Floats]]) -> None:
     assert checked(*problem) == best(*problem)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(stages(st.floats(0.0, 1e3)))
 def test_no_two_sets_are_better_with_any_numbers(problem: tuple[list[Floats], list[Floats]]) -> None:
     assert checked(*problem) <= best(*problem) * (1 + 1e-11) + 1e-9
@@ -178,7 +179,7 @@ def all_joints(row: Row) -> Iterator[list[Joint]]:
             yield joints
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(rows(), st.sampled_from([0.25, 1.0, 4.0, np.inf]))
 def test_no_priced_cuts_are_better(row: Row, weight: float) -> None:
     found = priced_cuts(row, weight)
@@ -191,7 +192,7 @@ def iteration_s(problem: Problem, plan: Plan) -> float:
     return evaluate(plan, problem.profile, problem.cluster, within_memory=False).timeline.iteration_s
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.data())
 def test_never_worse_than_balanced(data: st.DataObject) -> None:
     profile, cluster = data.draw(profiles()), data.draw(clusters())

@@ -5,7 +5,7 @@ from itertools import product
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster
@@ -22,6 +22,7 @@ from penstock.simulate.evaluate import evaluate
 from planner_cases import cluster_of, profile_of
 from small import equal_profile, one_host
 from strategies import Case, cases, clusters, profiles
+from thoroughness import examples
 
 TOLERANCE = 1 + 1e-9
 
@@ -52,7 +53,7 @@ def not_moved(case: Case) -> Case:
     return Case(case.profile, case.cluster, msgspec.structs.replace(case.plan, segments=segments))
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(cases(), st.booleans(), st.booleans())
 def test_no_plan_is_faster(case: Case, replication: bool, moved: bool) -> None:
     case = case if replication else only_one_device(case)
@@ -67,7 +68,7 @@ def test_no_plan_is_faster(case: Case, replication: bool, moved: bool) -> None:
     assert bound.seconds == max(part.seconds for part in bound.parts)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(profiles(overheads=True), clusters(), st.integers(1, 6))
 def test_fewer_freedoms_never_lower_the_bound(profile: Profile, cluster: Cluster, num: int) -> None:
     full = parts(lower_bound(profile, cluster, num))
@@ -153,7 +154,7 @@ def test_kinds_that_are_good_at_different_units() -> None:
     assert parts(bound)["work"] == pytest.approx(5.0, rel=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1, max_size=4),
     st.lists(st.floats(0.01, 1.0), min_size=4, max_size=4),
@@ -176,7 +177,7 @@ def test_spread_by_hand() -> None:
     assert spread(Lines(np.array([[3.0], [0.0]]), np.array([[0.0], [4.0]])))[0] == pytest.approx(39 / 16)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.data())
 def test_prices_come_close_to_the_best(data: st.DataObject) -> None:
     # Three kinds: against a fine grid of weights.

@@ -2,12 +2,13 @@
 
 import msgspec
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster
 from penstock.planners.canonical import canonical_order
 from strategies import clusters
+from thoroughness import examples
 
 
 def _seen_from_outside(cluster: Cluster, order: list[int]) -> list[object]:
@@ -24,7 +25,7 @@ def _seen_from_outside(cluster: Cluster, order: list[int]) -> list[object]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(clusters())
 def test_a_permutation_of_all_devices(cluster: Cluster) -> None:
     assert sorted(canonical_order(cluster)) == list(range(cluster.num_devices))

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
@@ -17,11 +17,12 @@ from penstock.schedules import SCHEDULES
 from penstock.simulate.evaluate import evaluate
 from small import equal_profile, one_host
 from strategies import NAMED_SCHEDULES, clusters, profiles
+from thoroughness import examples
 
 FIXED = [name for name in PLANNERS if name not in PLAN_FOR_A_SCHEDULE]
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(profiles(overheads=True), clusters())
 def test_made_once_or_for_every_schedule_is_the_same(profile: Profile, cluster: Cluster) -> None:
     for planner in FIXED:

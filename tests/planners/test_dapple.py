@@ -7,7 +7,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster, Device, Host, Wire
@@ -32,6 +32,7 @@ from penstock.simulate.evaluate import evaluate
 from planner_cases import cluster_of, profile_of
 from small import equal_profile, one_host
 from strategies import clusters, profiles
+from thoroughness import examples
 
 CLOSE = 1 + 1e-9
 
@@ -110,7 +111,7 @@ def stages_of(plan: Plan, cluster: Cluster) -> list[Stage]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(profiles(max_units=4), clusters(max_devices=4), st.integers(1, 6))
 def test_no_stages_are_better(profile: Profile, cluster: Cluster, num: int) -> None:
     profile = msgspec.structs.replace(profile, ties=())
@@ -151,7 +152,7 @@ def shape(problem: Problem) -> list[tuple[int, int]]:
     return [(segment.stop, segment.num_replicas) for segment in dapple(problem).segments]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(profiles(), clusters(), st.integers(1, 5), st.data())
 def test_plans_prove_and_do_not_lose(profile: Profile, cluster: Cluster, num: int, data: st.DataObject) -> None:
     most = min(cluster.num_devices, profile.num_units)

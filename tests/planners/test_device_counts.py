@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.load import load_cluster
@@ -24,6 +24,7 @@ from penstock.profile.types import Profile
 from penstock.simulate.evaluate import evaluate
 from small import equal_profile, one_host
 from strategies import clusters, profiles
+from thoroughness import examples
 
 
 def choose(problem: Problem, counts: range, under_s: float | None = None) -> DeviceChoice:
@@ -106,7 +107,7 @@ def test_the_quickest_device_is_the_first() -> None:
     assert sorted(order) == [0, 1, 2, 3]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(profiles(), clusters(), st.integers(1, 4), st.data())
 def test_a_plan_for_a_part_takes_as_long_in_the_whole(
     profile: Profile, cluster: Cluster, num: int, data: st.DataObject

@@ -6,13 +6,14 @@ from itertools import combinations
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.planners.device_order import MOST_NODES, minimum_cut, order_devices, weights
 from strategies import clusters
+from thoroughness import examples
 
 
 def cluster_of(
@@ -50,7 +51,7 @@ def matrices(draw: st.DrawFn) -> list[list[float]]:
     return [[values[min(a, b) * num + max(a, b)] if a != b else 0.0 for b in range(num)] for a in range(num)]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(matrices())
 def test_no_cut_is_smaller(rows: list[list[float]]) -> None:
     matrix = np.array(rows)
@@ -116,7 +117,7 @@ def random_links(num: int, seed: int) -> dict[tuple[int, int], float]:
     return {(a, b): float(values[a, b]) for a in range(num) for b in range(a)}
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(2, 9), st.integers(0, 10**6), st.data())
 def test_the_numbers_of_devices_do_not_matter(num: int, seed: int, data: st.DataObject) -> None:
     # No two links alike, so nothing is decided by numbers but which end comes first.
@@ -129,7 +130,7 @@ def test_the_numbers_of_devices_do_not_matter(num: int, seed: int, data: st.Data
     assert [number[device] for device in order] in (renumbered, renumbered[::-1])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(clusters(max_devices=9), st.integers(1, 9))
 def test_any_cluster(cluster: Cluster, num_devices: int) -> None:
     order = order_devices(cluster, num_devices)
@@ -137,7 +138,7 @@ def test_any_cluster(cluster: Cluster, num_devices: int) -> None:
     assert order == order_devices(msgspec.structs.replace(cluster), num_devices)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=12), st.floats(0.1, 9.9))
 def test_hosts_with_strong_insides_stay_together(homes: list[str], between: float) -> None:
     cluster = cluster_of(homes, between=between)

@@ -8,7 +8,7 @@ from itertools import product
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
@@ -30,6 +30,7 @@ from penstock.program.actions import Kind
 from penstock.simulate.evaluate import evaluate, evaluate_costs
 from small import equal_profile, one_host
 from strategies import clusters, profiles
+from thoroughness import examples
 
 pytest.importorskip("ortools", reason="the exact planner needs OR-tools")
 
@@ -149,7 +150,7 @@ def test_two_microbatches_against_every_order(seed: int) -> None:
     assert found.makespan_s == pytest.approx(min(every_time(problem, moved=False)), rel=1e-6)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> None:
     problem = unequal(seed, 4, 3, 2)
@@ -174,7 +175,7 @@ def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> Non
         assert best.makespan_s <= taken * (1 + 1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(profiles(max_units=3, overheads=True), clusters(max_devices=3), st.integers(1, 3), st.booleans())
 def test_any_small_problem(profile: Profile, cluster: Cluster, num: int, moved: bool) -> None:
     problem = Problem(profile, cluster, num, schedule="zb_h1")

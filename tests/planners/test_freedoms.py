@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.load import load_cluster
@@ -21,6 +21,7 @@ from penstock.program.actions import Kind
 from penstock.schedules import schedule
 from small import equal_profile, one_host
 from strategies import clusters, profiles
+from thoroughness import examples
 
 SWITCHES = [field.name for field in fields(Freedoms) if field.type in (bool, "bool")]
 
@@ -56,7 +57,7 @@ def _keeps_to(plan: Plan, freedoms: Freedoms, profile: Profile, cluster: Cluster
         assert Kind.W not in kinds
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     profiles(overheads=True),
     clusters(),

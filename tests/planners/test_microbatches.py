@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster
@@ -20,6 +20,7 @@ from penstock.planners.uniform import uniform
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from small import equal_profile, one_host
 from strategies import clusters, profiles
+from thoroughness import examples
 
 
 def affine_profile(base_s: float, per_row_s: float, *, saved_bytes: int = 0) -> Profile:
@@ -65,7 +66,7 @@ def test_memory_rules_out_large_ones() -> None:
     assert nothing.best.rows == 1
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(profiles(), clusters(max_devices=3), st.integers(1, 24))
 def test_the_best_is_the_least_over_all_sizes(profile: Profile, cluster: Cluster, batch: int) -> None:
     choice = choose_microbatches(profile, cluster, batch, balanced)

@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster, Device, Host, Wire
@@ -22,6 +22,7 @@ from penstock.simulate.evaluate import evaluate
 from planner_cases import cluster_of
 from small import equal_profile, one_host
 from strategies import clusters, profiles
+from thoroughness import examples
 
 CLOSE = 1 + 1e-9
 
@@ -71,7 +72,7 @@ def plan_of(replicas: Replicas, stages: Sequence[Stage]) -> Plan | None:
     return replicas.problem.plan("test", cuts, [replicas.members(stage.group) for stage in stages])
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(profiles(max_units=4), clusters(max_devices=4), st.integers(1, 5), st.booleans())
 def test_no_stages_in_a_row_are_better(profile: Profile, cluster: Cluster, num: int, replication: bool) -> None:
     profile = msgspec.structs.replace(profile, ties=())
@@ -152,7 +153,7 @@ def nested_values(replicas: Replicas) -> dict[tuple[Stage, ...], float]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_no_pipelines_inside_hosts_are_better(data: st.DataObject) -> None:
     profile = data.draw(profiles(max_units=3))
@@ -229,7 +230,7 @@ def test_a_pipeline_inside_every_host() -> None:
     assert bottleneck_of(profile, twins, 100)[0] == pytest.approx(1.6)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(profiles(), clusters(), st.integers(1, 5), st.booleans(), st.data())
 def test_plans_prove(profile: Profile, cluster: Cluster, num: int, replication: bool, data: st.DataObject) -> None:
     most = min(cluster.num_devices, profile.num_units)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster
@@ -20,6 +20,7 @@ from penstock.program.proof import prove
 from penstock.schedules import schedule
 from planner_cases import cluster_of, profile_of
 from strategies import NAMED_SCHEDULES, clusters, profiles
+from thoroughness import examples
 
 PROFILE, CLUSTER = profile_of([(1, 1, 1)] * 5), cluster_of([1.0, 2.0, 1.0])
 
@@ -95,7 +96,7 @@ def test_auto_is_the_default_and_can_be_told_what_it_may_use() -> None:
         plan(PROFILE, CLUSTER, 5_000_000)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(profiles(), clusters(), st.data())
 def test_whatever_is_planned_can_run(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
     num = data.draw(st.integers(1, 5))

@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster, Device, Host, Wire
@@ -15,6 +15,7 @@ from penstock.planners.replicas import BACKWARD, FORWARD, Replicas, reduce_price
 from planner_cases import cluster_of, profile_of
 from small import equal_profile, one_host
 from strategies import clusters, profiles
+from thoroughness import examples
 
 
 def hosts_of(
@@ -105,7 +106,7 @@ def channel_of(costs: Costs, what: int) -> float:
     return latency + max(loads.values())
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_groups_cost_what_a_plan_of_them_costs(data: st.DataObject) -> None:
     profile = msgspec.structs.replace(data.draw(profiles().filter(lambda item: item.num_units > 1)), ties=())

@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.load import load_cluster
@@ -31,6 +31,7 @@ from penstock.schedules.pe import pe
 from penstock.simulate.evaluate import evaluate_costs
 from small import equal_profile, one_host
 from strategies import clusters, profiles
+from thoroughness import examples
 
 
 def untied(profile: Profile) -> Profile:
@@ -159,7 +160,7 @@ def problems(draw: st.DrawFn, max_units: int = 4, max_devices: int = 4) -> Probl
     return Problem(untied(profile), cluster, num, rows=rows, split_backward=draw(st.booleans()))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(problems())
 def test_the_plain_recursion_finds_the_best_of_all_plans(problem: Problem) -> None:
     order = order_devices(problem.cluster)
@@ -169,7 +170,7 @@ def test_the_plain_recursion_finds_the_best_of_all_plans(problem: Problem) -> No
         assert plain(problem, order, num_stages) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(problems(max_units=7, max_devices=5), st.booleans())
 def test_the_table_is_the_plain_recursion(problem: Problem, replication: bool) -> None:
     order = order_devices(problem.cluster)
@@ -191,7 +192,7 @@ def seconds_of(problem: Problem, item: Partition) -> float:
     return evaluate_costs(costs, program=pe(costs), within_memory=False).timeline.iteration_s
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(profiles(), clusters(), st.sampled_from([1, 3, 8]), st.booleans())
 def test_never_worse_than_its_candidates(profile: Profile, cluster: Cluster, num: int, split: bool) -> None:
     problem = Problem(profile, cluster, num, schedule="pe", split_backward=split)
@@ -209,7 +210,7 @@ def test_never_worse_than_its_candidates(profile: Profile, cluster: Cluster, num
         assert seconds <= min(seconds_of(problem, item) for item in others) * (1 + 1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(profiles(), clusters(), st.data())
 def test_only_the_first_devices_are_used(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
     most = data.draw(st.integers(1, min(cluster.num_devices, profile.num_units)))

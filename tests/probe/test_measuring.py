@@ -14,6 +14,8 @@ from penstock.cluster.types import Cluster
 from probe.namespaces import can_make_namespaces, made, run_probe
 from runtime.world import free_port
 
+pytestmark = pytest.mark.timed
+
 LIMIT_S = 100
 COMMAND = (sys.executable, "-m", "penstock", "cluster", "probe")
 

@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InputError
@@ -10,6 +10,7 @@ from penstock.profile.analytic import BUILTIN_NAMES, ReadConfig, analytic_profil
 from penstock.profile.analytic.builtin import BUILTIN
 from penstock.profile.analytic.configs import BertConfig, Gpt2Config, LlamaConfig, VitConfig
 from penstock.profile.types import Profile
+from thoroughness import examples
 
 GPT2_XL = {
     "model_type": "gpt2",
@@ -207,7 +208,7 @@ VALUES = st.one_of(
 KEYS = sorted({key for example in EXAMPLES for key in example} | {"id2label", "unused"})
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     example=st.sampled_from(EXAMPLES),
     changes=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=3),
@@ -226,7 +227,7 @@ def test_mutated_configs_give_a_profile_or_an_input_error(
     assert all(unit.parameter_bytes > 0 for unit in profile.units)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(example=st.sampled_from(EXAMPLES), place=st.integers(0, 10_000), inserted=st.text(max_size=3))
 def test_mutated_texts_give_a_config_or_an_input_error(example: dict[str, Any], place: int, inserted: str) -> None:
     text = json.dumps(example)

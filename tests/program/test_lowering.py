@@ -5,7 +5,7 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.cluster.types import Wire
 from penstock.plan.types import Origin, on
@@ -15,6 +15,7 @@ from penstock.program.lowering import lower
 from penstock.program.types import Program
 from penstock.schedules import schedule
 from strategies import NAMED_SCHEDULES, Case, cases, two_stages
+from thoroughness import examples
 
 
 def texts(case: Case) -> dict[str, str]:
@@ -98,7 +99,7 @@ def positions(program: Program) -> dict[str, list[Action]]:
     return {name: list(program.actions(name)) for name in program.devices}
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases())
 def test_what_holds_for_all(case: Case) -> None:
     costs = case.costs
@@ -163,7 +164,7 @@ def _check_rings(orders: dict[str, list[Action]], reductions: object, names: lis
     assert not any(first in following[second] for first in following for second in following[first])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases(max_microbatches=8, straight=True))
 def test_few_receives_wait_on_a_straight_pipeline(case: Case) -> None:
     """On every link at most two are posted and not used yet, and more only as far as the latency asks for it."""

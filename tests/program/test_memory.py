@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.plan.costs import Costs, Ints
@@ -14,6 +14,7 @@ from penstock.program.memory import memory_use
 from penstock.program.proof import prove
 from penstock.program.types import Program
 from strategies import Case, cases, two_stages
+from thoroughness import examples
 
 
 def told(case: Case) -> dict[str, list[tuple[str, float, float]]]:
@@ -213,7 +214,7 @@ def walk(program: Program, costs: Costs) -> tuple[list[float], list[float], list
     return during, after, peaks
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(), st.integers(0, 50), st.integers(0, 50), st.booleans())
 def test_equal_to_a_walk(case: Case, work: int, more_at_step: int, copies: bool) -> None:
     all_devices = np.ones(case.costs.num_devices)

@@ -1,6 +1,6 @@
 """A correct program proves; a mutated one proves if and only if a naive interpreter can still run it."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle import works
@@ -10,6 +10,7 @@ from penstock.program.actions import NONE, ONCE_KINDS, RECV_KINDS, SEND_KINDS, A
 from penstock.program.proof import prove
 from penstock.program.types import Program, program_from_actions
 from strategies import Case, cases
+from thoroughness import examples
 
 Orders = list[list[Action]]
 
@@ -69,7 +70,7 @@ def _proves(program: Program, costs: Costs) -> bool:
     return True
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(mutations())
 def test_proof_and_interpreter_agree(mutation: tuple[Costs, Program, Program]) -> None:
     costs, program, mutated = mutation

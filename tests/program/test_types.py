@@ -18,6 +18,7 @@ from penstock.program.proof import prove
 from penstock.program.types import load_program, program_from_actions, save_program
 from penstock.schedules import schedule
 from strategies import Case, cases, two_stages
+from thoroughness import examples
 
 CASE = two_stages(num_microbatches=2)
 COSTS = CASE.costs
@@ -54,7 +55,7 @@ def test_same_actions() -> None:
     assert not LOWERED.same_actions(program_from_actions(CASE.plan, LOWERED.devices, orders))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(case=cases(), lowered=st.booleans())
 def test_round_trip(case: Case, lowered: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "program.json"

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import evaluate, plan
@@ -18,6 +18,7 @@ from penstock.report.axis import ticks, time_axis
 from penstock.report.drawing import MAX_ROWS, Row, draw
 from penstock.timeline.types import Timeline
 from strategies import Case, cases
+from thoroughness import examples
 
 
 def small(
@@ -170,7 +171,7 @@ def test_a_hundred_thousand_actions_are_quick() -> None:
     assert letters(row).count("F") == 75
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(case=cases(), width=st.integers(1, 150))
 def test_cells_tell_the_truth(case: Case, width: int) -> None:
     timeline = evaluate(case.plan, case.profile, case.cluster).timeline

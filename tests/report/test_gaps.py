@@ -5,13 +5,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.program.actions import NONE, Kind
 from penstock.report.gaps import MAX_PARTS, Gap, Reason, find_gaps
 from penstock.simulate.evaluate import evaluate_costs
 from penstock.timeline.types import Timeline
 from strategies import Case, cases, equal_case, two_stages
+from thoroughness import examples
 
 
 def told(timeline: Timeline) -> list[tuple[str, float, float, list[tuple[str, float, str, int]]]]:
@@ -100,7 +101,7 @@ def test_long_chains_end_in_a_part_that_says_so() -> None:
 
 
 @pytest.mark.parametrize("measured", [False, True])
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(case=cases())
 def test_the_parts_of_a_gap_cover_it_wholly(measured: bool, case: Case) -> None:
     timeline = evaluate_costs(case.costs).timeline

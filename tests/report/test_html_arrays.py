@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.program.actions import NONE, RECV_KINDS, Kind
 from penstock.report.gaps import find_gaps
@@ -13,6 +13,7 @@ from penstock.report.html_arrays import Arrays, time_unit, timeline_arrays
 from penstock.report.html_packing import Packer
 from penstock.simulate.evaluate import evaluate_costs
 from strategies import Case, cases, two_stages
+from thoroughness import examples
 
 Numbers = npt.NDArray[Any]
 
@@ -58,7 +59,7 @@ def test_units_of_time() -> None:
     assert [time_unit(seconds) for seconds in (1e-6, 4.0, 4.1, 400.0, 4e6)] == [1e-9, 1e-9, 1e-8, 1e-7, 1e-3]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(cases())
 def test_read_back(case: Case) -> None:
     timeline = evaluate_costs(case.costs).timeline

@@ -1,12 +1,13 @@
 """The memory strip: by hand, and that it never hides a peak."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.report.memory_strip import memory_strip
 from penstock.simulate.evaluate import evaluate_costs
 from penstock.timeline.summary import device_uses
 from strategies import Case, cases, equal_case
+from thoroughness import examples
 
 
 def test_by_hand() -> None:
@@ -17,7 +18,7 @@ def test_by_hand() -> None:
     assert strip.after.tolist() == [1.0, 2.0, 1.0, 0.0, 0.0]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases())
 def test_no_peak_is_hidden(case: Case) -> None:
     timeline = evaluate_costs(case.costs).timeline

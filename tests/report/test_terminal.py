@@ -2,7 +2,7 @@ import io
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
@@ -16,6 +16,7 @@ from penstock.report.terminal import TimelinePicture, device_table, timeline_tex
 from penstock.report.waiting import grouped_waits
 from penstock.timeline.types import Timeline
 from strategies import Case, cases
+from thoroughness import examples
 
 
 def small(
@@ -182,7 +183,7 @@ def test_waits_are_added_up() -> None:
     assert groups[0].in_words.endswith(", 2x, longest before 0B0")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(case=cases(), width=st.integers(1, 200))
 def test_everything_can_be_shown(case: Case, width: int) -> None:
     timeline = evaluate(case.plan, case.profile, case.cluster).timeline

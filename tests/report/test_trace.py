@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import evaluate, plan
@@ -22,6 +22,7 @@ from penstock.report.trace import chrome_trace, microseconds, save_trace
 from penstock.report.trace_flows import sends_and_users
 from penstock.timeline.types import Timeline
 from strategies import Case, cases
+from thoroughness import examples
 
 Event = dict[str, Any]
 RowKey = tuple[int, int]
@@ -131,7 +132,7 @@ def test_names_are_data() -> None:
     assert (names[0], f"to {names[1]}") in row_names(events).values()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases())
 def test_a_trace_says_what_the_timeline_says(case: Case) -> None:
     timeline = evaluate(case.plan, case.profile, case.cluster).timeline

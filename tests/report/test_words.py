@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.cluster.types import Cluster
 from penstock.plan.types import Member, Plan, Segment, on
@@ -26,6 +26,7 @@ from penstock.timeline.summary import critical_path, device_uses, waits
 from planner_cases import cluster_of, profile_of
 from small import equal_profile, one_host
 from strategies import Case, cases, equal_case, two_stages
+from thoroughness import examples
 
 
 def test_two_stages_by_hand() -> None:
@@ -204,7 +205,7 @@ def test_a_late_start_behind_a_job_is_no_transfer() -> None:
     assert time_use(measured).waits == (Waiting(None, 0.5, 0.0),)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases())
 def test_sums(case: Case) -> None:
     evaluation = evaluate_costs(case.costs)
@@ -249,7 +250,7 @@ def test_a_run_that_waits_a_little_for_an_old_message() -> None:
     assert sum(path_seconds(run).values()) == pytest.approx(run.iteration_s)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(cases())
 def test_who_is_full_is_named(case: Case) -> None:
     timeline = evaluate_costs(case.costs).timeline

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from functools import partial
 
 import pytest
 import torch
@@ -138,9 +137,6 @@ def wait_to_be_ended(meeting: str, rank: int) -> None:
     pipe.step(torch.zeros(6, 3), torch.zeros(6))
 
 
-lose_a_rank_in_order = partial(lose_a_rank, backend=in_order.NAME)
-
-
 class Explode(nn.Module):
     """Gives something that is not a number, in its third run."""
 
@@ -153,7 +149,7 @@ class Explode(nn.Module):
         return x * (float("nan") if self.runs == 3 else 1.0)
 
 
-def _explode(where: str, meeting: str, rank: int) -> None:
+def explode(where: str, meeting: str, rank: int) -> None:
     """The whole life of a process; numbers stop being finite here or there."""
     join(meeting, rank, 2)
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Explode() if where == "block" else nn.Tanh(), nn.Tanh())
@@ -167,12 +163,6 @@ def _explode(where: str, meeting: str, rank: int) -> None:
     for _ in range(2):
         pipe.step(torch.cat([torch.ones(5, 3), torch.full((1, 3), bad)]), torch.zeros(6))
         optimizer.step()
-
-
-explode_at_block = partial(_explode, "block")
-explode_at_loss = partial(_explode, "loss")
-explode_at_batch = partial(_explode, "batch")
-explode_at_step = partial(_explode, "step")
 
 
 def stay_stuck(meeting: str, rank: int) -> None:
@@ -203,7 +193,7 @@ def another_type(meeting: str, rank: int) -> None:
     pipe.step(torch.zeros(6, 3, dtype=torch.float64), torch.zeros(6))
 
 
-def _go_away(then: str, meeting: str, rank: int) -> None:
+def go_away(then: str, meeting: str, rank: int) -> None:
     """The whole life of a process; rank 1's ends between steps, and rank 0 goes on when it has."""
     join(meeting, rank, 2)
     pipe = Pipeline(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), plan_of([0, 1, 2], [["d0"], ["d1"]]), mean_square)
@@ -218,11 +208,6 @@ def _go_away(then: str, meeting: str, rank: int) -> None:
         pipe.last_timeline()
     else:
         pipe.clip_grad_norm(1.0)
-
-
-go_away_before_step = partial(_go_away, "step")
-go_away_before_timeline = partial(_go_away, "timeline")
-go_away_before_clip = partial(_go_away, "clip")
 
 
 def other_backend(device: str) -> str:

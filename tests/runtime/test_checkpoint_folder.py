@@ -1,6 +1,5 @@
 """A folder of checkpoints: what stays, what is refused, and what is left when writers are killed."""
 
-import multiprocessing
 import os
 import random
 import signal
@@ -27,6 +26,7 @@ from runtime.saving import (
     try_save,
 )
 from runtime.users import plan_of
+from runtime.warm import warm_context
 from runtime.world import World
 
 torch.set_num_threads(1)
@@ -163,8 +163,7 @@ def test_killed_at_any_moment_the_last_complete_one_is_there(tmp_path: Path) -> 
     expected = steps_alone(8)
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["runtime.saving"])
+    context = warm_context()
     moments = random.Random(4)
     left, longest_s = 0, 0.4
     for number in range(20):

@@ -6,11 +6,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from runtime.failing import come_too_late, meet_too_late, wait_too_long
+from runtime.failing import (
+    another_type,
+    another_way,
+    change_shapes,
+    come_too_late,
+    explode,
+    go_away,
+    lose_a_rank,
+    meet_too_late,
+    stay_stuck,
+    wait_to_be_ended,
+    wait_too_long,
+)
+from runtime.warm import Life, Start
 from runtime.world import World, leave
 
 
@@ -57,21 +71,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
 
 
-def start(function: str, meeting: Path, num_ranks: int) -> list[subprocess.Popen[str]]:
-    code = f"import sys; from runtime.failing import {function}; {function}(sys.argv[1], int(sys.argv[2]))"
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(meeting), str(rank)], stderr=subprocess.PIPE, text=True, env=environment()
-        )
-        for rank in range(num_ranks)
-    ]
-
-
-def last_words(processes: list[subprocess.Popen[str]], timeout_s: float = 60) -> list[str]:
+def last_words(lives: list[Life], timeout_s: float = 60) -> list[str]:
     """What each has told; all must have failed."""
-    texts = [process.communicate(timeout=timeout_s)[1] for process in processes]
-    assert [process.returncode for process in processes] == [1] * len(processes)
-    return texts
+    assert [life.wait(timeout_s) for life in lives] == [1] * len(lives)
+    return [life.told() for life in lives]
 
 
 @pytest.mark.parametrize(
@@ -83,44 +86,40 @@ def last_words(processes: list[subprocess.Popen[str]], timeout_s: float = 60) ->
         ("step", 0, "its parameter '0.weight' is not finite either, so the step before went wrong"),
     ],
 )
-def test_where_numbers_stop_being_finite(tmp_path: Path, where: str, rank: int, told: str) -> None:
-    texts = last_words(start(f"explode_at_{where}", tmp_path / "meeting", 2))
+def test_where_numbers_stop_being_finite(start: Start, where: str, rank: int, told: str) -> None:
+    texts = last_words(start(partial(explode, where), 2))
     assert "penstock.errors.RunError: " in texts[rank]
     assert told in texts[rank]
     assert "What each rank did last:" in texts[rank]
 
 
-def test_a_shape_that_changes(tmp_path: Path) -> None:
-    first, second = last_words(start("change_shapes", tmp_path / "meeting", 2))
+def test_a_shape_that_changes(start: Start) -> None:
+    first, second = last_words(start(change_shapes, 2))
     expected = "MismatchError: rank 0 (d0), step 1, 0SEND_F0@d1 (micro-batch 0, with rank 1): a tensor of shape (2, 3)"
     assert expected in first
     assert "now one of shape (2, 6)" in first
     assert "PeerLost: rank 1 (d1), step 1, 1RECV_F0@d0 (micro-batch 0, with rank 0)" in second
 
 
-def test_a_block_that_fails_is_named(tmp_path: Path) -> None:
-    first, second = last_words(start("another_type", tmp_path / "meeting", 2))
+def test_a_block_that_fails_is_named(start: Start) -> None:
+    first, second = last_words(start(another_type, 2))
     assert "In the forward of unit 2 (2), step 0, rows 0 to 1." in second
     assert "must have the same dtype, but got Double and Float" in second
     assert "PeerLost: rank 0 (d0), step 0" in first
 
 
-def test_a_forward_that_takes_another_way_than_before(tmp_path: Path) -> None:
-    first, second = last_words(start("another_way", tmp_path / "meeting", 2))
+def test_a_forward_that_takes_another_way_than_before(start: Start) -> None:
+    first, second = last_words(start(another_way, 2))
     told = "MismatchError: rank 0 (d0), step 1, 1F0 (micro-batch 0): the segment's forward took another way than before"
     assert told in first
     assert "PeerLost: rank 1 (d1), step 1" in second
 
 
-def test_when_a_rank_ends_the_others_end_soon(tmp_path: Path) -> None:
-    processes = start("lose_a_rank", tmp_path / "meeting", 2)
-    assert processes[1].wait(60) == 3
-    ended = time.monotonic()
-    told = processes[0].communicate(timeout=10)[1]
-    assert time.monotonic() - ended < 10
-    assert processes[0].returncode == 1
-    processes[1].communicate()
-    told = told.replace("[rank0]: ", "")
+def test_when_a_rank_ends_the_others_end_soon(start: Start) -> None:
+    first_life, second_life = start(lose_a_rank, 2)
+    assert second_life.wait(60) == 3
+    assert first_life.wait(10) == 1
+    told = first_life.told().replace("[rank0]: ", "")
     error, table = told.split("penstock.errors.PeerLost: ")[1].split("What each rank did last:")
     assert error.startswith("rank 0 (d0), step 0, ")
     assert "(micro-batch " in error
@@ -145,32 +144,30 @@ def test_torchrun_ends_nobody_before_it_has_said_what_it_misses(tmp_path: Path) 
     assert done.stderr.count("What each rank did last:") == 1
 
 
-def test_a_rank_that_is_told_to_end_says_what_it_did(tmp_path: Path) -> None:
-    (process,) = start("wait_to_be_ended", tmp_path / "meeting", 1)
-    told = process.communicate(timeout=60)[1]
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "rank 0 (d0), step 0, doing 0F0: told to end (SIGTERM)" in told
+def test_a_rank_that_is_told_to_end_says_what_it_did(start: Start) -> None:
+    (life,) = start(wait_to_be_ended, 1)
+    assert life.wait(60) == 128 + signal.SIGTERM
+    assert "rank 0 (d0), step 0, doing 0F0: told to end (SIGTERM)" in life.told()
 
 
 @pytest.mark.parametrize("then", ["step", "timeline", "clip"])
-def test_a_rank_that_has_ended_between_steps(tmp_path: Path, then: str) -> None:
-    first, second = start(f"go_away_before_{then}", tmp_path / "meeting", 2)
-    told = first.communicate(timeout=30)[1]
-    second.communicate()
-    assert (first.returncode, second.returncode) == (1, 3)
+def test_a_rank_that_has_ended_between_steps(start: Start, then: str) -> None:
+    first, second = start(partial(go_away, then), 2)
+    assert (first.wait(30), second.wait(30)) == (1, 3)
+    told = first.told()
     assert "penstock.errors.PeerLost: rank 0" in told
     assert "the connection is lost" in told
     assert "What each rank did last:" in told
 
 
-def test_a_rank_that_is_stuck_is_ended_too(tmp_path: Path) -> None:
-    processes = start("stay_stuck", tmp_path / "meeting", 3)
+def test_a_rank_that_is_stuck_is_ended_too(start: Start) -> None:
+    lives = start(stay_stuck, 3)
     begun = time.monotonic()
-    while all(process.poll() is None for process in processes):
+    while all(life.wait(0) is None for life in lives):
         assert time.monotonic() - begun < 60
         time.sleep(0.1)
     ended = time.monotonic()
-    told = last_words(processes, timeout_s=10)
+    told = last_words(lives, timeout_s=10)
     assert time.monotonic() - ended < 10
     tables = [text.split("What each rank did last:")[1] for text in told if "What each rank did last:" in text]
     assert len(tables) == 1

@@ -1,6 +1,6 @@
 """Every kind of model by every planner on one to four ranks: the numbers of one process.
 
-With `pytest --whole-grid` by every planner with every schedule, which takes some minutes more.
+With `pytest --thorough` by every planner with every schedule, which takes some minutes more.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ def test_same_numbers_as_one_process(
     world: World,
     kind: str,
     num_ranks: int,
-    request: pytest.FixtureRequest,
+    thorough: bool,
     record_property: Callable[[str, object], None],
 ) -> None:
     profile, cluster = profile_of(kind), cluster_of(num_ranks)
-    extent = Extent.WHOLE if request.config.getoption("--whole-grid") else Extent.EVERY_PLANNER
+    extent = Extent.WHOLE if thorough else Extent.EVERY_PLANNER
     jobs = [Job(kind, plan, profile, cluster) for plan in plans(kind, num_ranks, extent)]
     record_property(f"measured plans of {kind} on {num_ranks}", len(jobs))
     results = world.run(num_ranks, train_all, jobs)
@@ -36,15 +36,16 @@ def test_same_numbers_as_one_process(
 
 
 def test_the_grid_has_everything_in_it() -> None:
-    made = [(kind, num, plan) for kind in KINDS for num in RANKS for plan in plans(kind, num)]
+    """Two of its cells have by themselves; all would take a minute more."""
+    made = [(kind, num, plan) for kind, num in (("vgg", 3), ("mlp", 2)) for plan in plans(kind, num)]
     segments = [segment for _, _, plan in made for segment in plan.segments]
     assert any(segment.is_moved for segment in segments)
     assert any(segment.recompute for segment in segments)
     assert any(segment.num_replicas > 1 for segment in segments)
     shared = [plan for kind, _, plan in made if kind == "vgg" and any(s.num_replicas > 1 for s in plan.segments)]
-    assert len(shared) > 5
+    assert len(shared) > 3
     assert any(len({segment.num_replicas for segment in plan.segments}) > 1 for _, _, plan in made)
     assert any(plan.num_segments > num for _, num, plan in made)
     profiles = {kind: profile_of(kind) for kind in KINDS}
     exact = [keeps_every_order(Job(kind, plan, profiles[kind], cluster_of(num))) for kind, num, plan in made]
-    assert 20 < sum(exact) < len(exact) - 10
+    assert 10 < sum(exact) < len(exact) - 3

@@ -1,24 +1,25 @@
 """Over a backend without numbers of messages, as NCCL is: every plan runs there too, with the same numbers."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from runtime.comparing import check, keeps_every_order
-from runtime.failing import different_batches, other_backend, wait_too_long
+from runtime.failing import different_batches, lose_a_rank, other_backend, wait_too_long
 from runtime.grid import Extent, cluster_of, plans
 from runtime.in_order import NAME
 from runtime.models import KINDS, profile_of
-from runtime.test_failures import start
 from runtime.test_random_plans import compare
 from runtime.training import Job, train_all
 from runtime.users import different_plans, evaluate_between_steps, plan_of
+from runtime.warm import Start
 from runtime.world import World, leave
 from strategies import Case, cases
+from thoroughness import examples
 
 torch.set_num_threads(1)
 
@@ -40,7 +41,7 @@ def test_plans_of_planners(strict: World, kind: str, num_ranks: int) -> None:
         check(job, [ranks[number] for ranks in results], exact=keeps_every_order(job))
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@examples(10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(case=cases(max_microbatches=4).filter(lambda case: len(case.plan.devices) <= 4), num_rows=st.integers(1, 13))
 def test_random_plans(strict: World, case: Case, num_rows: int) -> None:
     compare(strict, case, num_rows)
@@ -86,12 +87,10 @@ def test_evaluation_between_steps(strict: World, kind: str) -> None:
             assert torch.allclose(one, other, rtol=1e-5)
 
 
-def test_a_rank_that_ends(tmp_path: Path) -> None:
-    first, second = start("lose_a_rank_in_order", tmp_path / "meeting", 2)
-    told = first.communicate(timeout=30)[1]
-    second.communicate()
-    assert (first.returncode, second.returncode) == (1, 3)
-    assert "What each rank did last:" in told
+def test_a_rank_that_ends(start: Start) -> None:
+    first, second = start(partial(lose_a_rank, backend=NAME), 2)
+    assert (first.wait(30), second.wait(30)) == (1, 3)
+    assert "What each rank did last:" in first.told()
 
 
 def test_a_backend_that_does_not_send_from_the_device(world: World) -> None:

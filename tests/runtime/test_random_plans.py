@@ -1,17 +1,18 @@
 """Whatever the proof accepts, runs: random plans with everything in them."""
 
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from runtime.chains import train, train_alone
 from runtime.world import World
 from strategies import Case, cases
+from thoroughness import examples
 
 torch.set_num_threads(1)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@examples(15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(case=cases(max_microbatches=4).filter(lambda case: len(case.plan.devices) <= 4), num_rows=st.integers(1, 13))
 def test_random_plans_give_the_numbers_of_one_process(world: World, case: Case, num_rows: int) -> None:
     compare(world, case, num_rows)

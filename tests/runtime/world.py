@@ -1,7 +1,5 @@
 """Processes that stay: each test gives them a function to run as the ranks of a group of any size up to theirs."""
 
-import multiprocessing
-import os
 import socket
 import traceback
 from collections.abc import Callable, Sequence
@@ -13,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from runtime import in_order
+from runtime.warm import warm_context
 
 MAX_RANKS = 4
 LIMIT_S = 120
@@ -46,9 +45,7 @@ class World:
     """Up to so many ranks."""
 
     def __init__(self, num_ranks: int = MAX_RANKS, backend: str = "gloo") -> None:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        os.environ["OMP_NUM_THREADS"] = "1"
-        context = multiprocessing.get_context("spawn")
+        context = warm_context()
         self._port = 0
         self._lines, self._processes = [], []
         for rank in range(num_ranks):

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.plan.costs import Costs
 from penstock.program.actions import Action, Kind
@@ -12,6 +12,7 @@ from penstock.program.proof import prove
 from penstock.program.types import Program
 from penstock.schedules import find_schedule, schedule
 from strategies import NAMED_SCHEDULES, Case, cases
+from thoroughness import examples
 
 Job = tuple[str, str, int, int]
 """Device, kind, segment, micro-batch."""
@@ -40,7 +41,7 @@ def jobs_in(program: Program) -> Counter[Job]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases(max_microbatches=9))
 def test_any_case_is_proved(case: Case) -> None:
     costs = case.costs
@@ -58,7 +59,7 @@ def compute(costs: Costs, name: str, device: str) -> list[Action]:
     return list(schedule(costs, name).actions(device))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases())
 def test_backwards_are_split_only_where_asked(case: Case) -> None:
     costs = case.costs
@@ -73,7 +74,7 @@ def test_backwards_are_split_only_where_asked(case: Case) -> None:
         assert ({Kind.I, Kind.W} <= kinds) == (parts and bool(actions))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases())
 def test_recomputation_stands_right_before_its_backward_unless_weights_fill_a_wait(case: Case) -> None:
     costs = case.costs
@@ -91,7 +92,7 @@ def test_an_unknown_name() -> None:
         find_schedule("zb")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(cases())
 def test_the_same_problem_gives_the_same_program(case: Case) -> None:
     first, second = case.costs, case.costs

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.errors import MemoryLimitError
 from penstock.plan.costs import Costs
@@ -19,6 +19,7 @@ from penstock.schedules.greedy import Greedy, Rules
 from penstock.simulate.fast import simulate
 from small import equal_profile, one_host
 from strategies import Case, cases, with_limits
+from thoroughness import examples
 
 ROUNDING = 1 + 1e-12
 """Estimates add up the same seconds in another order than the simulator."""
@@ -28,7 +29,7 @@ def _seconds(costs: Costs, name: str) -> float:
     return makespan_s(prove(lower(schedule(costs, name), costs), costs))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases())
 def test_never_worse_than_any_other(case: Case) -> None:
     costs = case.costs
@@ -36,7 +37,7 @@ def test_never_worse_than_any_other(case: Case) -> None:
     assert _seconds(costs, "auto") <= best * ROUNDING
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(cases())
 def test_fits_wherever_another_fits(case: Case) -> None:
     peaks = [
@@ -55,7 +56,7 @@ def test_fits_wherever_another_fits(case: Case) -> None:
     assert _seconds(costs, "auto") <= min(fitting) * ROUNDING
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases())
 def test_makespan_is_the_simulators(case: Case) -> None:
     costs = case.costs
@@ -117,7 +118,7 @@ def test_too_little_room_for_the_first_micro_batch_still_ends() -> None:
     prove(lower(found, costs), costs)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(cases())
 def test_whole_backwards_stay_whole(case: Case) -> None:
     kinds = schedule(case.costs, "auto_whole").kind

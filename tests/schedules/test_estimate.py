@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.plan.pricing import price
 from penstock.planners.make import plan
@@ -16,11 +16,12 @@ from penstock.schedules.judging import score_program
 from penstock.schedules.polish import polish
 from small import equal_profile, one_host
 from strategies import NAMED_SCHEDULES, Case, cases
+from thoroughness import examples
 
 CLOSE = 1 + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases())
 def test_never_above_the_simulator_and_never_below_the_floor(case: Case) -> None:
     costs = case.costs
@@ -32,7 +33,7 @@ def test_never_above_the_simulator_and_never_below_the_floor(case: Case) -> None
         assert estimate <= score_program(program, costs).seconds * CLOSE
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases())
 def test_a_program_there_and_back(case: Case) -> None:
     estimator = Estimator(case.costs)
@@ -41,7 +42,7 @@ def test_a_program_there_and_back(case: Case) -> None:
         assert estimator.program_of(estimator.order_of(program)).same_actions(program)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases())
 def test_polishing_gives_a_program_that_proves_and_is_no_slower(case: Case) -> None:
     costs = case.costs

@@ -3,7 +3,7 @@
 from random import Random
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.plan.costs import Costs
@@ -15,19 +15,20 @@ from penstock.program.types import Program, program_from_actions
 from penstock.schedules import SCHEDULES, schedule
 from penstock.schedules.in_turn import in_turn
 from strategies import Case, cases, two_stages
+from thoroughness import examples
 
 Job = tuple[Kind, int, int]
 """Kind, place and micro-batch."""
 
 
-def needs_of(costs: Costs, job: Job) -> list[Job]:
+def needs_of(costs: Costs, job: Job) -> set[Job]:
     """What must be done before: of neighbouring segments all places."""
     kind, place, microbatch = job
     segment = int(costs.place_segment[place])
 
-    def everywhere(what: Kind, number: int) -> list[Job]:
+    def everywhere(what: Kind, number: int) -> set[Job]:
         inside = 0 <= number < costs.plan.num_segments
-        return [(what, int(item), microbatch) for item in np.flatnonzero(costs.place_segment == number) if inside]
+        return {(what, int(item), microbatch) for item in np.flatnonzero(costs.place_segment == number) if inside}
 
     if kind == Kind.F:
         return everywhere(Kind.F, segment - 1)
@@ -35,32 +36,38 @@ def needs_of(costs: Costs, job: Job) -> list[Job]:
         return everywhere(Kind.F, segment)
     if kind == Kind.I:
         before = Kind.R if costs.recompute[segment] else Kind.F
-        return everywhere(before, segment) + everywhere(Kind.I, segment + 1)
-    return [(Kind.I, place, microbatch)]
+        return everywhere(before, segment) | everywhere(Kind.I, segment + 1)
+    return {(Kind.I, place, microbatch)}
 
 
 def any_order(costs: Costs, random: Random) -> Program:
     """A compute program in which jobs come in any order in which they can."""
-    left = [
+    jobs = [
         (kind, place, microbatch)
         for place in range(costs.num_places)
         for microbatch in range(costs.num_microbatches)
         for kind in (Kind.F, Kind.R, Kind.I, Kind.W)
         if kind != Kind.R or costs.recompute[costs.place_segment[place]]
     ]
-    done: set[Job] = set()
+    missing = {job: needs_of(costs, job) for job in jobs}
+    waits: dict[Job, list[Job]] = {job: [] for job in jobs}
+    for job, needs in missing.items():
+        for needed in needs:
+            waits[needed].append(job)
+    ready = [job for job in jobs if not missing[job]]
     orders: list[list[Action]] = [[] for _ in range(costs.num_devices)]
-    while left:
-        ready = [job for job in left if done.issuperset(needs_of(costs, job))]
-        kind, place, microbatch = job = random.choice(ready)
-        left.remove(job)
-        done.add(job)
+    while ready:
+        kind, place, microbatch = job = ready.pop(random.randrange(len(ready)))
+        for waiting in waits[job]:
+            missing[waiting].remove(job)
+            if not missing[waiting]:
+                ready.append(waiting)
         device = (costs.forward_device if kind == Kind.F else costs.backward_device)[place]
         orders[device].append(Action(kind, int(costs.place_segment[place]), microbatch, ""))
     return program_from_actions(costs.plan, [item.name for item in costs.cluster.devices], orders)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases(max_microbatches=5), st.randoms(use_true_random=False))
 def test_any_order_in_turn(case: Case, random: Random) -> None:
     costs = case.costs
@@ -72,7 +79,7 @@ def test_any_order_in_turn(case: Case, random: Random) -> None:
         assert makespan_s(after) <= makespan_s(before) * (1 + 1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases(max_microbatches=9))
 def test_every_schedule_takes_micro_batches_in_turn(case: Case) -> None:
     costs = case.costs

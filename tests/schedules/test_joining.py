@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.plan.costs import Costs
 from penstock.plan.pricing import price
@@ -19,6 +19,7 @@ from penstock.schedules.greedy import Greedy, Rules
 from penstock.schedules.joining import join_first
 from small import equal_profile, one_host
 from strategies import Case, cases
+from thoroughness import examples
 
 ROUNDING = 1 + 1e-12
 
@@ -37,7 +38,7 @@ def greedy(costs: Costs) -> Program:
     return found
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(cases())
 def test_parts_of_the_first_segment_that_stand_together_are_joined_and_all_can_be(case: Case) -> None:
     costs = dear(case.costs)
@@ -53,7 +54,7 @@ def test_parts_of_the_first_segment_that_stand_together_are_joined_and_all_can_b
     assert np.array_equal(joined.kind[~first], parted.kind[others])
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(cases())
 def test_where_parting_is_free_everything_stays_parted(case: Case) -> None:
     costs = replace(case.costs, joined_s=np.zeros(case.costs.num_places))

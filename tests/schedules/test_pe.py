@@ -7,7 +7,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.plan.costs import Costs
@@ -20,6 +20,7 @@ from penstock.program.proof import prove
 from penstock.schedules.pe import most_in_flight, pe
 from penstock.simulate.evaluate import Evaluation, evaluate_costs
 from strategies import Case, cases, clusters, equal_case, profiles, two_stages
+from thoroughness import examples
 
 
 def run(costs: Costs) -> Evaluation:
@@ -87,7 +88,7 @@ def test_unequal_stages_do_not_hold_up_each_other() -> None:
     assert run(price(plan, profile, case.cluster)).timeline.iteration_s == 1 + 4 * 6 + 1
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases(max_microbatches=9))
 def test_any_case_is_proved(case: Case) -> None:
     costs = case.costs
@@ -158,7 +159,7 @@ def bound(costs: Costs) -> float:
     return (costs.num_microbatches + 4 * costs.plan.num_segments - 4) * longest + reduce_s
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(replicated())
 def test_the_bound(case: Case) -> None:
     costs = case.costs

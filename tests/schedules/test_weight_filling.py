@@ -1,6 +1,6 @@
 """The compiled filling does exactly what the plain one does."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.schedules import schedule
@@ -8,9 +8,10 @@ from penstock.schedules.clock import with_split
 from penstock.schedules.weight_filling import fill_weights
 from plain_filling import fill_weights_plainly
 from strategies import Case, cases
+from thoroughness import examples
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(), st.integers(1, 12), st.sampled_from(["1f1b", "gpipe", "interleaved"]))
 def test_equal_to_the_plain_one(case: Case, most_kept: int, name: str) -> None:
     costs = case.costs

@@ -1,15 +1,16 @@
 """The compiled simulator equals the plain one, bit for bit, on everything that a program can hold."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.program.proof import prove
 from penstock.simulate.fast import simulate
 from penstock.simulate.reference import simulate_plainly
 from strategies import Case, cases
+from thoroughness import examples
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(cases())
 def test_equal_to_the_bit(case: Case) -> None:
     costs = case.costs

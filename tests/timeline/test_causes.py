@@ -1,11 +1,10 @@
 """What each action waited for: a small example by hand, and on random cases a chain without gaps."""
 
-import os
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.plan.types import Origin, Plan, Segment, on
@@ -17,8 +16,7 @@ from penstock.simulate.fast import simulate
 from penstock.timeline.summary import critical_path
 from penstock.timeline.types import Timeline
 from strategies import Case, cases, two_stages
-
-EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ", "300"))
+from thoroughness import examples
 
 
 def test_by_hand() -> None:
@@ -71,7 +69,7 @@ def test_by_hand() -> None:
     ]
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(300)
 @given(cases())
 def test_causes_lead_back_to_the_start_without_a_gap(case: Case) -> None:
     costs = case.costs

@@ -18,6 +18,7 @@ from penstock.timeline.files import load_timeline, save_timeline, timeline_file
 from penstock.timeline.summary import bubble_fraction, critical_path, device_uses, waits
 from penstock.timeline.types import Timeline
 from strategies import Case, cases, two_stages
+from thoroughness import examples
 
 ARRAYS = ("start_s", "end_s", "num_bytes", "memory_during", "memory_after", "cause")
 
@@ -26,7 +27,7 @@ def timeline_of(case: Case) -> Timeline:
     return evaluate_costs(case.costs).timeline
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(case=cases())
 def test_round_trip(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("timeline") / "t.json"

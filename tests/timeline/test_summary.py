@@ -1,12 +1,13 @@
 """Bubbles, waits and the critical path: two stages by hand, and sums that must come out on random cases."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.program.actions import Kind
 from penstock.simulate.evaluate import evaluate_costs
 from penstock.timeline.summary import DeviceUse, bubble_fraction, critical_path, device_uses, waits
 from strategies import Case, cases, equal_case, two_stages
+from thoroughness import examples
 
 
 def test_two_stages_by_hand() -> None:
@@ -50,7 +51,7 @@ def test_nothing_takes_time() -> None:
     assert all(timeline.start_s[place] == 0.0 for place in critical_path(timeline))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases())
 def test_sums(case: Case) -> None:
     evaluation = evaluate_costs(case.costs)

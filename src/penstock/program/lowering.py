@@ -1,13 +1,13 @@
 """Lowering: one pass that adds sends, receives, reductions, optimizer steps and parameter returns.
 
 - A send stands right behind the action that makes what it sends.
-- Receives stand in the order of the sends on every link. A receive wants to be posted once the consumer of an earlier
-  message of its own flow has run: so many earlier that the link's latency is hidden, and for saved tensors as many as
-  are in flight in 1F1B (`receives_ahead`). It is posted as early as it, or any later one on its link, wants to be. But
-  saved tensors take far more memory than others. So they wait until the earlier one is not only used but gone, and
-  others do not call for them but stand behind them; until either is due, as long before its consumer as the link takes
-  for the messages of two micro-batches (`LEAD`). No receive is posted later than any consumer of it or of a later
-  message, so posting never closes a circle of waiting devices.
+- Receives stand in the order of the sends on every link. A receive wants to be posted when fewer than so many messages
+  of its own flow are posted and unused: as many as hide the link's latency, and of saved tensors as many as are in
+  flight in 1F1B (`receives_ahead`). It is posted as early as it, or any later one on its link, wants to be. But saved
+  tensors take far more memory than others. So they wait until the earlier one is not only used but gone, and others do
+  not call for them but stand behind them; until either is due, as long before its consumer as the link takes for the
+  messages of two micro-batches (`LEAD`). No receive is posted later than any consumer of it or of a later message, so
+  posting never closes a circle of waiting devices.
 - A segment's gradients are reduced right after its last weight gradient, but never before a message on a link of the
   ring: a member could still need that message for its own part, and all would wait for each other. Later segments are
   reduced first, on every device alike, as two rings in different orders would wait for each other too. Those of

@@ -28,12 +28,16 @@ def slot_before(
 
 
 def slots_wanted(flow: Ints, used_at: Ints, earliest: Ints, ahead: Ints) -> Ints:
-    """The slot in which each receive wants to be posted; arrays in the order of the sends on each link."""
+    """The slot in which each receive wants to be posted; arrays in the order of the sends on each link.
+
+    It counts how many of a flow have been used, not which: they may be used in another order than they are sent in.
+    """
     by_flow = np.argsort(flow, kind="stable")
     grouped = flow[by_flow]
     first = np.searchsorted(grouped, np.arange(len(ahead)))[grouped]
     earlier = np.arange(len(flow)) - ahead[grouped]
-    free = np.where(earlier >= first, used_at[by_flow][np.maximum(earlier, 0)] + 1, 0)
+    uses = used_at[np.lexsort((used_at, flow))]
+    free = np.where(earlier >= first, uses[np.maximum(earlier, 0)] + 1, 0)
     wanted = np.empty(len(flow), dtype=np.int64)
     wanted[by_flow] = free
     return np.minimum(np.maximum(wanted, earliest), used_at)

@@ -6,7 +6,7 @@ i, and so are its i-th recomputation, its i-th backward, and the i-th weight gra
 
 Nothing has to wait longer for that. When a place begins the i-th of its forwards, those of i micro-batches are done
 wherever they come from, so also the first i; the same holds for what any other job needs, for messages, which keep
-their order on every link, and for memory, which only counts jobs. Cost: O(jobs log jobs).
+their order on every link, and for memory, which only counts jobs and messages. Cost: O(jobs log jobs).
 """
 
 from dataclasses import replace
