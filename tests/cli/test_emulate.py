@@ -22,8 +22,7 @@ from penstock.emulation.spec import Emulation
 from penstock.program.actions import Kind
 from penstock.report.predicted import compare_timelines, difference_sentences
 from small_emulation import needs_shaping, small
-
-pytestmark = pytest.mark.timed
+from undisturbed import undisturbed
 
 SCRIPT = """
 import torch
@@ -59,6 +58,7 @@ def words(plan: str, *more: str) -> list[str]:
 
 @needs_shaping
 @pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+@undisturbed
 def test_it_takes_as_long_as_predicted(schedule: str) -> None:
     emulation = small(schedule)
     found = emulate(changed(emulation, slow_down=1.5))
@@ -97,6 +97,7 @@ def test_what_people_see(run: Run, plan: str, tmp_path: Path) -> None:
 
 
 @needs_shaping
+@undisturbed
 def test_a_slow_device_and_a_bad_link() -> None:
     emulation = small()
     predicted_s = emulation.evaluation.timeline.iteration_s
@@ -118,6 +119,7 @@ def test_a_slow_device_and_a_bad_link() -> None:
 
 
 @needs_shaping
+@undisturbed
 def test_what_is_measured_is_after_the_faults(run: Run, plan: str) -> None:
     # Steps of about half a second, or more on a busy machine.
     late = ("--link", "d1-d2=0.1x@0.8s", "--link", "a-b=0.5x@1min")

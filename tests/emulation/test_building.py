@@ -15,8 +15,7 @@ from penstock.emulation.kernel import become_root_inside, enter
 from penstock.emulation.network import Network
 from penstock.errors import InputError
 from small_emulation import needs_shaping
-
-pytestmark = pytest.mark.timed
+from undisturbed import undisturbed
 
 CLUSTER = Cluster(
     name="three",
@@ -79,6 +78,7 @@ def _rate(built: Built, links: Sequence[tuple[int, int]]) -> float:
 
 
 @needs_shaping
+@undisturbed
 def test_links_have_their_bandwidths() -> None:
     def work(built: Built) -> bool:
         # d0 to d1 inside a host; d1 to d2 has 40 MB/s, but the interface of its host 30; d2 to d0 a link of its own.
@@ -89,6 +89,7 @@ def test_links_have_their_bandwidths() -> None:
 
 
 @needs_shaping
+@undisturbed
 def test_an_interface_is_shared() -> None:
     def work(built: Built) -> bool:
         alone, together = rate(built, (0, 2)), rate(built, (0, 2), (1, 2))
@@ -98,6 +99,7 @@ def test_an_interface_is_shared() -> None:
 
 
 @needs_shaping
+@undisturbed
 def test_a_link_changes_while_it_is_used() -> None:
     def work(built: Built) -> bool:
         built.change_link(0, 1, 0.25)

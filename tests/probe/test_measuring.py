@@ -13,8 +13,7 @@ from penstock.cluster.toml_reader import parse_cluster, read_cluster
 from penstock.cluster.types import Cluster
 from probe.namespaces import can_make_namespaces, made, run_probe
 from runtime.world import free_port
-
-pytestmark = pytest.mark.timed
+from undisturbed import undisturbed
 
 LIMIT_S = 100
 COMMAND = (sys.executable, "-m", "penstock", "cluster", "probe")
@@ -111,6 +110,7 @@ def truth() -> Cluster:
     return parse_cluster(SHAPED, where="shaped")
 
 
+@undisturbed
 def test_a_shaped_network_is_found_again(tmp_path: Path) -> None:
     if not can_make_namespaces():
         pytest.skip("network namespaces and tc need root")
