@@ -13,6 +13,8 @@ SAME_LOSS = 1e-5
 CLOSE = 0.05
 EXPLAINED = 0.10
 TORCH_1F1B = "torch: 1f1b, equal layers"
+QUIET = 0.05
+"""Turns of one process on a quiet machine differ by no more."""
 
 
 def against_targets(runs: Sequence[SpeedRun]) -> Iterator[Result]:
@@ -124,6 +126,10 @@ def notes_on(runs: Sequence[SpeedRun]) -> Iterator[str]:
     """What is worth knowing beside the targets."""
     for run in runs:
         where = _where(run)
+        turns_s = run.row(ALONE).round_s
+        if max(turns_s) > (1 + QUIET) * min(turns_s):
+            taken = f"the same iterations of one process took {min(turns_s):.2f} to {max(turns_s):.2f} s"
+            yield f"{where}: the machine was not quiet ({taken}), so its times decide nothing"
         if run.has(WHOLE):
             whole, over = run.gain(WHOLE, ALONE), run.gain(AUTO, WHOLE)
             yield f"{where}: one process on the whole batch is {whole} x as fast as micro-batched; ours over it {over}"
