@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import settings
 
 THOROUGH = "thorough"
-PART = 3
-LEAST = 12
+PART = 4
+LEAST = 8
 
 
 def examples(number: int, **more: Any) -> settings:

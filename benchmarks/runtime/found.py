@@ -70,6 +70,8 @@ class SpeedRun(msgspec.Struct, frozen=True, kw_only=True):
     """Round by round: two processes that train side by side, in trainings of one process alone."""
     two_sets: tuple[float, ...] = ()
     """Where auto chooses two sets of cuts: how many times as fast it is as with one, in rounds of these two alone."""
+    over_rival: tuple[float, ...] = ()
+    """How many times as fast auto is as torch's best, in rounds of these two alone: the best of many was lucky too."""
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> Row:

@@ -78,7 +78,7 @@ def _of_limit(run: SpeedRun) -> Result:
 
 def _over_torch(run: SpeedRun) -> Result:
     best = run.best(run.torchs)
-    gain = run.gain(AUTO, best)
+    gain = spread(run.over_rival) if run.over_rival else run.gain(AUTO, best)
     return _timed(f"{_where(run)}: over torch's best", "> 1 x", f"{gain} ({best[7:]})", gain.middle > 1)
 
 

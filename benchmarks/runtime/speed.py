@@ -1,5 +1,6 @@
 """All ways to train a subject, measured in turns in the same two processes."""
 
+import statistics
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
@@ -33,13 +34,13 @@ class Effort:
     options: tuple[str, ...] = ()
     """Of our plans; all if none is named."""
     duels: int = 0
-    """Further rounds of two sets of cuts against one alone, where auto chooses them: a gain of 1 % needs many."""
+    """Further rounds of auto against torch's best alone, and of two sets of cuts against one: 1 % needs many."""
 
 
 FULL = Effort(rounds=5, profile_s=25.0, kinds=TORCH_KINDS, tries=2, duels=16)
 FEW = Effort(rounds=5, profile_s=25.0, kinds=("1f1b",), tries=0)
 LONG = Effort(rounds=4, profile_s=25.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B))
-QUICK = Effort(rounds=2, profile_s=1.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B))
+QUICK = Effort(rounds=2, profile_s=1.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B), duels=2)
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,10 @@ def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say)
             beside = ranks.on_all(on_ranks.run, ALONE, subject, num_microbatches, subject.steps, True)
             limit.append(sum(turns[ALONE][-1] / seconds for seconds in beside))
         named = {entry.name: entry for entry in entries}
+        torchs = [entry.name for entry in entries if isinstance(entry.given, TorchPlan)]
+        rival = min(torchs, key=lambda name: statistics.median(turns[name]))
+        say(f"  auto against {rival}")
+        over_rival = _duel(ranks, subject, num_microbatches, (named[AUTO], named[rival]), effort.duels)
         duel: tuple[float, ...] = ()
         if ONE_SET in named and any(item.name == AUTO and item.is_moved for item in options):
             say("  two sets of cuts against one")
@@ -104,6 +109,7 @@ def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say)
         rows=tuple(rows),
         limit=tuple(limit),
         two_sets=duel,
+        over_rival=over_rival,
         notes=(f"profile: {profile.assumptions[0]}", link),
     )
 

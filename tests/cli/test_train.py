@@ -131,13 +131,22 @@ def test_one_clear_message(
     assert ("What each rank did last:" in err) == (code == 1)
 
 
+# Whoever starts the tests in the background has them ignore Ctrl-C, and this would inherit it.
+INTERRUPTIBLE = """
+import signal
+from penstock.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
 def test_ctrl_c_ends_all_and_keeps_what_there_is(folder: Path, script: Callable[..., str], tmp_path: Path) -> None:
     output = tmp_path / "timeline.json"
     path = script("time.sleep(0.2)")
     words = ["train", path, "--plan", str(folder / "plan.json"), "--steps", "500", "-o", str(output)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
-        [sys.executable, "-c", "from penstock.cli.main import main; main()", *words],
+        [sys.executable, "-c", INTERRUPTIBLE, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,6 +14,7 @@ from model_cases import CASES, GPT, VGG
 from penstock.errors import InputError
 from penstock.profile.measure import measure
 from penstock.profile.types import Profile
+from undisturbed import undisturbed
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +33,7 @@ def _bytes(found: Profile, rows: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own
+@undisturbed
 def test_compiled_blocks_make_both_gradients_at_once() -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64))
     model[1].compile(backend="aot_eager")
