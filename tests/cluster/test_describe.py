@@ -9,6 +9,7 @@ from penstock.cluster.describe import HostRow, LinkClass, bottleneck, cluster_ro
 from penstock.cluster.load import load_cluster, parse_spec
 from penstock.cluster.toml_reader import read_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
+from undisturbed import undisturbed
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
 
@@ -107,6 +108,7 @@ def test_of_equal_bandwidths_the_longer_latency_is_slower() -> None:
     assert slowest.wire.latency_s == 9e-6
 
 
+@undisturbed
 def test_describing_is_quick() -> None:
     cluster = load_cluster("8192 x 8 x H100 @ 450 GB/s / 50 GB/s")
     start = time.perf_counter()

@@ -7,6 +7,7 @@ import pytest
 from penstock.cluster.toml_reader import parse_cluster, read_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.errors import FileError, InputError
+from undisturbed import undisturbed
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
 
@@ -223,6 +224,7 @@ def test_every_example_is_tested() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.toml")} == tested
 
 
+@undisturbed
 def test_reading_is_quick() -> None:
     def least_s(text: str) -> float:
         spent = []

@@ -10,6 +10,7 @@ from penstock.profile.analytic.operations import Kernel
 from penstock.profile.analytic.pricing import seconds
 from penstock.profile.kinds import KINDS, Precision
 from penstock.profile.types import Profile
+from undisturbed import undisturbed
 
 DOCS = Path(__file__).parents[2] / "docs" / "analytic.md"
 
@@ -125,6 +126,7 @@ def test_the_example_of_the_docs() -> None:
     assert "98 units, 223 ms" in DOCS.read_text(encoding="utf-8")
 
 
+@undisturbed
 def test_building_a_large_model_is_quick() -> None:
     def once() -> float:
         start = time.perf_counter()

@@ -19,6 +19,7 @@ from penstock.report.drawing import MAX_ROWS, Row, draw
 from penstock.timeline.types import Timeline
 from strategies import Case, cases
 from thoroughness import examples
+from undisturbed import undisturbed
 
 
 def small(
@@ -157,6 +158,7 @@ def test_actions_that_overlap_are_drawn_in_their_order() -> None:
     assert letters(draw(dataclasses.replace(timeline, start_s=start, end_s=end), 9).rows[0]) == "F" * 9
 
 
+@undisturbed
 def test_a_hundred_thousand_actions_are_quick() -> None:
     num = 100_000
     start = np.arange(num, dtype=np.float64)

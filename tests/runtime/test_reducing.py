@@ -9,6 +9,7 @@ from penstock.plan.types import Origin, Plan, Segment, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.runtime.lanes import make_groups
 from small_emulation import needs_shaping
+from undisturbed import undisturbed
 
 
 def test_every_ring_has_one_group() -> None:
@@ -53,6 +54,7 @@ def one_way(names: str) -> Emulation:
 
 @needs_shaping
 @pytest.mark.parametrize("names", ["abc", "acb"])
+@undisturbed
 def test_sums_go_round_the_best_ring(names: str) -> None:
     emulation = one_way(names)
     # 2/3 of 6 MB twice over links of 40 MB/s; the other way round it would take 1.6 s.
