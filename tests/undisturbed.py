@@ -13,7 +13,10 @@ P = ParamSpec("P")
 
 
 def undisturbed(test: Callable[P, None]) -> Callable[P, None]:
-    """The test marked as `timed`, with a second and a third attempt: what is wrong every time is wrong."""
+    """The test marked as `timed`, with a second and a third attempt: what is wrong every time is wrong.
+
+    Only what is asserted has them. What has nothing to do with time fails at once, by `must`.
+    """
 
     @pytest.mark.timed
     @wraps(test)
@@ -24,3 +27,9 @@ def undisturbed(test: Callable[P, None]) -> Callable[P, None]:
         return test(*given, **named)
 
     return attempt
+
+
+def must(holds: bool, told: object) -> None:
+    """For what a busy machine does not excuse."""
+    if not holds:
+        pytest.fail(str(told))

@@ -13,7 +13,7 @@ from penstock.cluster.toml_reader import parse_cluster, read_cluster
 from penstock.cluster.types import Cluster
 from probe.namespaces import can_make_namespaces, made, run_probe
 from runtime.world import free_port
-from undisturbed import undisturbed
+from undisturbed import must, undisturbed
 
 LIMIT_S = 100
 COMMAND = (sys.executable, "-m", "penstock", "cluster", "probe")
@@ -116,7 +116,8 @@ def test_a_shaped_network_is_found_again(tmp_path: Path) -> None:
         pytest.skip("network namespaces and tc need root")
     path = tmp_path / "found.toml"
     with made(truth()) as namespaces:
-        assert run_probe([*COMMAND, "-o", str(path)], truth(), namespaces, LIMIT_S) == [0] * 4
+        codes = run_probe([*COMMAND, "-o", str(path)], truth(), namespaces, LIMIT_S)
+    must(codes == [0] * 4, codes)
     found = read_cluster(path)
     assert [device.host for device in found.devices] == ["left", "left", "right", "right"]
     others = ~np.eye(4, dtype=bool)

@@ -9,7 +9,7 @@ from penstock.plan.types import Origin, Plan, Segment, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.runtime.lanes import make_groups
 from small_emulation import needs_shaping
-from undisturbed import undisturbed
+from undisturbed import must, undisturbed
 
 
 def test_every_ring_has_one_group() -> None:
@@ -61,5 +61,5 @@ def test_sums_go_round_the_best_ring(names: str) -> None:
     predicted_s = emulation.evaluation.timeline.iteration_s
     assert predicted_s == pytest.approx(0.003 + 8e6 / 40e6)
     found = emulate(emulation)
-    assert found.failure is None, found.log
+    must(found.failure is None, found.log)
     assert found.timelines[0].iteration_s == pytest.approx(predicted_s, rel=0.25)
