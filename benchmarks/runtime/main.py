@@ -19,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from penstock import __version__
 from planners.records import Records, Task, add_record_options, open_records
 from planners.results import Result
-from runtime import overhead, peaks, speed, subjects
+from runtime import handing, overhead, peaks, speed, subjects
 from runtime.found import SpeedRun
 from runtime.judged import against_targets, notes_on
 from runtime.tables import overhead_table, prediction_table, speed_tables
 
-PARTS = ("speed", "overhead", "memory")
+PARTS = ("speed", "overhead", "memory", "handing")
 RECORDS = Path(__file__).parents[2] / "build" / "runtime.jsonl"
 SPEED = (("gpt", 8), ("gpt", 16), ("vgg", 8), ("mlp", 8))
 QUICK_SPEED = (("gpt", 8),)
@@ -37,11 +37,15 @@ def tasks_of(part: str, *, quick: bool, few: bool) -> list[Task]:
         return [Task(part, (*item, *more)) for item in (QUICK_SPEED if quick else SPEED)]
     if part == "overhead":
         return [Task(part, (name,)) for name in (("gpt",) if quick else subjects.FULL)]
+    if part == "handing":
+        return [Task(part, ())]
     return [Task(part, (name, 8)) for name in (("mlp",) if quick else subjects.FULL)]
 
 
 def measure(task: Task, *, quick: bool) -> object:
     """Do it."""
+    if task.part == "handing":
+        return handing.run_handing(10 if quick else 100)
     name = str(task.about[0])
     subject = (subjects.QUICK if quick else subjects.FULL)[name]
     if task.part == "overhead":
@@ -64,8 +68,10 @@ def results_of(part: str, tasks: list[Task], records: Records) -> Iterator[Resul
         yield from against_targets(records.of(tasks, SpeedRun))
     elif part == "overhead":
         yield from overhead.against_limit(_overheads(tasks, records))
-    else:
+    elif part == "memory":
         yield from peaks.against_model(_peaks(tasks, records))
+    else:
+        yield from handing.against_messages(_handings(tasks, records))
 
 
 def tables_of(part: str, tasks: list[Task], records: Records) -> Iterator[str]:
@@ -82,8 +88,10 @@ def tables_of(part: str, tasks: list[Task], records: Records) -> Iterator[str]:
         yield "\n".join(f"- {note}" for note in notes_on(runs))
     elif part == "overhead":
         yield overhead_table(_overheads(tasks, records))
-    else:
+    elif part == "memory":
         yield peaks.peak_table(_peaks(tasks, records))
+    else:
+        yield handing.handing_table(_handings(tasks, records))
 
 
 def _overheads(tasks: list[Task], records: Records) -> list[overhead.OverheadRun]:
@@ -92,6 +100,10 @@ def _overheads(tasks: list[Task], records: Records) -> list[overhead.OverheadRun
 
 def _peaks(tasks: list[Task], records: Records) -> list[peaks.PeakRun]:
     return [run for runs in records.of(tasks, list[peaks.PeakRun]) for run in runs]
+
+
+def _handings(tasks: list[Task], records: Records) -> list[handing.HandingRun]:
+    return [run for runs in records.of(tasks, list[handing.HandingRun]) for run in runs]
 
 
 def read_options() -> argparse.Namespace:

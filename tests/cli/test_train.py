@@ -131,6 +131,25 @@ def test_one_clear_message(
     assert ("What each rank did last:" in err) == (code == 1)
 
 
+NO_NUMBER = "if step == 1: yield torch.full((num_rows, 6), torch.nan), torch.zeros(num_rows, 2)"
+
+
+def test_a_loss_that_is_not_a_number(run: Run, folder: Path, script: Callable[..., str]) -> None:
+    words = ("train", script(NO_NUMBER), "--plan", str(folder / "plan.json"), "--steps", "3")
+    code, out, err = run(*words, "--also-alone")
+    assert code == 0, err
+    assert "loss nan" in out
+    assert "all 3 losses are equal, to the last bit" in out
+    assert "the loss is not finite from step 1 on; --check-finite says where that begins" in err
+    code, _, err = run(*words, "--check-finite", "-q")
+    assert code == 1
+    assert "not finite" in err
+    assert "step 1" in err
+    code, _, err = run("check", str(folder / "plan.json"), "--numerics", words[1])
+    assert code == 2
+    assert "the loss is nan at step 1 in one process, and what is no number cannot be compared" in err
+
+
 # Whoever starts the tests in the background has them ignore Ctrl-C, and this would inherit it.
 INTERRUPTIBLE = """
 import signal

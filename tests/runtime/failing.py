@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -172,6 +174,35 @@ def stay_stuck(meeting: str, rank: int) -> None:
     plan = plan_of([0, 1, 3, 4], [["d0"], ["d1"], ["d2"]], num_microbatches=2)
     pipe = Pipeline(model, plan, mean_square, timeout_s=3.0)
     pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+def stop_the_keeper(meeting: str, rank: int) -> None:
+    """The whole life of a process; rank 0, which keeps the store of all, is stopped in the midst of a step."""
+    place = Path(meeting)
+    if rank == 0:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        place.with_suffix(".new").write_text(str(port))
+        place.with_suffix(".new").rename(place)
+    while not place.exists():
+        time.sleep(0.05)
+    where = f"tcp://127.0.0.1:{place.read_text()}"
+    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    pipe = Pipeline(model, plan_of([0, 1, 2], [["d0"], ["d1"]]), mean_square, timeout_s=2.0)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    pipe.step(torch.zeros(6, 3), torch.zeros(6))
+
+
+def come_too_late_to_make_it() -> None:
+    """Rank 1 is about other things when the others make their pipeline."""
+    if dist.get_rank() == 1:
+        time.sleep(4)
+    Pipeline(nn.Sequential(nn.Linear(3, 3)), plan_of([0, 1], [["d0", "d1"]]), mean_square, timeout_s=1.0)
 
 
 def different_batches(plan: Plan, shapes: Sequence[Sequence[tuple[int, int]]]) -> list[float]:

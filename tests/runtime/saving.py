@@ -216,6 +216,7 @@ def reset(pipe: Pipeline, optimizer: torch.optim.Optimizer, values: dict[str, Te
         for name, item in pipe._model.named_parameters():
             if not item.is_meta:
                 item.copy_(values[name])
+    pipe._returns.note()
 
 
 def check_numbers(pipe: Pipeline, expected: dict[str, Tensor]) -> None:

@@ -238,3 +238,15 @@ def test_frozen_and_computed_weights_are_left_to_autograd() -> None:
     normed = nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
     check(normed, torch.randn(4, 8), num_jobs=0)
     check(nn.Conv2d(4, 6, 3, padding="same"), torch.randn(2, 4, 6, 6), num_jobs=0)
+
+
+def test_parameters_with_hooks_are_left_to_autograd() -> None:
+    """Somebody masks a gradient: a job of ours would not ask."""
+    first, second = nn.Linear(6, 6), nn.Linear(6, 6)
+    model = nn.Sequential(first, second)
+    first.weight.register_hook(lambda grad: grad * torch.eye(6))  # type: ignore[no-untyped-call]
+    check(model, torch.randn(4, 6), num_jobs=2)
+    called: list[Tensor] = []
+    second.bias.register_post_accumulate_grad_hook(called.append)  # type: ignore[no-untyped-call]
+    check(model, torch.randn(4, 6), num_jobs=0)
+    assert len(called) == 3

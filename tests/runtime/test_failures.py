@@ -16,11 +16,13 @@ from runtime.failing import (
     another_way,
     change_shapes,
     come_too_late,
+    come_too_late_to_make_it,
     explode,
     go_away,
     lose_a_rank,
     meet_too_late,
     stay_stuck,
+    stop_the_keeper,
     wait_to_be_ended,
     wait_too_long,
 )
@@ -57,6 +59,16 @@ def test_a_rank_that_does_not_begin_its_step_in_time(pair: World) -> None:
     assert not well
     assert first[0] == "RuntimeTimeout"
     assert "rank 0 (d0), step 0, 0RECV_B0@d1 (micro-batch 0, with rank 1): nothing came of it within 1 s" in first[1]
+
+
+def test_a_rank_that_does_not_make_its_pipeline_in_time(pair: World) -> None:
+    begun = time.monotonic()
+    pair.start(2, come_too_late_to_make_it)
+    (well, first), (_, _) = pair.outcomes(2)
+    assert not well
+    assert first[0] == "RuntimeTimeout"
+    assert first[1].startswith("rank 0, makes its pipeline with the other ranks: nothing came of it")
+    assert time.monotonic() - begun < 30
 
 
 def test_a_rank_that_does_not_come_to_a_meeting_in_time(pair: World) -> None:
@@ -175,3 +187,13 @@ def test_a_rank_that_is_stuck_is_ended_too(start: Start) -> None:
     assert rows[2][:5] == ["1", "d1", "0", "doing", "1F0"]
     assert rows[3][:5] == ["2", "d2", "0", "waiting:", "2RECV_F0@d1"]
     assert "rank 1 (d1), step 0, doing 1F0: ended, as rank" in told[1]
+
+
+def test_a_rank_that_is_stopped_and_keeps_the_store(start: Start) -> None:
+    """Who waits for it names it, and ends though nobody can be asked any more."""
+    lives = start(stop_the_keeper, 2)
+    code = lives[1].wait(60)
+    assert code == 1
+    told = lives[1].told()
+    assert "RuntimeTimeout: rank 1 (d1), step 1, 1RECV_F0@d0 (micro-batch 0, with rank 0): nothing came of it" in told
+    assert lives[0].wait(0) is None

@@ -1,5 +1,8 @@
 """What cannot be trained right is refused, before anything runs."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +13,15 @@ from penstock.plan.pricing import price
 from penstock.plan.types import Origin, Plan
 from penstock.runtime.layout import check_units, make_layout
 from penstock.runtime.neutral import neutral_cluster, neutral_profile, prove_plan
+from runtime.careless import (
+    clamped_after_the_step,
+    different_buffers,
+    one_norm_twice,
+    one_table_for_all,
+    replaced_buffers,
+    runs_again_with_another_buffer,
+    too_early_and_unknown,
+)
 from runtime.models import KINDS
 from runtime.users import different_models, different_plans, make, only_make, plan_of, train_after_all
 from runtime.world import World
@@ -42,6 +54,63 @@ def test_models_that_differ_between_ranks(world: World) -> None:
     assert told.startswith(
         "MismatchError: rank 1 was not given the same as rank 0: they differ in 0.weight\n  Give every"
     )
+
+
+def test_buffers_that_differ_between_ranks(world: World) -> None:
+    told = refused(world, 2, different_buffers, plan_of([0, 2], [["d0", "d1"]]))
+    assert told.startswith("MismatchError: rank 1 was not given the same as rank 0: they differ in 1.drawn\n")
+
+
+@pytest.fixture
+def spoilt() -> Iterator[World]:
+    """For ranks that fail in a step: their connections are of no use afterwards."""
+    made = World(2)
+    yield made
+    made.close()
+
+
+def error_of(rank: int, world: World, function: object, *given: object) -> str:
+    """What a rank says that is at fault; the other may miss it, or be ended."""
+    world.start(2, function, *given)  # type: ignore[arg-type]
+    well, found = world.outcome(rank)
+    assert not well
+    return f"{found[0]}: {found[1]}"
+
+
+def test_a_buffer_that_changes_in_two_segments(world: World, spoilt: World) -> None:
+    told = error_of(0, spoilt, one_norm_twice, plan_of([0, 2, 4], [["d0"], ["d1"]]))
+    assert "InputError: the buffer '1.num_batches_tracked' changes in training, and blocks of several segments" in told
+    made = plan_of([0, 1, 2], [["d0"], ["d1"]])
+    first, second = world.run(2, one_table_for_all, made)
+    assert first == second
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+def test_parameters_that_change_after_the_step(world: World, spoilt: World, schedule: str, tmp_path: Path) -> None:
+    moved = plan_of([0, 1, 2], [["d0"], ["d1"]], backward=[["d1"], ["d1"]], schedule=schedule)
+    told = error_of(1, spoilt, clamped_after_the_step, moved)
+    assert "InputError: parameters have changed after the optimizer's step, or without it" in told
+    world.run(2, clamped_after_the_step, moved, str(tmp_path / "kept"))
+    world.run(2, clamped_after_the_step, plan_of([0, 1, 2], [["d0"], ["d1"]], schedule=schedule))
+
+
+@pytest.mark.parametrize("backward", [[["d0"], ["d1"]], [["d1"], ["d1"]]], ids=["here", "elsewhere"])
+def test_a_forward_that_would_give_something_else_when_it_runs_again(spoilt: World, backward: list[list[str]]) -> None:
+    made = plan_of([0, 2, 3], [["d0"], ["d1"]], backward=backward, recompute=True)
+    told = error_of(0, spoilt, runs_again_with_another_buffer, made)
+    assert "rank 0 (d0), step 0, 0F0" in told
+    assert "but it reads buffers that it changes, and would give something else" in told
+
+
+def test_buffers_are_those_of_now(world: World) -> None:
+    found = world.run(2, replaced_buffers, plan_of([0, 1, 2], [["d0"], ["d1"]]))
+    assert found == [{}, {"1.count": 4.0}]
+
+
+def test_what_is_asked_too_early_or_is_of_no_kind(world: World) -> None:
+    for told in world.run(2, too_early_and_unknown, plan_of([0, 1, 2], [["d0"], ["d1"]])):
+        assert told[0].startswith("no iteration has been run yet")
+        assert told[1].startswith("the inputs and targets have a ndarray in them")
 
 
 def test_plans_that_differ_between_ranks(world: World) -> None:

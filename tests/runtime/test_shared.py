@@ -84,6 +84,13 @@ def test_small_ones_go_by_message() -> None:
     assert is_worthwhile(forms_of([torch.ones(shared.WORTHWHILE_BYTES // 4)]))
 
 
+def test_memory_is_for_what_is_in_flight_not_for_all_micro_batches(world: World) -> None:
+    """Two stages of 1F1B have two micro-batches under way; of the many that are trained on none has its own memory."""
+    plan = plan_of([0, 3, 7], [["d0"], ["d1"]], num_microbatches=24)
+    for _, num_slabs in world.run(2, train_through_memory, Job("mlp", plan, None, None, num_rows=(48,)), True):
+        assert 0 < num_slabs <= 4
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("kind", ["gpt", "resnet"])
 def test_training_gives_the_same_numbers(world: World, kind: str, is_there: bool) -> None:

@@ -47,6 +47,10 @@ MODELS = [
     nn.Dropout(0.5),
     nn.Dropout(0.5, inplace=True),
     nn.Sequential(nn.Dropout(0.3), nn.Dropout(0.3)),
+    nn.Dropout1d(0.5),
+    nn.AlphaDropout(0.5),
+    nn.AlphaDropout(0.5, inplace=True),
+    nn.FeatureAlphaDropout(0.5),
     Attention(),
     Folded(),
     Heads(),
@@ -89,6 +93,25 @@ def test_dropout_keeps_the_mean_and_the_right_part() -> None:
 def test_whole_channels_are_dropped() -> None:
     found = run(nn.Dropout2d(0.5), torch.ones(3, 40, 2, 2), Rows(0, 3)).flatten(2)
     assert (found.amin(2) == found.amax(2)).all()
+    assert 0 < int((found == 0).sum()) < found.numel()
+
+
+@pytest.mark.parametrize("layer", [nn.AlphaDropout(0.3), nn.FeatureAlphaDropout(0.3), nn.Dropout1d(0.3)])
+def test_the_other_kinds_of_dropout_have_torchs_values(layer: nn.Module) -> None:
+    x = torch.full((4, 500, 3), 0.7)
+    found, expected = run(layer, x, Rows(0, 4)), layer(x)
+    values, torchs = (torch.tensor(sorted(set(item.flatten().tolist()))) for item in (found, expected))
+    assert torch.allclose(values, torchs, rtol=1e-6)
+    assert abs(float(found.mean() - expected.mean())) < 0.15
+    if not isinstance(layer, nn.AlphaDropout):
+        assert (found.amin(2) == found.amax(2)).all()
+    assert torch.equal(run(layer.eval(), x, Rows(0, 4)), x)
+    layer.train()
+
+
+def test_positions_of_one_row_without_rows() -> None:
+    found = run(nn.Dropout1d(0.5), torch.ones(40, 3), Rows(0, 1))
+    assert (found.amin(1) == found.amax(1)).all()
     assert 0 < int((found == 0).sum()) < found.numel()
 
 

@@ -115,13 +115,12 @@ def train_with_frozen(plan: Plan | None, width: int) -> list[Tensor]:
         # What was sent is what the step made of them, whatever becomes of them here.
         if pipe is not None:
             before = [item.detach().clone() for item in trained.values()]
-            with torch.no_grad():
-                for item in trained.values():
-                    item.zero_()
+            # Through `data`, as a pipeline refuses what it sees to have changed.
+            for item in trained.values():
+                item.data.zero_()
             time.sleep(0.05)
-            with torch.no_grad():
-                for item, value in zip(trained.values(), before, strict=True):
-                    item.copy_(value)
+            for item, value in zip(trained.values(), before, strict=True):
+                item.data.copy_(value)
     if pipe is not None:
         pipe.close()
     return losses
@@ -177,29 +176,37 @@ def timelines(plan: Plan, kind: str) -> tuple[list[str], list[float], list[float
 
 
 def evaluate_between_steps(plan: Plan | None, kind: str) -> list[Tensor]:
-    """Losses of steps and of evaluations, in turn; alone if there is no plan."""
+    """Losses of steps and of evaluations, before and after the optimizer's step; alone if there is no plan."""
     model = KINDS[kind].model()
     pipe = None if plan is None else Pipeline(model, plan, KINDS[kind].loss)
     blocks = None if plan is not None else find_blocks(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if pipe is None else pipe.optimizer(torch.optim.SGD, lr=0.1)
     losses = []
+
+    def evaluate(batch: tuple[Tensor, Tensor]) -> Tensor:
+        if pipe is not None:
+            return pipe.evaluate(*batch)
+        model.eval()
+        with torch.no_grad():
+            parts = [
+                KINDS[kind].loss(model(x), y) / 3 for x, y in zip(*[torch.split(x, 2) for x in batch], strict=True)
+            ]
+        model.train()
+        return parts[0] + parts[1] + parts[2]
+
     for step in range(3):
         batch = KINDS[kind].batch(step, 7)
         other = KINDS[kind].batch(50 + step, 6)
         optimizer.zero_grad()
         if pipe is not None:
-            losses += [pipe.step(*batch), pipe.evaluate(*other)]
+            losses.append(pipe.step(*batch))
         else:
             assert blocks is not None
             losses.append(reference_step(model, blocks, 3, KINDS[kind].loss, *batch, step=step))
-            model.eval()
-            with torch.no_grad():
-                parts = [
-                    KINDS[kind].loss(model(x), y) / 3 for x, y in zip(*[torch.split(x, 2) for x in other], strict=True)
-                ]
-            losses.append(parts[0] + parts[1] + parts[2])
-            model.train()
+        losses.append(evaluate(other))
         optimizer.step()
+        # Fresh parameters may still be on their way to where a forward runs.
+        losses.append(evaluate(other))
     if pipe is not None:
         assert all(module.training for module in model.modules())
         pipe.close()

@@ -72,9 +72,10 @@ class World:
 
     def outcomes(self, num_ranks: int) -> list[tuple[bool, Any]]:
         """Of each rank whether it went well, and what came of it."""
-        return [self._answer(rank) for rank in range(num_ranks)]
+        return [self.outcome(rank) for rank in range(num_ranks)]
 
-    def _answer(self, rank: int) -> tuple[bool, Any]:
+    def outcome(self, rank: int) -> tuple[bool, Any]:
+        """The same of one rank; others may have been ended."""
         line = self._lines[rank]
         assert line.poll(LIMIT_S), f"rank {rank} does not answer"
         answer: tuple[bool, Any] = line.recv()

@@ -1,5 +1,9 @@
-"""What ranks tell whoever started them: each writes lines into a file of its own, and somebody reads along."""
+"""What ranks tell whoever started them: each writes lines into a file of its own, and somebody reads along.
 
+The lines are MessagePack as text: JSON has no word for a loss that is not a number.
+"""
+
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -95,7 +99,7 @@ class EventWriter:
 
     def tell(self, event: Event) -> None:
         """Write a line."""
-        self._file.write(msgspec.json.encode(event) + b"\n")
+        self._file.write(b64encode(msgspec.msgpack.encode(event)) + b"\n")
 
 
 class LineReader:
@@ -126,4 +130,4 @@ class EventReader:
 
     def new_events(self) -> list[Event]:
         """In order."""
-        return [msgspec.json.decode(line, type=Event) for line in self._lines.new_lines()]
+        return [msgspec.msgpack.decode(b64decode(line), type=Event) for line in self._lines.new_lines()]

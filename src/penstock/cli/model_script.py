@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -102,9 +103,28 @@ def run_in_script(path: str, call: Callable[[], Any]) -> Any:
             hint="Put what is only for running it as a program under: if __name__ == '__main__'.",
         ) from None
     except BaseException as error:
+        if _is_lack_of_memory(error):
+            raise MemoryError(str(error)) from error
         units = [note for note in getattr(error, "__notes__", ()) if note.startswith("In the forward of unit")]
+        if not units and not _is_theirs(error):
+            raise
         hint = "\n  ".join([*units, "Mend the script."])
         raise InputError(f"{type(error).__name__}: {error}", where=_place(path, error), hint=hint) from error
+
+
+def _is_lack_of_memory(error: BaseException) -> bool:
+    """For want of memory torch raises an error of its own on a GPU, and a plain one on a processor."""
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+
+
+def _is_theirs(error: BaseException) -> bool:
+    """Whether it went through code that is neither ours nor a library's, or what is in the script is no Python."""
+    known = sysconfig.get_paths()
+    others = [Path(known[name]).resolve() for name in ("stdlib", "purelib", "platlib")]
+    others.append(Path(__file__).resolve().parents[1])
+    names = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    files = [Path(name).resolve() for name in names if not name.startswith("<frozen ")]
+    return isinstance(error, SyntaxError) or not all(any(map(file.is_relative_to, others)) for file in files)
 
 
 def _run(path: str) -> Any:

@@ -1,6 +1,7 @@
 """Whether a plan trains to the numbers of one process: tried on the user's own model."""
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -63,6 +64,7 @@ def check_numerics(screen: Screen, asked: Training) -> tuple[bool, dict[str, Any
     quiet = replace(screen, quiet=True)
     with screen.working(f"training {NUM_STEPS} steps in one process, then on {counted(num_ranks, 'rank')}"):
         alone = _trained(quiet, asked, predicted, 1, alone=True)
+        _require_finite(alone)
         ranks = _trained(quiet, asked, predicted, num_ranks)
     numbers = _compared(alone, ranks)
     reasons = changed_sums(predicted.costs, predicted.program)
@@ -102,6 +104,15 @@ def _trained(
     if found.was_stopped:
         raise KeyboardInterrupt
     return found
+
+
+def _require_finite(alone: Trained) -> None:
+    lost = next((step for step in alone.steps if not math.isfinite(step.loss)), None)
+    if lost is not None:
+        raise InputError(
+            f"the loss is {lost.loss} at step {lost.step} in one process, and what is no number cannot be compared",
+            hint="Mend the training first: penstock train --check-finite says where it begins.",
+        )
 
 
 def _compared(alone: Trained, ranks: Trained) -> Numbers:

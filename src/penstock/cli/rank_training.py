@@ -1,6 +1,7 @@
 """What a rank does: makes the script's model, puts it under the plan, trains, and tells how it goes."""
 
 import os
+import re
 import socket
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 Tell = Callable[[Event], None]
 
 DEFAULT_LR = 3e-4
+REPEATED = re.compile(r" \(\d+\)$")
 SAMPLE_EVERY_S = 0.5
 """About so often ranks put together what happened when; it costs them some milliseconds."""
+SAMPLE_EVERY_PART = 0.01
+"""But not before so much longer has been trained: all are kept, and a training may take weeks."""
 
 
 def train_rank(
@@ -182,7 +186,9 @@ def _block_names(given: Given, profile: Profile) -> list[str] | None:
     names = [unit.name for unit in profile.units]
     if is_plain_sequential(given.model) and names == list(given.model._modules):
         return None
-    known = dict(given.model.named_modules())
+    known = dict(given.model.named_modules(remove_duplicate=False))
+    # A block that is called again is a unit with a number behind its name.
+    names = [name if name in known else REPEATED.sub("", name) for name in names]
     return names if all(name in known for name in names) else None
 
 
@@ -247,4 +253,4 @@ def _sample(pipe: Any, done: "StepDone", tell: Tell) -> int:
     found = pipe.last_timeline()
     if rank == 0:
         tell(Sampled(done.step, tuple(found.start_s.tolist()), tuple(found.end_s.tolist())))
-    return max(1, round(SAMPLE_EVERY_S / float(step_s)))
+    return max(1, round(SAMPLE_EVERY_S / float(step_s)), int(SAMPLE_EVERY_PART * done.step))

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.cli.events import Event, Noted
 from penstock.cli.training import Training
+from penstock.errors import InputError
 
 
 class Saving:
@@ -28,9 +29,16 @@ class Saving:
         if self._folder is None or not self._folder.is_dir() or not find_checkpoints(self._folder):
             return 0
         loaded = self._trainer.load(self._folder)
-        if self._scheduler is not None and loaded.extra["scheduler"] is not None:
-            self._scheduler.load_state_dict(loaded.extra["scheduler"])
-        self._saved = int(loaded.extra["num_steps"])
+        extra = loaded.extra
+        if not isinstance(extra, dict) or "num_steps" not in extra:
+            raise InputError(
+                "this checkpoint was not written by penstock train",
+                where=str(loaded.path),
+                hint="Give --checkpoint a folder of its own, or go on in the script that wrote this one.",
+            )
+        if self._scheduler is not None and extra.get("scheduler") is not None:
+            self._scheduler.load_state_dict(extra["scheduler"])
+        self._saved = int(extra["num_steps"])
         if self._saved >= self._num_steps:
             self._tell(Noted(f"{loaded.path} has {self._saved} steps already: nothing is left to train"))
         else:

@@ -1,5 +1,6 @@
 """Showing what came of a training: losses, predicted against measured, and one process beside it."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,9 @@ def show_trained(screen: Screen, trained: Trained, predicted: Evaluation, alone:
             f"trained {len(trained.steps)} steps: loss {first.loss:.5g} at first, {last.loss:.5g} at last"
             + (f"; {rate:,.1f} rows/s in the median" if rate else "")
         )
+        lost = next((step.step for step in trained.steps if not math.isfinite(step.loss)), None)
+        if lost is not None:
+            screen.warn(f"the loss is not finite from step {lost} on; --check-finite says where that begins")
     for note in trained.notes:
         screen.show(f"  {note}")
     if trained.timelines:
@@ -68,12 +72,17 @@ def _show_beside(screen: Screen, trained: Trained, predicted: Evaluation, alone:
     pairs = list(zip(alone.steps, trained.steps, strict=False))
     shown = pairs if screen.verbose else _some(pairs)
     rows = [
-        (str(one.step), repr(one.loss), repr(other.loss), "equal" if one.loss == other.loss else _off(one, other))
+        (
+            str(one.step),
+            repr(one.loss),
+            repr(other.loss),
+            "equal" if not loss_difference(one, other) else _off(one, other),
+        )
         for one, other in shown
     ]
     screen.show("")
     screen.table("", ("step", "loss in one process", "loss by the plan", "difference"), rows, left=0)
-    num_equal = sum(one.loss == other.loss for one, other in pairs)
+    num_equal = sum(not loss_difference(one, other) for one, other in pairs)
     if num_equal == len(pairs):
         screen.show(f"all {len(pairs)} losses are equal, to the last bit")
     else:
@@ -119,8 +128,11 @@ def _some(pairs: Sequence[tuple[Stepped, Stepped]]) -> list[tuple[Stepped, Stepp
 
 
 def loss_difference(one: Stepped, other: Stepped) -> float:
-    """How far two losses are apart, relative to the first."""
-    return abs(one.loss - other.loss) / abs(one.loss) if one.loss else abs(other.loss)
+    """How far two losses are apart, relative to the first; none of them a number: not at all."""
+    if one.loss == other.loss or (math.isnan(one.loss) and math.isnan(other.loss)):
+        return 0.0
+    found = abs(one.loss - other.loss) / abs(one.loss) if one.loss else abs(other.loss)
+    return found if math.isfinite(found) else math.inf
 
 
 def _off(one: Stepped, other: Stepped) -> str:
@@ -140,7 +152,7 @@ def trained_data(trained: Trained, predicted: Evaluation, alone: Trained | None)
         "comparison": comparison_data(predicted, trained.timelines) if trained.timelines else None,
     }
     if alone is not None:
-        is_equal = [one.loss == other.loss for one, other in zip(alone.steps, trained.steps, strict=False)]
+        is_equal = [not loss_difference(one, other) for one, other in zip(alone.steps, trained.steps, strict=False)]
         data["alone"] = {
             "steps": alone.steps,
             "step_s": alone.step_s,

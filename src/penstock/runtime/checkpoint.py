@@ -6,6 +6,8 @@ What is written is under the model's own names, so it does not matter who held w
     optim     as torch.distributed.checkpoint.state_dict has it: state by name, groups
     random    by rank: the states of torch's generators
     extra     what the user gave, in a tuple of one
+
+What writes and reads the files is imported where it is needed: torch's own part of it takes longer than all else here.
 """
 
 import time
@@ -23,7 +25,6 @@ from penstock.errors import FileError, InputError, MismatchError
 from penstock.files import reason
 from penstock.runtime import checkpoint_folder as folders
 from penstock.runtime.agreement import Agreement
-from penstock.runtime.checkpoint_files import Stored, write_state
 from penstock.runtime.checkpoint_folder import Lock, Record
 from penstock.runtime.optimizer_state import Described, check_fits, describe, join, param_groups, put_back
 from penstock.runtime.state_names import Entry
@@ -85,6 +86,8 @@ class Checkpoints:
 
     def save(self, folder: Path, *, step: int, seed: int, extra: Any, keep: int | None) -> Path:
         """Write a checkpoint. The folder has it whole or not at all."""
+        from penstock.runtime.checkpoint_files import write_state
+
         if keep is not None and keep < 1:
             raise InputError(f"keep must be at least 1, not {keep}", hint="Give None to keep all checkpoints.")
         holdings, meeting, optimizers = self._holdings, self._meeting, self._optimizers()
@@ -111,6 +114,8 @@ class Checkpoints:
 
     def load(self, folder: Path, *, step: int | None, with_optimizers: bool) -> Loaded:
         """Load a checkpoint: all ranks do, or none."""
+        from penstock.runtime.checkpoint_files import Stored
+
         holdings, meeting = self._holdings, self._meeting
         optimizers = self._optimizers() if with_optimizers else []
 
@@ -200,6 +205,8 @@ def _state(
 
 def _read(holdings: Holdings, path: Path, rank: int, *, with_state: bool) -> dict[str, Any]:
     """What this rank needs of a checkpoint, read but not put in place."""
+    from penstock.runtime.checkpoint_files import Stored
+
     _require_seen(path, rank)
     stored = Stored(path)
     _check_model(stored.forms("model"), holdings.entries, path)

@@ -33,11 +33,18 @@ def _chosen(items: Iterable[Any], wanted: Sequence[bool]) -> list[Any]:
 
 
 def can_defer(*weights: Tensor | None) -> bool:
-    """Whether the gradients of these parameters can be put off: all that need one are parameters themselves."""
+    """Whether the gradients of these parameters can be put off.
+
+    All that need one are parameters themselves, and nobody has a hook on them, which autograd must call.
+    """
     needed = [weight for weight in weights if weight is not None and weight.requires_grad]
     if not needed or not torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         return False
-    return all(weight.is_leaf for weight in needed)
+    return all(weight.is_leaf and not _has_hooks(weight) for weight in needed)
+
+
+def _has_hooks(weight: Tensor) -> bool:
+    return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)
 
 
 class Deferred(torch.autograd.Function):

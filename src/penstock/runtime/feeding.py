@@ -1,5 +1,6 @@
 """The batch that a step is given: how many rows it has, and some of them."""
 
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -38,4 +39,10 @@ def some_rows(batch: Any, rows: Rows, device: torch.device) -> Any:
 def signature(inputs: Any, targets: Any) -> tuple[Any, ...]:
     """What decides the shapes of everything that follows."""
     leaves, tree = pytree.tree_flatten((inputs, targets))
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor | Hashable):
+            raise InputError(
+                f"the inputs and targets have a {type(leaf).__name__} in them, which ranks cannot compare",
+                hint="Give tensors, and plain values such as numbers and text.",
+            )
     return str(tree), tuple((leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves)

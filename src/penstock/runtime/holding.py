@@ -27,7 +27,7 @@ def check_same(
 ) -> None:
     """Refuse ranks that were given different things: they would wait for each other, or train different models.
 
-    If something has `failed` on a rank, all raise it. Parameters are compared where they are held.
+    If something has `failed` on a rank, all raise it. Parameters and buffers are compared where they are held.
     """
     mine = {
         "the plan": _Mark((program.plan.digest,)),
@@ -35,7 +35,8 @@ def check_same(
         "the seed": _Mark((seed,)),
     }
     if failed is None:
-        mine |= {name: _mark(item) for block in blocks for name, item in block.parameters.items()}
+        held = [item for block in blocks for item in (*block.parameters.items(), *block.buffers.items())]
+        mine |= {name: _mark(item) for name, item in held}
     everybody: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(everybody, (failed, mine), group=group)
     for error, _ in everybody:
@@ -58,7 +59,8 @@ def _mark(item: Tensor) -> _Mark:
     form = (tuple(item.shape), str(item.dtype), item.requires_grad)
     if item.is_meta:
         return _Mark(form)
-    values = item.detach().reshape(-1).to(torch.float64)
+    plain = torch.view_as_real(item.detach().resolve_conj()) if item.is_complex() else item.detach()
+    values = plain.reshape(-1).to(torch.float64)
     spread = torch.cos(torch.arange(values.numel(), dtype=torch.float64, device=values.device))
     # As text, so that values that are not numbers yet, before a checkpoint is loaded, are the same everywhere.
     return _Mark(form, (repr(float(values.sum())), repr(float(values @ spread))))

@@ -74,6 +74,8 @@ class _NoStreams:
             hint="Leave that to the plan, which can recompute segments, or put dropout outside of what is recomputed.",
         )
 
+    alpha_dropout = dropout
+
 
 @cache
 def _opened(func: types.FunctionType) -> Callable[..., Any]:
@@ -106,6 +108,33 @@ def _dropout(
     if not training or p == 0.0:
         return input
     return streams.dropout(input, p, in_place=inplace, by_channel=by_channel)
+
+
+def _dropout1d(
+    streams: Streams | _NoStreams,
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+) -> Tensor:
+    if input.dim() == 2:
+        # Channels and positions of one row.
+        return _dropout1d(streams, input.unsqueeze(0), p, training, inplace).squeeze(0)
+    return _dropout(streams, input, p, training, inplace, by_channel=True)
+
+
+def _alpha_dropout(
+    streams: Streams | _NoStreams,
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    *,
+    by_channel: bool = False,
+) -> Tensor:
+    if not training or p == 0.0:
+        return input
+    return streams.alpha_dropout(input, p, in_place=inplace, by_channel=by_channel)
 
 
 def _plain_dropout(streams: Streams | _NoStreams, input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
@@ -199,8 +228,11 @@ def _embedding(defer: Defer, input: Tensor, weight: Tensor, *args: Any, **named:
 _RANDOM: Mapping[Any, Callable[..., Tensor]] = {
     F.dropout: _dropout,
     torch.dropout: _plain_dropout,
+    F.dropout1d: _dropout1d,
     F.dropout2d: partial(_dropout, by_channel=True),
     F.dropout3d: partial(_dropout, by_channel=True),
+    F.alpha_dropout: _alpha_dropout,
+    F.feature_alpha_dropout: partial(_alpha_dropout, by_channel=True),
     F.scaled_dot_product_attention: _attention,
 }
 

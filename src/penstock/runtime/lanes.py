@@ -106,9 +106,10 @@ def backend_for(device: torch.device) -> str:
     )
 
 
-def open_words() -> Any:
+def open_words(timeout_s: float) -> Any:
     """The group for all that goes through the host's memory. Every rank must ask."""
-    return dist.new_group(list(range(dist.get_world_size())), backend=BY_NUMBER)
+    limit = timedelta(seconds=timeout_s)
+    return dist.new_group(list(range(dist.get_world_size())), backend=BY_NUMBER, timeout=limit)
 
 
 def open_lanes(

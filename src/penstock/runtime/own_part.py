@@ -63,12 +63,12 @@ def trained_parameters(layout: Layout, rank: int, stages: Mapping[int, Stage]) -
     }
 
 
-def forward_buffers(layout: Layout, rank: int, stages: Mapping[int, Stage]) -> dict[str, Tensor]:
-    """The buffers of segments whose forward runs on this rank, under the model's own names."""
+def forward_buffers(layout: Layout, rank: int, stages: Mapping[int, Stage], model: nn.Module) -> dict[str, Tensor]:
+    """The buffers of segments whose forward runs on this rank, as they are now, under the model's own names."""
     return {
-        name: buffer
+        name: model.get_buffer(name)
         for number, segment in enumerate(layout.segments)
         if rank in segment.forward
         for block in stages[number].blocks
-        for name, buffer in block.buffers.items()
+        for name in block.buffers
     }

@@ -39,6 +39,7 @@ from penstock.runtime.profiled import Profiled
 from penstock.runtime.reference import Loss
 from penstock.runtime.returning import Returns
 from penstock.runtime.same_batches import SameBatches, told_forms
+from penstock.runtime.shared_buffers import SharedBuffers
 from penstock.runtime.shipping import AS_PLANNED, KEPT, NOT_RUN
 from penstock.runtime.state_names import state_entries, writers
 from penstock.runtime.streams import untouched
@@ -94,7 +95,9 @@ class Pipeline:
         if self._device.type == "cpu":
             keep_freed_memory()
         backend = backend_for(self._device)
-        self._group = group = open_words()
+        told = f"rank {self._rank}, makes its pipeline with the other ranks"
+        with failing_in_words(lambda: told):
+            self._group = group = open_words(timeout_s)
         # Until a checkpoint is loaded there is nothing to train with.
         self._lacks_values = init == "checkpoint" and is_on_meta(model)
         found, failed = make_held(
@@ -102,13 +105,16 @@ class Pipeline:
         )
         with failing_in_words(lambda: f"rank {self._rank}, compares what it was given with other ranks"):
             check_same(found, self.proof.program, seed, group, failed)
+        self._shared_buffers = SharedBuffers(model, found, self._layout.segments)
         links = links_of(self.proof.program, self._layout.devices, SEND_KINDS)
         rings = [item.ranks for item in self._layout.reducers]
-        lanes, groups = open_lanes(group, backend, links, rings, device=self._device, timeout_s=timeout_s)
+        with failing_in_words(lambda: told):
+            lanes, groups = open_lanes(group, backend, links, rings, device=self._device, timeout_s=timeout_s)
+            self._mail = Mail(lanes, self._device, timeout_s)
         self._step = 0
+        self._has_run = False
         self._seed = seed
         self._stepped_s = (0.0, 0.0)
-        self._mail = Mail(lanes, self._device, timeout_s)
         self._stages = make_stages(
             self._layout,
             self._rank,
@@ -172,7 +178,7 @@ class Pipeline:
 
     def named_buffers(self) -> dict[str, Tensor]:
         """The buffers of segments whose forward runs on this rank, under the model's own names."""
-        return forward_buffers(self._layout, self._rank, self._stages)
+        return forward_buffers(self._layout, self._rank, self._stages, self._model)
 
     def optimizer(self, kind: Callable[..., torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
         """An optimizer of that kind, or made by that function, for the parameters that are trained on this rank.
@@ -197,6 +203,8 @@ class Pipeline:
 
     def last_timeline(self) -> Timeline:
         """What happened when in the last iteration, on all ranks. Every rank must ask together."""
+        if not self._has_run:
+            raise InputError("no iteration has been run yet", hint="Call pipe.step first.")
         spans, devices = self._executor.spans_s(), self._layout.devices
         with self._watch.failing(), failing_in_words(lambda: f"rank {self._rank}, puts together what happened when"):
             return gather_timeline(self.proof, devices, spans, self._stepped_s, self._group)
@@ -219,8 +227,12 @@ class Pipeline:
         """
         iteration = self._iteration(self._step, inputs, targets, "step")
         self._step += 1
+        with self._watch.failing():
+            self._returns.check()
         self._profiled.begin(iteration)
+        self._shared_buffers.begin()
         loss = self._run(self._executor, iteration)
+        self._has_run = True
         self._profiled.finish()
         return loss
 
@@ -262,6 +274,7 @@ class Pipeline:
         with self._watch.failing():
             self._returns.finish_all()
         loaded = self._checkpoints.load(Path(folder), step=step, with_optimizers=optimizer)
+        self._returns.note()
         self._step, self._seed, self._lacks_values = loaded.step, loaded.seed, False
         for stage in self._stages.values():
             stage.reseed(loaded.seed)
@@ -294,6 +307,7 @@ class Pipeline:
             self._same.begin(iteration)
             with untouched(self._device):
                 executor.run(iteration, self._losses.sharing(iteration))
+            self._shared_buffers.check()
             loss = self._losses.collect(iteration)
             self._same.finish()
             return loss

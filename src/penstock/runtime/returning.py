@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from penstock.errors import InputError
 from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.carry import Packed, pack
@@ -35,9 +36,27 @@ class Returns:
         self._mail = mail
         self._addresses = addresses
         self._coming: dict[int, list[Pending]] = {}
+        self._sent: dict[nn.Parameter, int] = {}
+        self.note()
+
+    def note(self) -> None:
+        """All ranks have the same parameters at this moment."""
+        sent = {action.segment for action in self._actions if action.kind == Kind.SEND_P}
+        self._sent = {item: item._version for segment in sent for group in self._parameters[segment] for item in group}
+
+    def check(self) -> None:
+        """Before an iteration: refuse parameters that changed here alone."""
+        if any(item._version != version for item, version in self._sent.items()):
+            raise InputError(
+                "parameters have changed after the optimizer's step, or without it, on the rank that trains them; "
+                "their forward runs elsewhere, and has the old ones",
+                hint="Make the optimizer by pipe.optimizer(...), and change parameters within its step, in a hook "
+                "(register_step_pre_hook), or by pipe.load.",
+            )
 
     def start(self, step: int) -> None:
         """After the optimizer has stepped: send what is fresh here, let come what is fresh elsewhere."""
+        self.note()
         for action in self._actions:
             peer, tag = self._addresses.rank_of[action.peer], self._addresses.tag(Kind.STEP, action.segment)
             # What has not been used since the last time is replaced by what comes now.

@@ -121,6 +121,10 @@ class Stage:
         found = (module._buffers[name] for module, name in self._buffers)
         return [buffer for buffer in found if buffer is not None]
 
+    def buffer_versions(self) -> list[tuple[int, int]]:
+        """Something that differs when a buffer has changed."""
+        return [(id(buffer), buffer._version) for buffer in self.buffers()]
+
     def run(
         self,
         given: Packed,

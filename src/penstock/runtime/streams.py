@@ -7,6 +7,7 @@ put back afterwards.
 """
 
 import hashlib
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from torch import Tensor
 
 from penstock.errors import InputError, RunError
 from penstock.runtime.rows import Rows
+
+ALPHA = 1.0507009873554805 * 1.6732632423543772
+"""SELU's two constants: minus its lowest value."""
 
 
 class Streams:
@@ -60,16 +64,29 @@ class Streams:
 
     def dropout(self, x: Tensor, p: float, *, in_place: bool, by_channel: bool = False) -> Tensor:
         """Dropout in training; `by_channel` drops whole channels, as dropout2d does."""
-        if not 0.0 <= p <= 1.0:
-            raise InputError(f"the probability of dropout must be between 0 and 1, not {p}")
-        shape = [*x.shape[:2], *[1] * (x.dim() - 2)] if by_channel else list(x.shape)
-        noise = self._noise(x, shape, 1.0 - p)
+        noise = self._noise(x, p, by_channel=by_channel)
+        if p < 1.0:
+            noise.div_(1.0 - p)
         return x.mul_(noise) if in_place else x * noise
 
-    def _noise(self, x: Tensor, shape: list[int], keep: float) -> Tensor:
+    def alpha_dropout(self, x: Tensor, p: float, *, in_place: bool, by_channel: bool = False) -> Tensor:
+        """Dropout that keeps mean and variance behind SELU: what is dropped becomes that function's lowest value."""
+        noise = self._noise(x, p, by_channel=by_channel)
+        if p == 1.0:
+            return x.mul_(noise) if in_place else x * noise
+        scale = 1 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p))
+        moved = (noise - 1).mul_(ALPHA * scale).add_(ALPHA * scale * p)
+        noise.mul_(scale)
+        return x.mul_(noise).add_(moved) if in_place else x * noise + moved
+
+    def _noise(self, x: Tensor, p: float, *, by_channel: bool) -> Tensor:
+        """Ones, and zeros where something is dropped."""
+        if not 0.0 <= p <= 1.0:
+            raise InputError(f"the probability of dropout must be between 0 and 1, not {p}")
         call, self._calls = self._calls, self._calls + 1
+        shape = [*x.shape[:2], *[1] * (x.dim() - 2)] if by_channel else list(x.shape)
         noise = torch.zeros(shape, dtype=x.dtype, device=x.device)
-        if keep == 0.0:
+        if p == 1.0:
             return noise
         if self._own is None:
             self._own = torch.Generator(x.device)
@@ -87,8 +104,8 @@ class Streams:
             parts = noise.unsqueeze(0)
         for number, part in enumerate(parts):
             self._own.manual_seed(_number(*self._name, self._rows.start + number, self._unit, call))
-            part.bernoulli_(keep, generator=self._own)
-        return noise.div_(keep)
+            part.bernoulli_(1.0 - p, generator=self._own)
+        return noise
 
 
 @contextmanager

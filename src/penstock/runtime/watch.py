@@ -27,6 +27,8 @@ GATHER_S = 2.5
 """How long the first to fail waits for the last words of the others."""
 TOLD_S = 1.0
 """How long others stay when the table is told: whoever started them may end all when the first has gone."""
+LEAVE_S = GATHER_S + GATHER_S + TOLD_S + 2.0
+"""One that has not told all by then ends without."""
 STUCK_S = 3.0
 """A rank that has not failed by itself so long after another did is ended."""
 SILENT_S = 3 * BEAT_S
@@ -96,6 +98,21 @@ class Watch:
         """Tell all that this rank has failed; the error gets what is known of them."""
         self._give_up()
         self._ended.set()
+        # If whoever keeps the store is stopped, or its host is lost, what is asked of it never comes back.
+        leaving = threading.Timer(LEAVE_S, self._leave, (error,))
+        leaving.daemon = True
+        leaving.start()
+        try:
+            self._tell(error)
+        finally:
+            leaving.cancel()
+
+    def _leave(self, error: BaseException) -> None:
+        sys.stderr.write(f"{type(error).__name__}: {error}\nThe other ranks cannot be asked what they did last.\n")
+        sys.stderr.flush()
+        os._exit(EXIT_CODE)
+
+    def _tell(self, error: BaseException) -> None:
         mine = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         first = self._rank
         with suppress(RuntimeError):
