@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.plan.costs import Costs, Ints
 from penstock.plan.flows import ACTIVATION, GRADIENT
 from penstock.plan.types import on
-from penstock.program.actions import Kind
+from penstock.program.actions import Action, Kind
 from penstock.program.memory import memory_use
 from penstock.program.proof import prove
 from penstock.program.types import Program
@@ -124,8 +124,9 @@ def test_a_backward_elsewhere_by_hand() -> None:
 class Walk:
     """What a device holds, thing by thing."""
 
-    def __init__(self, costs: Costs, device: int) -> None:
+    def __init__(self, costs: Costs, device: int, actions: list[Action]) -> None:
         self.costs, self.device = costs, device
+        self.shipped = [(item.segment, item.peer, item.microbatch) for item in actions if item.kind == Kind.RECV_S]
         self.things: dict[tuple[object, ...], float] = {}
         self.leaving: list[tuple[object, ...]] = []
 
@@ -147,6 +148,8 @@ class Walk:
     def do(self, kind: Kind, segment: int, microbatch: int, peer: int) -> tuple[float, float]:
         costs, things = self.costs, self.things
         job = (segment, microbatch)
+        hosts = costs.cluster.host_index
+        is_copied = costs.copies_sent[self.device] and peer >= 0 and hosts[self.device] == hosts[peer]
         if kind in (Kind.F, Kind.SEND_F, Kind.RECV_F, Kind.SEND_S):
             place = self.place(segment, costs.forward_device)
         elif kind in (Kind.RECV_P, Kind.REDUCE_TIE):
@@ -164,6 +167,11 @@ class Walk:
             things["saved", *job] = saved
         elif kind == Kind.RECV_S:
             things["saved", *job] = kept
+            sender = costs.cluster.devices[peer].name
+            later = [item[2] for item in self.shipped if item[:2] == (segment, sender)]
+            later = later[later.index(microbatch) + 1 :][:1]
+            if is_copied and later:
+                things["saved", segment, later[0]] = kept
         elif kind == Kind.RECV_F:
             things["activation", *job, peer] = self.flow_bytes(ACTIVATION, place, peer, outgoing=False)
         elif kind == Kind.RECV_B:
@@ -183,8 +191,6 @@ class Walk:
             self.forget("gradient", *job)
         if kind in (Kind.W, Kind.B):
             del things["saved", *job]
-        hosts = costs.cluster.host_index
-        is_copied = costs.copies_sent[self.device] and peer >= 0 and hosts[self.device] == hosts[peer]
         if kind <= Kind.STEP:
             for thing in self.leaving:
                 del things[thing]
@@ -202,7 +208,7 @@ def walk(program: Program, costs: Costs) -> tuple[list[float], list[float], list
     during, after = [], []
     peaks = costs.static_bytes.tolist()
     for device, name in enumerate(program.devices):
-        state = Walk(costs, device)
+        state = Walk(costs, device, list(program.actions(name)))
         for action in program.actions(name):
             peer = costs.cluster.index.get(action.peer, -1)
             found = state.do(action.kind, action.segment, action.microbatch, peer)

@@ -6,7 +6,8 @@
 - From a receive's posting: its buffer. F takes activations over as its saved input; gradients go when I or B is done.
 - A sent tensor is taken to have left when its device is done with its next compute action; where it is copied for a
   receiver on the same host, once it is sent. What is saved for a backward elsewhere counts until then too, and at the
-  other end from the receive on.
+  other end from the receive on; where it is copied on one host, which no receive must be posted for, from the receive
+  before it on: the forward's device is taken to be one message ahead.
 """
 
 from dataclasses import dataclass
@@ -104,7 +105,8 @@ def memory_changes(program: Program, costs: Costs, place: Ints) -> MemoryChanges
     saved_before[rows] = costs.more_at_step_bytes[program.device_of[rows]]
     saved_after[rows] = -saved_before[rows]
     rows = rows_of(Kind.RECV_S)
-    saved_before[rows] = kept[place[rows]]
+    there = _there_from(rows, flows.incoming(SAVED, place[rows], program.peer[rows]), costs.leaves_at_once)
+    np.add.at(saved_before, there, kept[place[rows]])
 
     for kind, what in ((Kind.RECV_F, ACTIVATION), (Kind.RECV_B, GRADIENT)):
         rows = rows_of(kind)
@@ -123,3 +125,17 @@ def memory_changes(program: Program, costs: Costs, place: Ints) -> MemoryChanges
             sent_before[rows] = num_bytes
             np.add.at(sent_after, leaves[stays], -num_bytes[stays])
     return MemoryChanges(*arrays)
+
+
+def _there_from(rows: Ints, flow: Ints, is_copied: npt.NDArray[np.bool_]) -> Ints:
+    """For receives of saved tensors, in the order of their devices' programs: the receive from which on they are there.
+
+    >>> _there_from(np.array([1, 4, 5, 9]), np.array([0, 1, 0, 0]), np.array([True, True])).tolist()
+    [1, 4, 1, 5]
+    """
+    order = np.argsort(flow, kind="stable")
+    follows = np.diff(flow[order], prepend=-1) == 0
+    found = rows.copy()
+    later = np.flatnonzero(follows & is_copied[flow[order]])
+    found[order[later]] = rows[order[later - 1]]
+    return found
