@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from penstock.errors import InputError
 from penstock.runtime.carry import Packed
 from penstock.runtime.graph_marks import Unmarkable, marks
 from penstock.runtime.jobs import Job
@@ -57,8 +58,10 @@ def _try_out(stage: Stage, given: Packed, job: Job) -> str:
     return ""
 
 
-def gives_the_same_again(stage: Stage, given: Packed, job: Job, out: Packed, notes: Sequence[Tensor]) -> bool:
-    """Whether a forward that has run, and changed buffers, gives the same when it runs once more for its backward.
+def require_the_same_again(
+    stage: Stage, given: Packed, job: Job, out: Packed, notes: Sequence[Tensor], told: str
+) -> None:
+    """Refuse a forward that has changed buffers, and gives something else when it runs once more for its backward.
 
     If it gives something else each time, that is not for the buffers: some kernels never repeat themselves to the bit.
     """
@@ -68,7 +71,13 @@ def gives_the_same_again(stage: Stage, given: Packed, job: Job, out: Packed, not
             return stage.run(_copied(given), job.step, job.rows, job.finish, keep=False, defer=False)[0]
 
     found = again()
-    return all(map(_same, found.tensors, out.tensors)) or not all(map(_same, found.tensors, again().tensors))
+    is_same = all(map(_same, found.tensors, out.tensors))
+    if not is_same and all(map(_same, found.tensors, again().tensors)):
+        raise InputError(
+            f"{told}: this forward must run again for its backward, but it reads buffers that it changes, and would "
+            "give something else",
+            hint="Plan without recomputing or moving this segment (--no-recomputation, --one-cut).",
+        )
 
 
 def saved_forms(pieces: Iterable[Piece]) -> list[tuple[tuple[int, ...], object]]:

@@ -12,11 +12,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from penstock.errors import InputError, RunError
+from penstock.errors import RunError
 from penstock.program.actions import Action, Kind
 from penstock.runtime.addresses import Addresses
 from penstock.runtime.carry import Packed, pack, share_memory
-from penstock.runtime.checking import gives_the_same_again
+from penstock.runtime.checking import require_the_same_again
 from penstock.runtime.exchanging import RECEIVED, SENT, receive, send
 from penstock.runtime.feeding import some_rows
 from penstock.runtime.gathering import gather_forward, gather_gradients
@@ -233,14 +233,9 @@ class Executor:
             # What passes through may be changed in place by what comes next.
             given = given.with_tensors([tensor.clone() for tensor in given.tensors])
         key, notes = (segment, action.microbatch), [] if stage.meeting is None else stage.meeting.notes
-        job = self._job(iteration, action, rows, finish, self._rank)
-        has_changed = is_first and buffers != stage.buffer_versions()
-        if has_changed and not gives_the_same_again(stage, given, job, out, notes):
-            raise InputError(
-                f"{self._addresses.tell(action, iteration.step)}: this forward must run again for its backward "
-                f"({reason}), but it reads buffers that it changes, and would give something else",
-                hint="Plan without recomputing or moving this segment (--no-recomputation, --one-cut).",
-            )
+        if is_first and buffers != stage.buffer_versions():
+            job = self._job(iteration, action, rows, finish, self._rank)
+            require_the_same_again(stage, given, job, out, notes, self._addresses.tell(action, iteration.step))
         travels = segment > 0 or self._layout.segments[0].is_at_home(self._rank)
         message = input_message(given if travels else None, reason, notes)
         if self._layout.segments[segment].is_at_home(self._rank):

@@ -227,10 +227,7 @@ class Pipeline:
         """
         iteration = self._iteration(self._step, inputs, targets, "step")
         self._step += 1
-        with self._watch.failing():
-            self._returns.check()
         self._profiled.begin(iteration)
-        self._shared_buffers.begin()
         loss = self._run(self._executor, iteration)
         self._has_run = True
         self._profiled.finish()
@@ -304,6 +301,8 @@ class Pipeline:
     def _run(self, executor: Executor, iteration: Iteration) -> Tensor:
         self._at_work = executor
         with self._watch.failing():
+            self._returns.check()
+            self._shared_buffers.begin()
             self._same.begin(iteration)
             with untouched(self._device):
                 executor.run(iteration, self._losses.sharing(iteration))
