@@ -135,7 +135,15 @@ def test_it_says_how_steady_it_was() -> None:
         model, torch.randn(4, 4), _mean_square, seconds=0, report=lambda steadiness: heard.append(steadiness.num_rounds)
     )
     assert heard == [1, 2, 3, 4]  # at least so many, however little time
-    unsteady = measure(model, torch.randn(4, 4), _mean_square, seconds=0.05, steady=0.0)
+    # As soon as it is steady, however much time there is; and until then, as long as there is some.
+    steady = measure(model, torch.randn(4, 4), _mean_square, seconds=1e6, steady=10.0)
+    assert steady.assumptions[0].startswith("Measured in 4 rounds over ")
+    heard.clear()
+    unsteady = measure(
+        model, torch.randn(4, 4), _mean_square, seconds=0.3, steady=0.0, report=lambda it: heard.append(it.num_rounds)
+    )
+    assert heard == list(range(1, len(heard) + 1))
+    assert len(heard) > 8
     assert unsteady.assumptions[0].startswith("NOT steady to 0.0 %: measured in ")
     assert "the least steady one (0) to" in unsteady.assumptions[0]
     assert found.digest != unsteady.digest

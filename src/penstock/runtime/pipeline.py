@@ -206,8 +206,11 @@ class Pipeline:
         if not self._has_run:
             raise InputError("no iteration has been run yet", hint="Call pipe.step first.")
         spans, devices = self._executor.spans_s(), self._layout.devices
+        # Without a step of the optimizer since then, that takes no time at the end.
+        ended_s = max((end for _, end in spans), default=0.0)
+        stepped_s = self._stepped_s if self._stepped_s[0] >= ended_s else (ended_s, ended_s)
         with self._watch.failing(), failing_in_words(lambda: f"rank {self._rank}, puts together what happened when"):
-            return gather_timeline(self.proof, devices, spans, self._stepped_s, self._group)
+            return gather_timeline(self.proof, devices, spans, stepped_s, self._group)
 
     def mechanisms(self) -> dict[int, str]:
         """For each segment that this rank has a part in: how its backward gets what it needs of the forward.
