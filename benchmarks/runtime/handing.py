@@ -21,7 +21,7 @@ from planners.results import Result
 from runtime.found import Spread, spread
 from runtime.ranks import Ranks
 
-SIZES = (WORTHWHILE_BYTES, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+SIZES = (WORTHWHILE_BYTES, 1 << 20, 1 << 22, 1 << 24)
 REPEATS = 10
 """Messages of one way before it is the other's turn."""
 LIMIT_S = 60.0

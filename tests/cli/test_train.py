@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,8 +117,9 @@ def test_the_printed_command_works(run: Run, folder: Path, script: Callable[...,
         ('if step == 2: raise ValueError("no more data")', 2, "ValueError: no more data"),
         (KILL, 1, "rank 1 was ended by SIGKILL, at step 2"),
         (f"if {IS_RANK_1}: torch.randn(1)", 2, "at step 0 rank 1 was given another batch than rank 0"),
+        ("if step == 1: yield torch.ones(num_rows, 6), torch.ones(num_rows, 3)", 2, "In the loss, step 1, rows 0 to 3"),
     ],
-    ids=["script", "killed", "batches"],
+    ids=["script", "killed", "batches", "loss"],
 )  # fmt: skip
 def test_one_clear_message(
     run: Run, folder: Path, script: Callable[..., str], fault: str, code: int, said: str
@@ -140,7 +142,7 @@ def test_a_loss_that_is_not_a_number(run: Run, folder: Path, script: Callable[..
     assert code == 0, err
     assert "loss nan" in out
     assert "all 3 losses are equal, to the last bit" in out
-    assert "the loss is not finite from step 1 on; --check-finite says where that begins" in err
+    assert "on 2 ranks: the loss is not finite from step 1 on; --check-finite stops, and says where" in err
     code, _, err = run(*words, "--check-finite", "-q")
     assert code == 1
     assert "not finite" in err
@@ -243,3 +245,28 @@ def test_it_goes_on_from_a_checkpoint(run: Run, folder: Path, script: Callable[.
     code, out, _ = run(*words, "--steps", "5", "--checkpoint", kept)
     assert code == 0
     assert json.loads(out)["steps"] == []
+
+
+def test_ranks_do_not_outlive_the_command(folder: Path, script: Callable[..., str]) -> None:
+    path = script("time.sleep(0.2)")
+    words = ["train", path, "--plan", str(folder / "plan.json"), "--steps", "500"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *words], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout is not None
+    assert next(line for line in process.stdout if "step 0" in line)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    deadline = time.monotonic() + 30
+    while left := subprocess.run(["pgrep", "-f", path], capture_output=True, text=True, check=False).stdout:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+
+
+def test_batches_of_other_sizes_are_told(run: Run, folder: Path, script: Callable[..., str]) -> None:
+    path = script("num_rows = 9")
+    code, out, err = run("train", path, "--plan", str(folder / "plan.json"), "--steps", "2")
+    assert code == 0, err
+    assert "the script's batches have other rows than the 12 that are predicted for" in out

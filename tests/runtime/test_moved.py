@@ -73,7 +73,7 @@ def test_blocks_that_pass_things_through_change_them_and_branch(world: World, re
                 assert mechanisms[3] == "forward run again: its way back depends on what is in its input"
 
 
-@pytest.mark.parametrize("width", [8, 128])
+@pytest.mark.parametrize("width", [8, 300])
 def test_parameters_go_back_as_the_step_left_them(world: World, width: int) -> None:
     """Few of them in a message, many in shared memory, and none where a block is not trained."""
     losses = train_with_frozen(None, width)

@@ -16,6 +16,8 @@ from penstock.cli.events import Began, Done, Event, EventReader, Failed, LineRea
 POLL_S = 0.05
 GRACE_S = 3.0
 """So long torchrun may take to end, when its ranks have been ended."""
+STARTED_BY = "PENSTOCK_STARTED_BY"
+"""Where ranks find the process that started them: they do not outlive it, however it ends."""
 SHUTDOWN_S = 8
 """So long torchrun lets ranks go on when one has gone."""
 
@@ -65,7 +67,7 @@ def run_ranks(
     readers = [EventReader(folder, rank) for rank in ranks]
     printed = LineReader(folder / "stdout")
     environment = {"OMP_NUM_THREADS": "1", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(SHUTDOWN_S)}
-    environment |= settings | os.environ
+    environment |= settings | os.environ | {STARTED_BY: str(os.getpid())}
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as errors:
         # In a session of its own: Ctrl-C comes to us, and we end the others.
         process = subprocess.Popen(

@@ -14,6 +14,8 @@ from penstock.errors import FileError, InputError, PenstockError
 
 _WANTED = "It returns (model, inputs, loss), or with targets behind, or an object that has these."
 _MODULE = "penstock_model_script"
+_IN_THEIR_MODEL = ("In the forward of unit", "In the loss")
+"""How `runtime/stages.py` says where a model failed; no line of the script need be on the way there."""
 DEFAULT_FUNCTION = "make_model"
 
 
@@ -105,10 +107,10 @@ def run_in_script(path: str, call: Callable[[], Any]) -> Any:
     except BaseException as error:
         if _is_lack_of_memory(error):
             raise MemoryError(str(error)) from error
-        units = [note for note in getattr(error, "__notes__", ()) if note.startswith("In the forward of unit")]
-        if not units and not _is_theirs(error):
+        places = [note for note in getattr(error, "__notes__", ()) if note.startswith(_IN_THEIR_MODEL)]
+        if not places and not _is_theirs(error):
             raise
-        hint = "\n  ".join([*units, "Mend the script."])
+        hint = "\n  ".join([*places, "Mend the script."])
         raise InputError(f"{type(error).__name__}: {error}", where=_place(path, error), hint=hint) from error
 
 

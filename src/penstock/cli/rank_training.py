@@ -47,6 +47,8 @@ def train_rank(
     from penstock.runtime.loop import Recipe, train_steps
 
     asked, opened = asked.open()
+    assert asked.batch is not None, "opening the plan has seen to that"
+    expected_rows = asked.batch * asked.accumulate
     if asked.threads is not None:
         torch.set_num_threads(asked.threads)
     _seed(asked.seed)
@@ -88,6 +90,8 @@ def train_rank(
             before_optimizer=before_optimizer,
         ):
             num_done += 1
+            if done.num_rows != expected_rows:
+                tell(Noted(f"the script's batches have other rows than the {asked.batch} that are predicted for"))
             if is_first:
                 tell(Stepped(done.step, done.loss, done.num_rows, done.seconds))
             if not alone and (done.step >= next_sample or num_done == asked.steps):

@@ -6,6 +6,8 @@ plain lines: so the command that `penstock train --dry-run` shows works by itsel
 
 import os
 import sys
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -13,10 +15,13 @@ from typing import NoReturn
 import click
 
 from penstock.cli.events import Done, Event, EventWriter, Failed, Noted, Started, Stepped
+from penstock.cli.launching import STARTED_BY
 from penstock.cli.training import Training, training_options
 from penstock.errors import InputError, PenstockError
 from penstock.quantities import show_seconds
 from penstock.runtime.ending import end_late
+
+LOOK_EVERY_S = 1.0
 
 
 class _Teller:
@@ -52,6 +57,8 @@ def command(asked: Training, alone: bool, report: str | None, keep_state: bool, 
     if report and rank:
         # Every rank runs the script; what it prints is wanted once.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if report:
+        _leave_with(int(os.environ.get(STARTED_BY, "0")))
     end_late(lambda: "")
     try:
         from penstock.cli.rank_training import train_rank
@@ -65,6 +72,21 @@ def command(asked: Training, alone: bool, report: str | None, keep_state: bool, 
         _fail(error, tell)
     tell(Done())
     _end(0)
+
+
+def _leave_with(process: int) -> None:
+    """When the command that reads what this rank tells has ended, however that was, the rank ends too."""
+
+    def watch() -> None:
+        while True:
+            time.sleep(LOOK_EVERY_S)
+            try:
+                os.kill(process, 0)
+            except ProcessLookupError:
+                os._exit(1)
+
+    if process:
+        threading.Thread(target=watch, name="penstock-leave", daemon=True).start()
 
 
 def state_path(folder: Path, rank: int) -> Path:

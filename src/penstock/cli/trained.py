@@ -7,7 +7,7 @@ from typing import Any
 from penstock.cli.events import Stepped
 from penstock.cli.screen import Screen
 from penstock.cli.training_run import Trained
-from penstock.quantities import show_seconds
+from penstock.quantities import counted, show_seconds
 from penstock.report.predicted import compare_timelines, difference_sentences, row_name, typical
 from penstock.report.sums import changed_sums
 from penstock.simulate.evaluate import Evaluation
@@ -24,12 +24,9 @@ def show_trained(screen: Screen, trained: Trained, predicted: Evaluation, alone:
         first, last = trained.steps[0], trained.steps[-1]
         rate = trained.rows_per_s
         screen.show(
-            f"trained {len(trained.steps)} steps: loss {first.loss:.5g} at first, {last.loss:.5g} at last"
+            f"trained {counted(len(trained.steps), 'step')}: loss {first.loss:.5g} at first, {last.loss:.5g} at last"
             + (f"; {rate:,.1f} rows/s in the median" if rate else "")
         )
-        lost = next((step.step for step in trained.steps if not math.isfinite(step.loss)), None)
-        if lost is not None:
-            screen.warn(f"the loss is not finite from step {lost} on; --check-finite says where that begins")
     for note in trained.notes:
         screen.show(f"  {note}")
     if trained.timelines:

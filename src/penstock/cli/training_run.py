@@ -1,5 +1,6 @@
 """A training for somebody who watches: starts the ranks, shows how far they are, and collects what came of it."""
 
+import math
 import statistics
 import sys
 import time
@@ -145,6 +146,7 @@ class _Watch:
         self._what = what
         self._bubble = ""
         self._told_s = 0.0
+        self._is_finite = True
 
     def see(self, _run: Run, event: Event) -> None:
         """One event."""
@@ -152,6 +154,10 @@ class _Watch:
             self._bubble = f", bubble {show_percent(bubble_fraction(self._timeline(event)))}"
         if not isinstance(event, Stepped):
             return
+        if self._is_finite and not math.isfinite(event.loss):
+            self._is_finite = False
+            lost = f"{self._what}: the loss is not finite from step {event.step} on"
+            self._screen.warn(f"{lost}; --check-finite stops, and says where that begins")
         rate = event.num_rows / event.seconds if event.seconds > 0 else 0.0
         done = f"step {event.step} ({event.step + 1} of {self._num_steps})"
         line = f"{self._what}: {done}, loss {event.loss:.5g}, {rate:,.1f} rows/s{self._bubble}"

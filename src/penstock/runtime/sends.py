@@ -13,10 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from penstock.errors import RunError
-from penstock.runtime.shared import WORTHWHILE_BYTES
 from penstock.runtime.waiting import Tell, wait_for
 
-SMALL_BYTES = WORTHWHILE_BYTES
+SMALL_BYTES = 1 << 15
 MOST_SMALL = 256
 """Small sends that nobody has waited for yet; those that were in time take none."""
 

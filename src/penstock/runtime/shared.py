@@ -26,8 +26,8 @@ ALIGNMENT = 64
 """Tensors begin at multiples of this, the first behind the byte of state."""
 GRAIN = 1 << 16
 """Sizes of slabs are multiples of this."""
-WORTHWHILE_BYTES = 1 << 15
-"""Below this an ordinary message is as fast."""
+WORTHWHILE_BYTES = 1 << 18
+"""Below this an ordinary message is as fast, or faster (`benchmarks/runtime`, part handing)."""
 FREE, TAKEN = 0, 1
 NO_SLAB = -1
 

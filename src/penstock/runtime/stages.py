@@ -182,7 +182,11 @@ class Stage:
         if finish is not None:
             if enter is not None:
                 enter(unit + 1)
-            carry = finish(carry)
+            try:
+                carry = finish(carry)
+            except Exception as error:
+                error.add_note(f"In the loss, {where(step, rows)}.")
+                raise
             if self._check_finite:
                 check_loss(carry, unit, step, rows)
         return carry
