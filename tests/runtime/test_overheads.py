@@ -12,6 +12,7 @@ from penstock.program.actions import Kind
 from penstock.runtime import overheads
 from penstock.runtime.neutral import prove_plan
 from penstock.runtime.overheads import counts_of, measure_overhead, plans, solved
+from undisturbed import undisturbed
 
 JOBS = {Kind.F, Kind.I, Kind.W, Kind.B}
 MESSAGES = {Kind.SEND_F, Kind.SEND_B, Kind.RECV_F, Kind.RECV_B}
@@ -36,7 +37,9 @@ def test_nothing_costs_less_than_nothing() -> None:
     assert solved([0.01 - 1e-5 * jobs for jobs, _ in map(counts_of, plans())])[0] == 0.0
 
 
+@undisturbed
 def test_this_machine() -> None:
+    measure_overhead.cache_clear()
     found = measure_overhead("cpu-1-thread", 1)
     assert found is measure_overhead("cpu-1-thread", 1)
     # Far wider than any machine on which this makes sense: it says that seconds are seconds.

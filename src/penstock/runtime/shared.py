@@ -26,7 +26,7 @@ ALIGNMENT = 64
 """Tensors begin at multiples of this, the first behind the byte of state."""
 GRAIN = 1 << 16
 """Sizes of slabs are multiples of this."""
-WORTHWHILE_BYTES = 1 << 18
+WORTHWHILE_BYTES = 1 << 19
 """Below this an ordinary message is as fast, or faster (`benchmarks/runtime`, part handing)."""
 FREE, TAKEN = 0, 1
 NO_SLAB = -1
