@@ -75,7 +75,7 @@ def test_blocks_that_pass_things_through_change_them_and_branch(world: World, re
 
 @pytest.mark.parametrize("width", [8, 300])
 def test_parameters_go_back_as_the_step_left_them(world: World, width: int) -> None:
-    """Few of them in a message, many in shared memory, and none where a block is not trained."""
+    """Few of them and many, and none where a block is not trained."""
     losses = train_with_frozen(None, width)
     made = plan_of([0, 1, 2, 3], [["d0"], ["d0"], ["d1"]], backward=[["d1"], ["d1"], ["d0"]])
     for found in world.run(2, train_with_frozen, made, width):

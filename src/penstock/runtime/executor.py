@@ -219,7 +219,7 @@ class Executor:
         if self._alters.get(segment, True):
             used = given.with_tensors([tensor.clone() for tensor in given.tensors])
         versions, stage = [tensor._version for tensor in used.tensors], self._stages[segment]
-        is_first, buffers = segment not in self._alters, stage.buffer_versions()
+        buffers = stage.buffer_versions() if segment not in self._alters else None
         out, _ = stage.run(used, iteration.step, rows, finish, keep=False, defer=False)
         altered = versions != [tensor._version for tensor in used.tensors]
         if altered and used is given:
@@ -233,7 +233,7 @@ class Executor:
             # What passes through may be changed in place by what comes next.
             given = given.with_tensors([tensor.clone() for tensor in given.tensors])
         key, notes = (segment, action.microbatch), [] if stage.meeting is None else stage.meeting.notes
-        if is_first and buffers != stage.buffer_versions():
+        if buffers is not None and buffers != stage.buffer_versions():
             job = self._job(iteration, action, rows, finish, self._rank)
             require_the_same_again(stage, given, job, out, notes, self._addresses.tell(action, iteration.step))
         travels = segment > 0 or self._layout.segments[0].is_at_home(self._rank)
