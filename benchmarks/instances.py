@@ -11,11 +11,9 @@ from typing import TypeVar
 import msgspec
 
 from penstock.errors import FileError, InputError
-from penstock.files import read_bytes
-from penstock.profile.affine import affine
-from penstock.profile.load import load_profile
-from penstock.profile.types import Profile, Sizes, Times, Unit
-from penstock.quantities import show_bytes, show_seconds
+from penstock.io import read_bytes
+from penstock.profile import Profile, Sizes, Times, Unit, affine, load_profile
+from penstock.units import show_bytes, show_seconds
 
 DEFAULT_FOLDER = Path(__file__).parents[2] / "shared" / "instances"
 

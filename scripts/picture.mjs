@@ -3,9 +3,9 @@
 
 import { readFileSync } from "node:fs";
 
-import { makeApp } from "../src/penstock/report/page/app.mjs";
-import { makeScene } from "../src/penstock/report/page/scene.mjs";
-import { timelineSvg } from "../src/penstock/report/page/picture.mjs";
+import { makeApp } from "../src/penstock/report/html/app/ui/app.mjs";
+import { makeScene } from "../src/penstock/report/html/app/timeline/scene.mjs";
+import { timelineSvg } from "../src/penstock/report/html/app/timeline/svg_export.mjs";
 
 const WIDTH = 980;
 

@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from browser import Page, running_browser
+from tests.support.browser import Page, running_browser
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "images"

@@ -29,5 +29,5 @@ fi
 
 echo "setting up $venv (a minute or two the first time)"
 PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install -qq --constraint constraints.txt --editable '.[dev,run]'
-"$venv/bin/python" -m penstock.warm
+"$venv/bin/python" -m penstock.compile_kernels
 touch "$venv/ready"

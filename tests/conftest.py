@@ -10,7 +10,9 @@ import os
 import pytest
 from hypothesis import settings
 
-from thoroughness import THOROUGH
+from tests.support.thoroughness import THOROUGH
+
+pytest_plugins = ["tests.support.command_line"]
 
 settings.register_profile("ci", derandomize=True)
 settings.register_profile(THOROUGH)

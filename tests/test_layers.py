@@ -1,58 +1,180 @@
-"""Dependencies point one way: a package imports only from those above it in docs/architecture.md."""
+"""The architecture as one table: which package may import which, and that outsiders import only faces."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1] / "src" / "penstock"
-LAYERS = [
-    ("errors",),
-    ("files", "quantities"),
-    ("model",),
-    ("profile",),
-    ("cluster",),
-    ("probe",),
-    ("plan",),
-    ("program",),
-    ("schedules",),
-    ("timeline",),
-    ("simulate",),
-    ("planners",),
-    ("report",),
-    ("runtime",),
-    ("emulation",),
-    ("cli",),
-]
-HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
+from tests.support.paths import SOURCE
+
+MAY_IMPORT = {
+    "profile": "",
+    "cluster": "profile",
+    "cluster/toml": "cluster/declaration",
+    "cluster/topology": "cluster/toml",
+    "plan": "cluster profile",
+    "program": "plan",
+    "program/proof": "program/engine",
+    "schedules": "plan program",
+    "schedules/methods": "schedules/ordering schedules/search",
+    "timeline": "plan program",
+    "simulate": "cluster plan profile program schedules timeline",
+    "planners": "cluster plan profile program schedules simulate timeline",
+    "planners/exact": "planners/bounds",
+    "planners/methods": "planners/costs",
+    "planners/methods/dapple": "planners/methods/pipedream",
+    "planners/auto": "planners/bounds planners/exact planners/methods",
+    "planners/studies": "planners/auto planners/bounds planners/methods/spp",
+    "report": "cluster plan planners profile program simulate timeline",
+    "report/text": "report/analysis",
+    "report/terminal": "report/analysis",
+    "report/trace": "report/analysis",
+    "report/html": "report/analysis report/text report/trace",
+    "bundle": "cluster plan profile program schedules timeline",
+    "model": "",
+    "dist": "",
+    "probe": "cluster dist model",
+    "runtime": "cluster dist model plan profile program schedules timeline",
+    "runtime/health": "runtime/tensors",
+    "runtime/layout": "runtime/tensors",
+    "runtime/transport": "runtime/tensors",
+    "runtime/stage": "runtime/health runtime/tensors runtime/transport",
+    "runtime/state": "runtime/layout",
+    "runtime/remote_backward": "runtime/stage runtime/tensors",
+    "runtime/executor": "runtime/health runtime/layout runtime/remote_backward runtime/stage runtime/tensors "
+    "runtime/transport",
+    "runtime/verify": "runtime/stage runtime/tensors",
+    "runtime/checks": "runtime/executor runtime/layout runtime/state runtime/tensors runtime/transport",
+    "profiler": "model plan profile runtime",
+    "emulation": "cluster dist plan profile program runtime simulate timeline",
+    "launch": "bundle cluster dist emulation model plan profile profiler report runtime simulate timeline",
+    "cli": "bundle cluster emulation launch plan planners probe profile profiler program report schedules simulate "
+    "timeline",
+    "cli/render": "cli/options",
+    "cli/commands": "cli/options cli/render",
+}
+"""What each package may import beside its own modules, those of its parents, and its own sub-packages.
+
+A name covers all packages below it, and a sub-package may also import what its parents may.
+"""
+TORCH = ("model", "dist", "probe", "runtime", "profiler", "emulation/rank")
+"""Packages that need torch. Nothing else loads it at import."""
 HEAVY = {"torch", "numba", "rich", "click"}
-TORCH = (
-    "model/",
-    "probe/",
-    "runtime/",
-    "emulation/executor.py",
-    "emulation/held_mail.py",
-    "emulation/rank.py",
-    "emulation/scratch.py",
-    "emulation/sleeping.py",
-)
-"""What only torch users load."""
+ENTRY_POINTS = ("cli/main", "cli/commands", "launch/ranks")
+"""Modules that are started or loaded by name, so they stand behind no face."""
+MOST_MODULES = 14
 
 
-def _imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+class Import(NamedTuple):
+    """One import of a module of ours: where it is written, and what it names."""
+
+    path: Path
+    package: str
+    target: str
+    is_package: bool
+
+    @property
+    def target_package(self) -> str:
+        return self.target if self.is_package else self.target.rpartition("/")[0]
+
+
+def _packages() -> list[str]:
+    return sorted(path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.glob("*/**/__init__.py"))
+
+
+def _imports() -> Iterator[Import]:
+    for path in SOURCE.rglob("*.py"):
+        package = path.parent.relative_to(SOURCE).as_posix().removeprefix(".")
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("penstock."):
+                target = str(node.module).removeprefix("penstock.").replace(".", "/")
+                yield Import(path, package, target, (SOURCE / target).is_dir())
+
+
+def _is_in(package: str, parent: str) -> bool:
+    return package == parent or package.startswith(f"{parent}/")
+
+
+def _parents(package: str) -> list[str]:
+    words = package.split("/")
+    return ["/".join(words[:number]) for number in range(1, len(words) + 1)]
+
+
+def _may_import(package: str, target: str) -> bool:
+    if not package or not target or _is_in(package, target) or _is_in(target, package):
+        return True
+    allowed = [name for parent in _parents(package) for name in MAY_IMPORT.get(parent, "").split()]
+    return any(_is_in(target, name) for name in allowed)
+
+
+def test_the_table_names_packages_that_exist_and_has_no_circle() -> None:
+    packages = set(_packages())
+    assert {name for name in packages if "/" not in name} <= set(MAY_IMPORT)
+    assert set(MAY_IMPORT) | {name for text in MAY_IMPORT.values() for name in text.split()} <= packages
+    done: set[str] = set()
+    while rest := [name for name in MAY_IMPORT if name not in done]:
+        ready = [
+            name for name in rest if all(other in done or other not in MAY_IMPORT for other in MAY_IMPORT[name].split())
+        ]
+        assert ready, f"these import each other: {rest}"
+        done |= set(ready)
+
+
+def test_packages_import_only_what_the_table_allows() -> None:
+    wrong = [
+        f"{item.path.relative_to(SOURCE)} imports {item.target}"
+        for item in _imports()
+        if not _may_import(item.package, item.target_package)
+    ]
+    assert wrong == []
+
+
+def test_the_table_allows_nothing_that_is_not_used() -> None:
+    used = {(item.package, item.target_package) for item in _imports()}
+    unused = [
+        f"{package}: {name}"
+        for package, text in MAY_IMPORT.items()
+        for name in text.split()
+        if not any(_is_in(one, package) and _is_in(other, name) for one, other in used)
+    ]
+    assert unused == []
+
+
+def test_outsiders_import_faces() -> None:
+    wrong = []
+    for item in _imports():
+        outside = item.package != item.target_package and not _is_in(item.package, item.target_package)
+        if item.is_package or not item.target_package or not outside or item.target.endswith("_kernel"):
+            continue
+        if not item.target.startswith(ENTRY_POINTS) and item.path.parent != SOURCE:
+            wrong.append(f"{item.path.relative_to(SOURCE)} imports the module {item.target}")
+    assert wrong == []
+
+
+def test_faces_list_their_names() -> None:
+    for package in _packages():
+        tree = ast.parse((SOURCE / package / "__init__.py").read_text())
+        names = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+        listed = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)]
+        assert names == set(listed[0] if listed else ()), package
+        assert ast.get_docstring(tree), package
+
+
+def test_folders_stay_small() -> None:
+    folders = {path.parent for pattern in ("*.py", "*.mjs") for path in SOURCE.rglob(pattern)}
+    sizes = {
+        folder.relative_to(SOURCE).as_posix(): len(
+            [path for path in folder.iterdir() if path.suffix in (".py", ".mjs") and path.name != "__init__.py"]
+        )
+        for folder in folders
+    }
+    assert {name: size for name, size in sizes.items() if size > MOST_MODULES} == {}
 
 
 def _top_imports(path: Path) -> set[str]:
     """What is imported when a module is loaded, not when a function of it is called."""
-    tree = ast.parse(path.read_text())
     found = set()
-    for node in tree.body:
+    for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -60,44 +182,19 @@ def _top_imports(path: Path) -> set[str]:
     return found
 
 
-def test_every_package_is_in_a_layer() -> None:
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert packages == set(HEIGHT) - {"errors", "files", "quantities"}
-
-
-def test_packages_import_only_what_is_above_them() -> None:
-    wrong = []
-    for path in ROOT.rglob("*.py"):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        if parts[0] not in HEIGHT:  # __init__ and warm stand above all
-            continue
-        for name in _imports(path):
-            words = name.split(".")
-            if words[0] == "penstock" and len(words) > 1 and words[1] in HEIGHT:
-                same = words[1] == parts[0]
-                if not same and HEIGHT[words[1]] >= HEIGHT[parts[0]]:
-                    wrong.append(f"{'/'.join(parts)} imports {name}")
-    assert wrong == []
-
-
 def test_heavy_libraries_are_loaded_late() -> None:
-    allowed = {
-        "program/engine.py": {"numba"},
-        "program/heap.py": {"numba"},
-        "timeline/latest.py": {"numba"},
-    }
     wrong = []
-    for path in ROOT.rglob("*.py"):
-        name = path.relative_to(ROOT).as_posix()
-        heavy = _top_imports(path) & HEAVY - allowed.get(name, set())
-        if name.endswith("_kernel.py"):
+    for path in SOURCE.rglob("*.py"):
+        package = path.parent.relative_to(SOURCE).as_posix()
+        heavy = _top_imports(path) & HEAVY
+        if path.name.endswith("_kernel.py") or path.name == "kernel.py":
             heavy -= {"numba"}
-        if name.startswith("cli/"):
+        if _is_in(package, "cli"):
             heavy -= {"click", "rich"}
-        if name.startswith("report/"):
+        if _is_in(package, "report/terminal"):
             heavy -= {"rich"}
-        if name.startswith(TORCH):
+        if any(_is_in(package, name) for name in TORCH):
             heavy -= {"torch"}
         if heavy:
-            wrong.append(f"{name}: {sorted(heavy)}")
+            wrong.append(f"{path.relative_to(SOURCE)}: {sorted(heavy)}")
     assert wrong == []

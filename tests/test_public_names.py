@@ -110,12 +110,12 @@ def test_every_name_is_the_one_at_its_home() -> None:
     "first",
     [
         "import penstock.plan.types",
-        "import penstock.plan.pricing, penstock.simulate.fast, penstock.planners.make",
+        "import penstock.plan.pricing.pricing, penstock.simulate.compiled, penstock.planners.api",
         "from penstock.plan.types import Segment",
         "from penstock.simulate import evaluate",
         "import penstock.plan, penstock.simulate",
-        "import penstock.profile.types, penstock.profile.affine",
-        "from penstock.schedules import schedule",
+        "import penstock.profile.types, penstock.profile.affine_model",
+        "from penstock.schedules.registry import schedule",
         "from penstock import *",
         "pass",
     ],
@@ -124,7 +124,7 @@ def test_functions_keep_their_names_from_packages(first: str) -> None:
     shown = run(
         f"{first}\nimport penstock\n"
         "print(callable(penstock.plan), callable(penstock.simulate), penstock.plan.__name__)\n"
-        "import penstock.plan.costs, penstock.simulate.reference, penstock.profile.load\n"
+        "import penstock.plan.pricing.costs, penstock.simulate.reference, penstock.profile.load\n"
         "print(callable(penstock.plan), callable(penstock.simulate), penstock.simulate.__name__)\n"
         "print(callable(penstock.profile), penstock.profile.__name__)"
     )

@@ -4,12 +4,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from instances import all_profiles
-from penstock.cluster.types import Cluster
-from penstock.plan.types import Plan
-from penstock.planners.make import plan
-from penstock.profile.types import Profile
-from planners.clusters import cluster_for
+from benchmarks.instances import all_profiles
+from benchmarks.planners.clusters import cluster_for
+from penstock.cluster import Cluster
+from penstock.plan import Plan
+from penstock.planners import plan
+from penstock.profile import Profile
 
 METHODS = {
     "gpipe": ("balanced", "gpipe"),

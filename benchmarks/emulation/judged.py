@@ -5,9 +5,9 @@ from itertools import combinations
 
 import numpy as np
 
-from emulation.cases import SLOW_NETWORKS, Problem
-from emulation.running import EmulatedRun
-from planners.results import Result
+from benchmarks.emulation.cases import SLOW_NETWORKS, Problem
+from benchmarks.emulation.running import EmulatedRun
+from benchmarks.planners.results import Result
 
 MEDIAN_ERROR = 0.05
 MOST_ERROR = 0.10

@@ -12,14 +12,14 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from emulation.cases import QUICK, all_cases
-from emulation.judged import against_targets
-from emulation.running import EmulatedRun, run_all
-from emulation.tables import tables
-from instances import DEFAULT_FOLDER
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.emulation.cases import QUICK, all_cases
+from benchmarks.emulation.judged import against_targets
+from benchmarks.emulation.running import EmulatedRun, run_all
+from benchmarks.emulation.tables import tables
+from benchmarks.instances import DEFAULT_FOLDER
+from benchmarks.planners.records import Task, add_record_options, open_records
 from penstock import __version__
-from planners.records import Task, add_record_options, open_records
 
 RECORDS = Path(__file__).parents[2] / "build" / "emulation.jsonl"
 

@@ -6,11 +6,10 @@ from statistics import median
 
 import msgspec
 
-from emulation.cases import Case, made
-from penstock.cli.emulating import emulate
-from penstock.emulation.pace import slow_down_for
-from penstock.emulation.spec import Emulation
-from planners.records import Records, Task
+from benchmarks.emulation.cases import Case, made
+from benchmarks.planners.records import Records, Task
+from penstock.emulation import Emulation, slow_down_for
+from penstock.launch import emulate
 
 NUM_STEPS = 3
 """The first warms up."""

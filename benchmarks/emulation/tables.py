@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from emulation.judged import RIVALS, by_problem, tau
-from emulation.running import EmulatedRun
+from benchmarks.emulation.judged import RIVALS, by_problem, tau
+from benchmarks.emulation.running import EmulatedRun
 
 
 def tables(runs: Sequence[EmulatedRun]) -> Iterator[str]:

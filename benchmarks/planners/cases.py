@@ -7,17 +7,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from instances import all_profiles
-from penstock.cluster.load import load_cluster
-from penstock.cluster.types import Cluster
+from benchmarks.instances import all_profiles
+from benchmarks.planners.clusters import CLUSTERS, ONE_HOST, cluster_for
+from benchmarks.planners.made_of import MadeOf, made_of
+from benchmarks.planners.methods import Tried, fastest_auto, fits, try_all
+from penstock.cluster import Cluster, load_cluster
+from penstock.planners import Problem
 from penstock.planners.bounds import lower_bound
-from penstock.planners.problem import Problem
-from penstock.profile.load import load_profile
-from penstock.profile.types import Profile
-from penstock.simulate.evaluate import evaluate
-from planners.clusters import CLUSTERS, ONE_HOST, cluster_for
-from planners.made_of import MadeOf, made_of
-from planners.methods import Tried, fastest_auto, fits, try_all
+from penstock.profile import Profile, load_profile
+from penstock.simulate import evaluate
 
 MICROBATCHES = (4, 16, 64)
 

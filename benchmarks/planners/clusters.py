@@ -6,10 +6,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from instances import regions, sailor
-from penstock.cluster.load import load_cluster
-from penstock.cluster.types import Cluster, Device, Host, Link, Wire
-from penstock.profile.types import Profile
+from benchmarks.instances import regions, sailor
+from penstock.cluster import Cluster, Device, Host, Link, Wire, load_cluster
+from penstock.profile import Profile
 
 CLUSTERS = ("4 fast", "8 fast", "2 x 4", "4 x 4", "4 x 4 shared", "regions", "lab", "irregular")
 ONE_HOST = ("4 fast", "8 fast")

@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from planners.cases import ANALYTIC, AutoRun, CaseRun
-from planners.methods import METHODS, Tried
-from planners.results import Result
+from benchmarks.planners.cases import ANALYTIC, AutoRun, CaseRun
+from benchmarks.planners.methods import METHODS, Tried
+from benchmarks.planners.results import Result
 
 ROUNDING = 1e-9
 PLANNER_NAMES = tuple(method.name for method in METHODS)

@@ -12,18 +12,17 @@ from dataclasses import replace
 
 import msgspec
 
-from penstock.cluster.load import load_cluster
+from benchmarks.planners.methods import fits
+from benchmarks.planners.results import Result
+from penstock.cluster import load_cluster
+from penstock.plan import Plan
 from penstock.plan.pricing import price
-from penstock.plan.types import Plan
+from penstock.planners import Freedoms, Problem
 from penstock.planners.auto import auto
-from penstock.planners.freedoms import Freedoms
-from penstock.planners.grids import regular_grids
-from penstock.planners.problem import Problem
-from penstock.profile.load import load_profile
+from penstock.planners.methods import regular_grids
+from penstock.profile import load_profile
 from penstock.schedules import SCHEDULES
-from penstock.simulate.evaluate import evaluate
-from planners.methods import fits
-from planners.results import Result
+from penstock.simulate import evaluate
 
 WHOLE_ROWS = Freedoms(part_rows=False)
 LIMIT_S = 120.0

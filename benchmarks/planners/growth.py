@@ -8,13 +8,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.cluster.load import load_cluster
-from penstock.planners.dapple import dapple
-from penstock.planners.pipedream import pipedream
-from penstock.planners.problem import Problem
-from penstock.planners.spp import spp
-from penstock.profile.types import Profile, Sizes, Times, Unit
-from planners.methods import fastest_auto
+from benchmarks.planners.methods import fastest_auto
+from penstock.cluster import load_cluster
+from penstock.planners import Problem
+from penstock.planners.methods.dapple import dapple
+from penstock.planners.methods.pipedream import pipedream
+from penstock.planners.methods.spp import spp
+from penstock.profile import Profile, Sizes, Times, Unit
 
 PLANNERS = ("auto", "spp", "dapple", "pipedream")
 UNITS, DEVICES, MICROBATCHES = 100, 16, 16

@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from planners.cases import CaseRun
-from planners.compared import View, views
-from planners.results import Result
+from benchmarks.planners.cases import CaseRun
+from benchmarks.planners.compared import View, views
+from benchmarks.planners.results import Result
 
 PUBLISHED_BIPARTITION = 1.9
 PUBLISHED_SPP = 2.57

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import msgspec
 
-from penstock.program.actions import Kind
-from penstock.simulate.evaluate import Evaluation
-from penstock.timeline.summary import critical_path, device_uses
+from penstock.program import Kind
+from penstock.simulate import Evaluation
+from penstock.timeline import critical_path, device_uses
 
 _GROUPS = {
     "forward": (Kind.F,),

@@ -7,20 +7,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.plan.shapes import Shape
-from penstock.plan.types import Plan
+from penstock.plan import Plan, Shape
+from penstock.planners import Freedoms, Problem
 from penstock.planners.auto import auto
-from penstock.planners.balanced import balanced
-from penstock.planners.bipartition import two_set_plans
-from penstock.planners.dapple import dapple
-from penstock.planners.data_parallel import data_parallel
-from penstock.planners.freedoms import Freedoms
-from penstock.planners.pipedream import pipedream
-from penstock.planners.problem import Problem
-from penstock.planners.spp import spp
-from penstock.planners.uniform import uniform
+from penstock.planners.methods import balanced, data_parallel, uniform
+from penstock.planners.methods.bipartition import two_set_plans
+from penstock.planners.methods.dapple import dapple
+from penstock.planners.methods.pipedream import pipedream
+from penstock.planners.methods.spp import spp
 from penstock.schedules import SCHEDULES
-from penstock.simulate.evaluate import Evaluation, evaluate
+from penstock.simulate import Evaluation, evaluate
 
 
 class Method(NamedTuple):

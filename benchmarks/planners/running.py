@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from planners import cases, growth, small, speed
-from planners.compared import View
-from planners.records import Records, Task
+from benchmarks.planners import cases, growth, small, speed
+from benchmarks.planners.compared import View
+from benchmarks.planners.records import Records, Task
 
 ONE_THREAD = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -7,15 +7,15 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.cluster.types import Cluster, Device, Host, Wire
+from benchmarks.planners.clusters import random_links
+from benchmarks.planners.methods import fastest_auto
+from benchmarks.planners.results import Result
+from penstock.cluster import Cluster, Device, Host, Wire
+from penstock.planners import Problem
 from penstock.planners.bounds import lower_bound
 from penstock.planners.exact import exact
-from penstock.planners.problem import Problem
-from penstock.profile.types import Profile, Sizes, Times, Unit
-from penstock.simulate.evaluate import evaluate
-from planners.clusters import random_links
-from planners.methods import fastest_auto
-from planners.results import Result
+from penstock.profile import Profile, Sizes, Times, Unit
+from penstock.simulate import evaluate
 
 ROUNDING = 1e-9
 MOST_EXACT_S = 120.0

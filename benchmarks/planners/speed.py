@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.cluster.load import load_cluster
-from penstock.planners.problem import Problem
-from penstock.planners.spp import spp
-from planners.cases import profiles
-from planners.methods import fastest_auto
-from planners.results import Result
+from benchmarks.planners.cases import profiles
+from benchmarks.planners.methods import fastest_auto
+from benchmarks.planners.results import Result
+from penstock.cluster import load_cluster
+from penstock.planners import Problem
+from penstock.planners.methods.spp import spp
 
 WARM_UP = "2 x 2 x X @ 100 GB/s / 1.25 GB/s"
 SIXTEEN = "4 x 4 x X @ 100 GB/s / 1.25 GB/s"

@@ -6,17 +6,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from penstock.quantities import show_seconds
+from benchmarks.planners.cases import ANALYTIC, CaseRun
+from benchmarks.planners.clusters import CLUSTERS
+from benchmarks.planners.compared import PLANNER_NAMES, View, advantage, exceptions, geometric_mean, views
+from benchmarks.planners.growth import PointRun, exponent
+from benchmarks.planners.headlines import headlines
+from benchmarks.planners.made_of import in_words
+from benchmarks.planners.methods import Tried
+from benchmarks.planners.small import SmallRun
+from benchmarks.planners.speed import TimedRun
 from penstock.schedules import SCHEDULES
-from planners.cases import ANALYTIC, CaseRun
-from planners.clusters import CLUSTERS
-from planners.compared import PLANNER_NAMES, View, advantage, exceptions, geometric_mean, views
-from planners.growth import PointRun, exponent
-from planners.headlines import headlines
-from planners.made_of import in_words
-from planners.methods import Tried
-from planners.small import SmallRun
-from planners.speed import TimedRun
+from penstock.units import show_seconds
 
 NUM_WIDEST = 10
 BARS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, float("inf"))

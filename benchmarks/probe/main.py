@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from penstock.cluster.toml_reader import parse_cluster, read_cluster
-from penstock.cluster.types import Cluster
-from planners.results import Result
-from probe.namespaces import can_make_namespaces, made, run_probe
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.planners.results import Result
+from benchmarks.probe.namespaces import can_make_namespaces, made, run_probe
+from penstock.cluster import Cluster
+from penstock.cluster.toml import parse_cluster, read_cluster
 
 LIMIT_S = 120.0
 WITHIN = 0.10

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from penstock.cluster.types import Cluster
+from penstock.cluster import Cluster
 
 MTU = 9000
 """Large, so that headers take less than 1 % of the bandwidth."""

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import penstock
-from penstock.report.html_data import page_data
-from penstock.report.html_page import render_page
-from penstock.report.shown import Shown
+from penstock.report import Shown
+from penstock.report.html import render_page
+from penstock.report.html.payload import page_data
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from browser import Page, running_browser
+from tests.support.browser import Page, running_browser
 
 MOST_OPEN_S = 2.0
 LEAST_FRAMES = 30.0

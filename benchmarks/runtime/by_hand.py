@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
+from benchmarks.runtime.subjects import Subject
 from penstock import Action, Kind
-from runtime.subjects import Subject
 
 
 class ByHand:

@@ -15,8 +15,8 @@ from torch.distributed.pipelining import (
     ScheduleZBVZeroBubble,
 )
 
+from benchmarks.runtime.subjects import Subject
 from penstock import Cluster, Pipeline, Plan, Profile
-from runtime.subjects import Subject
 
 LEARNING_RATE = 1e-4
 TORCH_KINDS = ("gpipe", "1f1b", "zb1p", "interleaved zb1p", "zbv")

@@ -13,13 +13,11 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from penstock.runtime.carry import Packed, pack
-from penstock.runtime.lanes import Lanes
-from penstock.runtime.mail import Mail
-from penstock.runtime.shared import WORTHWHILE_BYTES
-from planners.results import Result
-from runtime.found import Spread, spread
-from runtime.ranks import Ranks
+from benchmarks.planners.results import Result
+from benchmarks.runtime.found import Spread, spread
+from benchmarks.runtime.ranks import Ranks
+from penstock.runtime.tensors import Packed, pack
+from penstock.runtime.transport import WORTHWHILE_BYTES, Lanes, Mail
 
 SIZES = (WORTHWHILE_BYTES, 1 << 20, 1 << 22, 1 << 24)
 REPEATS = 10
@@ -87,7 +85,7 @@ def _mail(*, shares: bool) -> Mail:
     lanes, device = Lanes(dist.new_group([0, 1])), torch.device("cpu")
     if shares:
         return Mail(lanes, device, LIMIT_S)
-    with mock.patch("penstock.runtime.mail.find_neighbours", return_value={}):
+    with mock.patch("penstock.runtime.transport.transport.find_neighbours", return_value={}):
         return Mail(lanes, device, LIMIT_S)
 
 

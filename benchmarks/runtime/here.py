@@ -1,10 +1,10 @@
 """What plans are made from: the model as both ranks find it side by side, and the machine."""
 
+from benchmarks.runtime import on_ranks
+from benchmarks.runtime.plans import MESSAGE_BYTES, this_machine
+from benchmarks.runtime.ranks import Ranks
+from benchmarks.runtime.subjects import Subject
 from penstock import Cluster, Profile
-from runtime import on_ranks
-from runtime.plans import MESSAGE_BYTES, this_machine
-from runtime.ranks import Ranks
-from runtime.subjects import Subject
 
 
 def measure_here(ranks: Ranks, subject: Subject, seconds: float, *, overheads: bool = True) -> tuple[Profile, Cluster]:

@@ -3,9 +3,9 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
-from planners.results import Result
-from runtime.found import ALONE, WHOLE, Row, SpeedRun, spread
-from runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, TWO_SETS
+from benchmarks.planners.results import Result
+from benchmarks.runtime.found import ALONE, WHOLE, Row, SpeedRun, spread
+from benchmarks.runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, TWO_SETS
 
 OF_LIMIT = {8: 0.88, 16: 0.92}
 OVER_1F1B = 1.10

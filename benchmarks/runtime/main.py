@@ -15,14 +15,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.planners.records import Records, Task, add_record_options, open_records
+from benchmarks.planners.results import Result
+from benchmarks.runtime import handing, overhead, peaks, speed, subjects
+from benchmarks.runtime.found import SpeedRun
+from benchmarks.runtime.judged import against_targets, notes_on
+from benchmarks.runtime.tables import overhead_table, prediction_table, speed_tables
 from penstock import __version__
-from planners.records import Records, Task, add_record_options, open_records
-from planners.results import Result
-from runtime import handing, overhead, peaks, speed, subjects
-from runtime.found import SpeedRun
-from runtime.judged import against_targets, notes_on
-from runtime.tables import overhead_table, prediction_table, speed_tables
 
 PARTS = ("speed", "overhead", "memory", "handing")
 RECORDS = Path(__file__).parents[2] / "build" / "runtime.jsonl"

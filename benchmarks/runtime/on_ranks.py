@@ -8,13 +8,11 @@ import torch
 import torch.distributed as dist
 
 import penstock
-from penstock.profile.measure import measure
-from penstock.runtime.carry import pack
-from penstock.runtime.lanes import Lanes
-from penstock.runtime.mail import Mail
-from penstock.runtime.profiling import with_overheads
-from runtime.contenders import Contender, OurPlan, TorchPlan, make_contender
-from runtime.subjects import Subject
+from benchmarks.runtime.contenders import Contender, OurPlan, TorchPlan, make_contender
+from benchmarks.runtime.subjects import Subject
+from penstock.profiler import measure, with_overheads
+from penstock.runtime.tensors import pack
+from penstock.runtime.transport import Lanes, Mail
 
 NUM_CHECKED = 2
 """Iterations whose losses are compared."""

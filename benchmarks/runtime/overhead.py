@@ -19,17 +19,17 @@ import torch
 import torch.distributed as dist
 
 import penstock
+from benchmarks.planners.results import Result
+from benchmarks.runtime.by_hand import ByHand
+from benchmarks.runtime.found import Spread, spread
+from benchmarks.runtime.plans import with_cuts
+from benchmarks.runtime.ranks import Ranks
+from benchmarks.runtime.splits import equal_cuts
+from benchmarks.runtime.subjects import Subject, gpt, mlp, vgg
 from penstock import Kind, Pipeline
-from penstock.model.blocks import find_blocks
-from penstock.profile.types import Overhead
-from penstock.runtime.neutral import KIND, neutral_profile
-from planners.results import Result
-from runtime.by_hand import ByHand
-from runtime.found import Spread, spread
-from runtime.plans import with_cuts
-from runtime.ranks import Ranks
-from runtime.splits import equal_cuts
-from runtime.subjects import Subject, gpt, mlp, vgg
+from penstock.model import find_blocks
+from penstock.profile import Overhead
+from penstock.runtime.layout import KIND, neutral_profile
 
 NUM_MICROBATCHES = 8
 LIMIT_S = 100e-6

@@ -17,13 +17,13 @@ import torch.distributed as dist
 from msgspec.structs import replace
 
 import penstock
+from benchmarks.planners.results import Result
+from benchmarks.runtime.contenders import OurPlan, Ours, make_contender
+from benchmarks.runtime.here import measure_here
+from benchmarks.runtime.overhead import NARROW, narrow_pipeline
+from benchmarks.runtime.ranks import Ranks
+from benchmarks.runtime.subjects import Subject
 from penstock import Cluster, Freedoms, Plan, Profile
-from planners.results import Result
-from runtime.contenders import OurPlan, Ours, make_contender
-from runtime.here import measure_here
-from runtime.overhead import NARROW, narrow_pipeline
-from runtime.ranks import Ranks
-from runtime.subjects import Subject
 
 CLOSE = 0.10
 BEYOND = 0.10

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 
 import penstock
+from benchmarks.runtime import on_ranks
+from benchmarks.runtime.contenders import NUM_STAGES, TORCH_KINDS, OurPlan, TorchPlan
+from benchmarks.runtime.explaining import explain
+from benchmarks.runtime.found import ALONE, WHOLE, Row, SpeedRun
+from benchmarks.runtime.here import measure_here
+from benchmarks.runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, Option, our_options, same_work
+from benchmarks.runtime.ranks import Ranks
+from benchmarks.runtime.splits import MOST_TRIED, best_cuts, cuts_by_evenness, equal_cuts
+from benchmarks.runtime.subjects import Subject
 from penstock import Cluster, Profile
-from runtime import on_ranks
-from runtime.contenders import NUM_STAGES, TORCH_KINDS, OurPlan, TorchPlan
-from runtime.explaining import explain
-from runtime.found import ALONE, WHOLE, Row, SpeedRun
-from runtime.here import measure_here
-from runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, Option, our_options, same_work
-from runtime.ranks import Ranks
-from runtime.splits import MOST_TRIED, best_cuts, cuts_by_evenness, equal_cuts
-from runtime.subjects import Subject
 
 RANKS_OF_STAGES = {"interleaved zb1p": (0, 1, 0, 1), "zbv": (0, 1, 1, 0)}
 Say = Callable[[str], None]

@@ -3,9 +3,9 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
-from runtime.found import ALONE, SpeedRun, spread
-from runtime.judged import EXPLAINED, error_of, predicted
-from runtime.overhead import OverheadRun
+from benchmarks.runtime.found import ALONE, SpeedRun, spread
+from benchmarks.runtime.judged import EXPLAINED, error_of, predicted
+from benchmarks.runtime.overhead import OverheadRun
 
 
 def speed_tables(runs: Sequence[SpeedRun]) -> Iterator[str]:

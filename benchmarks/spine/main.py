@@ -18,17 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.cluster.types import Cluster, Device, Host, Wire
-from penstock.plan.costs import Costs
-from penstock.plan.pricing import price
-from penstock.planners.make import plan
-from penstock.profile.types import Profile, Sizes, Times, Unit
+from penstock.cluster import Cluster, Device, Host, Wire
+from penstock.plan.pricing import Costs, price
+from penstock.planners import plan
+from penstock.profile import Profile, Sizes, Times, Unit
+from penstock.program import Program
 from penstock.program.lowering import lower
 from penstock.program.proof import prove
-from penstock.program.types import Program
 from penstock.schedules import schedule
-from penstock.simulate.fast import simulate
-from penstock.simulate.reference import simulate_plainly
+from penstock.simulate import simulate, simulate_plainly
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clusters" / "one-host.toml"

@@ -13,12 +13,13 @@ called as the packages that hold them, such as `plan`: `penstock.plan` is the fu
 are imported in full, as in `from penstock.plan.types import Segment`.)
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.cluster.load import load_cluster
-    from penstock.cluster.types import Cluster, Device, Host, Link, Wire
+    from penstock.cluster import Cluster, Device, Host, Link, Wire, load_cluster
     from penstock.errors import (
         DeadlockError,
         FileError,
@@ -32,29 +33,29 @@ if TYPE_CHECKING:
         RunError,
         RuntimeTimeout,
     )
-    from penstock.plan.costs import Costs
-    from penstock.plan.pricing import price
-    from penstock.plan.shapes import Shape
-    from penstock.plan.types import Member, Plan, Segment, load_plan, save_plan
-    from penstock.planners import PLANNERS
-    from penstock.planners.freedoms import Freedoms
-    from penstock.planners.make import plan
-    from penstock.profile.load import load_profile, save_profile
-    from penstock.profile.types import Overhead, Profile, Sizes, Tie, Times, Unit
-    from penstock.program.actions import Action, Kind
+    from penstock.plan import Member, Plan, Segment, Shape, load_plan, save_plan
+    from penstock.plan.pricing import Costs, price
+    from penstock.planners import PLANNERS, Freedoms, plan
+    from penstock.profile import Overhead, Profile, Sizes, Tie, Times, Unit, load_profile, save_profile
+    from penstock.profiler import profile
+    from penstock.program import Action, Kind, Program, load_program, save_program
     from penstock.program.lowering import lower
     from penstock.program.proof import Proof, prove
-    from penstock.program.types import Program, load_program, save_program
-    from penstock.report.html_page import save_report
-    from penstock.runtime.materialise import materialise
-    from penstock.runtime.pipeline import Pipeline
-    from penstock.runtime.profiling import profile
+    from penstock.report.html import save_report
+    from penstock.runtime import Pipeline
+    from penstock.runtime.state import materialise
     from penstock.schedules import SCHEDULES, schedule
-    from penstock.simulate.evaluate import Evaluation, evaluate
-    from penstock.simulate.fast import simulate
-    from penstock.timeline.files import load_timeline, save_timeline
-    from penstock.timeline.summary import bubble_fraction, critical_path, device_uses, waits
-    from penstock.timeline.types import Timeline
+    from penstock.simulate.compiled import simulate
+    from penstock.simulate.evaluation import Evaluation, evaluate
+    from penstock.timeline import (
+        Timeline,
+        bubble_fraction,
+        critical_path,
+        device_uses,
+        load_timeline,
+        save_timeline,
+        waits,
+    )
 
 _HOMES = {
     "cluster.load": ("load_cluster",),
@@ -72,26 +73,26 @@ _HOMES = {
         "RunError",
         "RuntimeTimeout",
     ),
-    "plan.costs": ("Costs",),
-    "plan.pricing": ("price",),
+    "plan.pricing.costs": ("Costs",),
+    "plan.pricing.pricing": ("price",),
     "plan.shapes": ("Shape",),
     "plan.types": ("Member", "Plan", "Segment", "load_plan", "save_plan"),
-    "planners": ("PLANNERS",),
-    "planners.freedoms": ("Freedoms",),
-    "planners.make": ("plan",),
+    "planners.registry": ("PLANNERS",),
+    "planners.search_space": ("Freedoms",),
+    "planners.api": ("plan",),
     "profile.load": ("load_profile", "save_profile"),
     "profile.types": ("Overhead", "Profile", "Sizes", "Tie", "Times", "Unit"),
     "program.actions": ("Action", "Kind"),
-    "program.lowering": ("lower",),
-    "program.proof": ("Proof", "prove"),
+    "program.lowering.lowering": ("lower",),
+    "program.proof.proof": ("Proof", "prove"),
     "program.types": ("Program", "load_program", "save_program"),
-    "report.html_page": ("save_report",),
-    "runtime.materialise": ("materialise",),
+    "report.html.page": ("save_report",),
+    "runtime.state.materialize": ("materialise",),
     "runtime.pipeline": ("Pipeline",),
-    "runtime.profiling": ("profile",),
-    "schedules": ("SCHEDULES", "schedule"),
-    "simulate.evaluate": ("Evaluation", "evaluate"),
-    "simulate.fast": ("simulate",),
+    "profiler.profile_model": ("profile",),
+    "schedules.registry": ("SCHEDULES", "schedule"),
+    "simulate.evaluation": ("Evaluation", "evaluate"),
+    "simulate.compiled": ("simulate",),
     "timeline.files": ("load_timeline", "save_timeline"),
     "timeline.summary": ("bubble_fraction", "critical_path", "device_uses", "waits"),
     "timeline.types": ("Timeline",),
@@ -163,10 +164,17 @@ __all__ = [
     "waits",
 ]
 
-# The packages of these names are loaded once, and taken off again: so their functions can have the names.
-for _package in ("plan", "profile", "simulate"):
-    import_module(f"penstock.{_package}")
-    del globals()[_package]
+
+class _Namespace(ModuleType):
+    """Keeps `penstock.plan`, `penstock.profile` and `penstock.simulate` the functions, not the packages."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _FUNCTIONS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+_FUNCTIONS = ("plan", "profile", "simulate")
+sys.modules[__name__].__class__ = _Namespace
 
 
 def __getattr__(name: str) -> object:

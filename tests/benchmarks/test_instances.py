@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.profile.load import load_profile, save_profile
+from tests.support.paths import REPOSITORY
 
 if TYPE_CHECKING:
     from penstock.profile.types import Profile
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def benchmark_instances() -> ModuleType:

@@ -7,11 +7,10 @@ import pytest
 
 from penstock.cluster.describe import HostRow, LinkClass, bottleneck, cluster_rows, link_classes
 from penstock.cluster.load import load_cluster, parse_spec
-from penstock.cluster.toml_reader import read_cluster
+from penstock.cluster.toml.reader import read_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
-from undisturbed import undisturbed
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
+from tests.support.paths import CLUSTERS
+from tests.support.undisturbed import undisturbed
 
 
 def classes_by_matrix(cluster: Cluster) -> dict[tuple[float, float], int]:
@@ -22,7 +21,7 @@ def classes_by_matrix(cluster: Cluster) -> dict[tuple[float, float], int]:
     return {(row[0], row[1]): number for row, number in zip(distinct.tolist(), numbers.tolist(), strict=True)}
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(CLUSTERS.glob("*.toml")), ids=lambda path: path.stem)
 def test_classes_agree_with_the_matrices(path: Path) -> None:
     cluster = read_cluster(path)
     classes = link_classes(cluster)
@@ -38,7 +37,7 @@ def test_classes_agree_with_the_matrices(path: Path) -> None:
 
 def test_rows_of_the_lab() -> None:
     # gamma has one device, so no wire inside.
-    alpha, beta, gamma = cluster_rows(read_cluster(EXAMPLES / "lab.toml"))
+    alpha, beta, gamma = cluster_rows(read_cluster(CLUSTERS / "lab.toml"))
     gb = 1_000_000_000
     assert alpha == HostRow(
         hosts=("alpha",),
@@ -56,7 +55,7 @@ def test_rows_of_the_lab() -> None:
 
 
 def test_hosts_that_are_alike_share_a_row() -> None:
-    (row,) = cluster_rows(read_cluster(EXAMPLES / "large.toml"))
+    (row,) = cluster_rows(read_cluster(CLUSTERS / "large.toml"))
     assert row.label == "h0 .. h127 (128)"
     assert (len(row.hosts), row.num_devices, row.kinds) == (128, 8, (("H100", 8),))
 
@@ -88,7 +87,7 @@ def test_hosts_whose_links_differ_are_not_alike() -> None:
 
 def test_classes_of_paired_devices() -> None:
     # 4 x 3 = 12 directed links, of which 2 x 2 are bridges.
-    cluster = read_cluster(EXAMPLES / "paired.toml")
+    cluster = read_cluster(CLUSTERS / "paired.toml")
     assert link_classes(cluster) == [
         LinkClass(wire=Wire(bandwidth=11e9, latency_s=10e-6), num_links=8, source="d0", target="d2"),
         LinkClass(wire=Wire(bandwidth=50e9, latency_s=4e-6), num_links=4, source="d0", target="d1"),

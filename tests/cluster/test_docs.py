@@ -1,14 +1,13 @@
 """What docs/clusters.md shows is what the readers do."""
 
 import re
-from pathlib import Path
 
-from penstock.cluster import toml_reader
 from penstock.cluster.load import parse_spec
-from penstock.cluster.toml_reader import parse_cluster
+from penstock.cluster.toml import reader
+from penstock.cluster.toml.reader import parse_cluster
+from tests.support.paths import REPOSITORY
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "clusters.md").read_text(encoding="utf-8")
 
 
 def test_the_files_on_the_page_can_be_read() -> None:
@@ -25,10 +24,10 @@ def test_every_key_is_in_the_table() -> None:
     table = PAGE.partition("## All keys")[2].partition("\n\nA wire")[0]
     documented = set(re.findall(r"`(\w+)`", "\n".join(row.split("|")[1] for row in table.strip().splitlines())))
     tables = {"host", "device", "link", "probe"}
-    keys = {*toml_reader._TOP_KEYS, *toml_reader._HOST_KEYS, *toml_reader._DEVICE_KEYS, *toml_reader._LINK_KEYS}
-    assert documented | tables == keys | {*toml_reader._PROBE_KEYS}
+    keys = {*reader._TOP_KEYS, *reader._HOST_KEYS, *reader._DEVICE_KEYS, *reader._LINK_KEYS}
+    assert documented | tables == keys | {*reader._PROBE_KEYS}
 
 
 def test_every_example_is_on_the_page() -> None:
     shown = set(re.findall(r"^\| `([\w-]+\.toml)`", PAGE, re.MULTILINE))
-    assert shown == {path.name for path in (ROOT / "examples" / "clusters").glob("*.toml")}
+    assert shown == {path.name for path in (REPOSITORY / "examples" / "clusters").glob("*.toml")}

@@ -5,15 +5,15 @@ import random
 import re
 from pathlib import Path
 
-from fuzzing import NUM_DAMAGED
 from penstock.cluster.describe import cluster_rows, link_classes
 from penstock.cluster.load import load_cluster, looks_like_spec, parse_spec
-from penstock.cluster.toml_reader import parse_cluster, read_cluster
-from penstock.cluster.toml_writer import write_cluster
+from penstock.cluster.toml.reader import parse_cluster, read_cluster
+from penstock.cluster.toml.writer import write_cluster
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
+from tests.support.fuzzing import NUM_DAMAGED
+from tests.support.paths import CLUSTERS
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
 # Without comments, where a change would change nothing.
 PROBED = b"""
 between = "50 MB/s, 80 us"
@@ -32,7 +32,7 @@ devices = 2
 kind = "cpu-1-thread"
 """
 SOURCES = [PROBED, PROBED]
-SOURCES += [re.sub(rb" *#[^\n]*\n", b"\n", path.read_bytes()) for path in sorted(EXAMPLES.glob("*.toml"))]
+SOURCES += [re.sub(rb" *#[^\n]*\n", b"\n", path.read_bytes()) for path in sorted(CLUSTERS.glob("*.toml"))]
 TOKENS = re.compile(rb"\s+|[A-Za-z_0-9.-]+|.", re.DOTALL)
 ODD_TOKENS = [
     b"0", b"-1", b"1e400", b"nan", b"-inf", b"65537", b"99999999999999999999", b"true", b'""', b"''", b"[]", b"{}",

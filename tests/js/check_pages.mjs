@@ -4,17 +4,17 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 
-import { makeApp } from "../../src/penstock/report/page/app.mjs";
-import { makeScene } from "../../src/penstock/report/page/scene.mjs";
-import { timelineSvg } from "../../src/penstock/report/page/picture.mjs";
-import { criticalPath } from "../../src/penstock/report/page/model.mjs";
-import { needsOf, usersOf } from "../../src/penstock/report/page/needs.mjs";
-import { actionLines, actionTitle } from "../../src/penstock/report/page/about.mjs";
-import { gapEnd, gapWords, partsOf } from "../../src/penstock/report/page/gaps.mjs";
-import { deviceItems } from "../../src/penstock/report/page/items.mjs";
-import { compareRows } from "../../src/penstock/report/page/rows.mjs";
-import { stripBlocks, stripEdges } from "../../src/penstock/report/page/strip.mjs";
-import { neighbour } from "../../src/penstock/report/page/hits.mjs";
+import { makeApp } from "../../src/penstock/report/html/app/ui/app.mjs";
+import { makeScene } from "../../src/penstock/report/html/app/timeline/scene.mjs";
+import { timelineSvg } from "../../src/penstock/report/html/app/timeline/svg_export.mjs";
+import { criticalPath } from "../../src/penstock/report/html/app/data/timeline_model.mjs";
+import { needsOf, usersOf } from "../../src/penstock/report/html/app/data/dependencies.mjs";
+import { actionLines, actionTitle } from "../../src/penstock/report/html/app/data/action_text.mjs";
+import { gapEnd, gapWords, partsOf } from "../../src/penstock/report/html/app/data/gaps.mjs";
+import { deviceItems } from "../../src/penstock/report/html/app/timeline/items.mjs";
+import { compareRows } from "../../src/penstock/report/html/app/data/comparison_rows.mjs";
+import { stripBlocks, stripEdges } from "../../src/penstock/report/html/app/data/layer_strip.mjs";
+import { neighbour } from "../../src/penstock/report/html/app/interaction/hits.mjs";
 
 const texts = [];
 

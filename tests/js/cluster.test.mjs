@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { byHosts } from "../../src/penstock/report/page/cluster_hosts.mjs";
-import { clusterLayout, linkThickness, spaced } from "../../src/penstock/report/page/cluster_layout.mjs";
-import { arrowHead, linkRoutes } from "../../src/penstock/report/page/cluster_links.mjs";
-import { boxWords, hasParts, segmentsOf } from "../../src/penstock/report/page/cluster_segments.mjs";
+import { byHosts } from "../../src/penstock/report/html/app/cluster/hosts.mjs";
+import { clusterLayout, linkThickness, spaced } from "../../src/penstock/report/html/app/cluster/layout.mjs";
+import { arrowHead, linkRoutes } from "../../src/penstock/report/html/app/cluster/links.mjs";
+import { boxWords, hasParts, segmentsOf } from "../../src/penstock/report/html/app/cluster/stages.mjs";
 
 test("a large cluster is drawn host by host", () => {
   const cluster = {

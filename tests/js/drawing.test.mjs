@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { model } from "./made.mjs";
-import { roundStep, shifted, ticks, zoomed } from "../../src/penstock/report/page/scale.mjs";
-import { isCrowded, memoryColumns, mixColumns, visibleRange } from "../../src/penstock/report/page/detail.mjs";
-import { makeLayout, rowAt, rowOf } from "../../src/penstock/report/page/layout.mjs";
+import { roundStep, shifted, ticks, zoomed } from "../../src/penstock/report/html/app/timeline/scale.mjs";
+import { isCrowded, memoryColumns, mixColumns, visibleRange } from "../../src/penstock/report/html/app/timeline/detail.mjs";
+import { makeLayout, rowAt, rowOf } from "../../src/penstock/report/html/app/timeline/layout.mjs";
 import {
   actionColours,
   deviceColour,
@@ -12,11 +12,11 @@ import {
   orderColour,
   parse,
   ratioColour,
-} from "../../src/penstock/report/page/colours.mjs";
-import { timelineSvg } from "../../src/penstock/report/page/picture.mjs";
-import { SvgSurface, escaped } from "../../src/penstock/report/page/surface.mjs";
-import { showBytes, showSeconds, shortened, withUnits } from "../../src/penstock/report/page/format.mjs";
-import { stripBlocks, stripEdges, blockWords } from "../../src/penstock/report/page/strip.mjs";
+} from "../../src/penstock/report/html/app/ui/colours.mjs";
+import { timelineSvg } from "../../src/penstock/report/html/app/timeline/svg_export.mjs";
+import { SvgSurface, escaped } from "../../src/penstock/report/html/app/timeline/surface.mjs";
+import { showBytes, showSeconds, shortened, withUnits } from "../../src/penstock/report/html/app/data/format.mjs";
+import { stripBlocks, stripEdges, blockWords } from "../../src/penstock/report/html/app/data/layer_strip.mjs";
 
 const scene = (found, changes = {}) => ({
   layout: makeLayout([found], { open: new Set(["0.0"]) }),

@@ -5,8 +5,8 @@
 //
 // It is the one that tests/timeline/test_causes.py works out, in whole seconds.
 
-import { KINDS, KIND, REASON } from "../../src/penstock/report/page/kinds.mjs";
-import { makeModel } from "../../src/penstock/report/page/model.mjs";
+import { KINDS, KIND, REASON } from "../../src/penstock/report/html/app/data/action_kinds.mjs";
+import { makeModel } from "../../src/penstock/report/html/app/data/timeline_model.mjs";
 
 const { F, B, STEP, SEND_F, SEND_B } = KIND;
 

@@ -9,14 +9,14 @@ import {
   peerOf,
   subLanes,
   trafficOf,
-} from "../../src/penstock/report/page/model.mjs";
-import { actionName, gapAt, gapWords, partsOf } from "../../src/penstock/report/page/gaps.mjs";
-import { REASON } from "../../src/penstock/report/page/kinds.mjs";
-import { deviceItems } from "../../src/penstock/report/page/items.mjs";
-import { actionLines, actionTitle } from "../../src/penstock/report/page/about.mjs";
-import { needsOf, usersOf } from "../../src/penstock/report/page/needs.mjs";
-import { actionAt, hitInRow, neighbour } from "../../src/penstock/report/page/hits.mjs";
-import { makeLayout } from "../../src/penstock/report/page/layout.mjs";
+} from "../../src/penstock/report/html/app/data/timeline_model.mjs";
+import { actionName, gapAt, gapWords, partsOf } from "../../src/penstock/report/html/app/data/gaps.mjs";
+import { REASON } from "../../src/penstock/report/html/app/data/action_kinds.mjs";
+import { deviceItems } from "../../src/penstock/report/html/app/timeline/items.mjs";
+import { actionLines, actionTitle } from "../../src/penstock/report/html/app/data/action_text.mjs";
+import { needsOf, usersOf } from "../../src/penstock/report/html/app/data/dependencies.mjs";
+import { actionAt, hitInRow, neighbour } from "../../src/penstock/report/html/app/interaction/hits.mjs";
+import { makeLayout } from "../../src/penstock/report/html/app/timeline/layout.mjs";
 
 const names = (found, actions) => Array.from(actions, (action) => actionName(found, action));
 

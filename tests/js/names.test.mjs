@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { model } from "./made.mjs";
-import { deviceLabels, titleLabels } from "../../src/penstock/report/page/labels.mjs";
-import { makeLayout } from "../../src/penstock/report/page/layout.mjs";
-import { shortNames } from "../../src/penstock/report/page/short_names.mjs";
-import { SvgSurface } from "../../src/penstock/report/page/surface.mjs";
+import { deviceLabels, titleLabels } from "../../src/penstock/report/html/app/timeline/labels.mjs";
+import { makeLayout } from "../../src/penstock/report/html/app/timeline/layout.mjs";
+import { shortNames } from "../../src/penstock/report/html/app/data/short_names.mjs";
+import { SvgSurface } from "../../src/penstock/report/html/app/timeline/surface.mjs";
 
 test("short names can be told apart", () => {
   const fits = (most) => (text) => [...text].length <= most;

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { KINDS } from "../../src/penstock/report/page/kinds.mjs";
-import { START, decodeState, encodeState } from "../../src/penstock/report/page/state.mjs";
-import { makeApp, sane, shownModels } from "../../src/penstock/report/page/app.mjs";
-import { COLUMNS, compareRows, sortedRows } from "../../src/penstock/report/page/rows.mjs";
+import { KINDS } from "../../src/penstock/report/html/app/data/action_kinds.mjs";
+import { START, decodeState, encodeState } from "../../src/penstock/report/html/app/ui/url_state.mjs";
+import { makeApp, sane, shownModels } from "../../src/penstock/report/html/app/ui/app.mjs";
+import { COLUMNS, compareRows, sortedRows } from "../../src/penstock/report/html/app/data/comparison_rows.mjs";
 import { subject } from "./made.mjs";
 
 const data = (subjects, more = {}) => ({

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model_cases import CASES, GPT, Bags, Case, ResNet
 from penstock.errors import InputError, MismatchError
 from penstock.model.blocks import call_model, find_blocks, shared_parameters
-from penstock.model.leaves import as_leaves, needs_gradient
+from penstock.model.detach import as_leaves, needs_gradient
 from penstock.model.trees import map_tensors, same_bits, tensors_of
+from tests.support.model_cases import CASES, GPT, Bags, Case, ResNet
 
 
 @pytest.fixture(autouse=True)

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from damaged_files import mutated
-from fuzzing import NUM_DAMAGED
-from penstock import files
+from penstock import io
 from penstock.errors import FileError, InputError
-from penstock.plan.pricing import price
+from penstock.plan.pricing.pricing import price
 from penstock.plan.shapes import Shape
 from penstock.plan.types import Member, Plan, Segment, load_plan, on, save_plan
-from strategies import Case, cases, two_stages
-from thoroughness import examples
+from tests.support.damaged_files import mutated
+from tests.support.fuzzing import NUM_DAMAGED
+from tests.support.strategies import Case, cases, two_stages
+from tests.support.thoroughness import examples
 
 CASE = two_stages(num_microbatches=2)
 
@@ -89,7 +89,7 @@ def test_equal_plans_have_equal_digests() -> None:
 
 def changed(tmp_path: Path, change: Any) -> Path:
     path = tmp_path / "plan.json"
-    value = json.loads(files.encode_json(CASE.plan))
+    value = json.loads(io.encode_json(CASE.plan))
     change(value)
     path.write_text(json.dumps(value))
     return path
@@ -130,7 +130,7 @@ def test_no_such_file(tmp_path: Path) -> None:
 @given(data=st.data())
 def test_fuzz(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed-plan.json"
-    path.write_bytes(data.draw(mutated(files.encode_json(CASE.plan))))
+    path.write_bytes(data.draw(mutated(io.encode_json(CASE.plan))))
     try:
         plan = load_plan(path)
         costs = price(plan, CASE.profile, CASE.cluster, strict=False)

@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
-from penstock.plan.pricing import price
+from penstock.plan.pricing.pricing import price
 from penstock.plan.shapes import Shape
-from penstock.planners import PLANNERS, find_planner
-from penstock.planners.freedoms import Freedoms
-from penstock.planners.make import Options, plan
+from penstock.planners.api import Options, plan
 from penstock.planners.problem import Problem
+from penstock.planners.registry import PLANNERS, find_planner
+from penstock.planners.search_space import Freedoms
 from penstock.profile.types import Profile
-from penstock.program.lowering import lower
-from penstock.program.proof import prove
-from penstock.schedules import schedule
-from planner_cases import cluster_of, profile_of
-from strategies import NAMED_SCHEDULES, clusters, profiles
-from thoroughness import examples
+from penstock.program.lowering.lowering import lower
+from penstock.program.proof.proof import prove
+from penstock.schedules.registry import schedule
+from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.strategies import NAMED_SCHEDULES, clusters, profiles
+from tests.support.thoroughness import examples
 
 PROFILE, CLUSTER = profile_of([(1, 1, 1)] * 5), cluster_of([1.0, 2.0, 1.0])
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fuzzing import NUM_DAMAGED
 from penstock.errors import FileError, InputError
-from penstock.profile.affine import fit
+from penstock.profile.affine_model import fit
 from penstock.profile.load import DEFAULT_KIND, load_profile, save_profile
 from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
+from tests.support.fuzzing import NUM_DAMAGED
 
 PIPEDREAM = """\
 node1 -- Input -- forward_compute_time=18.9, backward_compute_time=0.000, activation_size=4096.000, parameter_size=0.000

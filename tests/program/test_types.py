@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from damaged_files import mutated
-from fuzzing import NUM_DAMAGED
 from penstock.errors import InputError, PenstockError
 from penstock.program.actions import NONE, Action, Kind
-from penstock.program.proof import prove
+from penstock.program.proof.proof import prove
 from penstock.program.types import load_program, program_from_actions, save_program
-from penstock.schedules import schedule
-from strategies import Case, cases, two_stages
-from thoroughness import examples
+from penstock.schedules.registry import schedule
+from tests.support.damaged_files import mutated
+from tests.support.fuzzing import NUM_DAMAGED
+from tests.support.strategies import Case, cases, two_stages
+from tests.support.thoroughness import examples
 
 CASE = two_stages(num_microbatches=2)
 COSTS = CASE.costs

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 import penstock
-from browser import Browser, Page, find_browser, running_browser
-from penstock.report.html_data import page_data
-from penstock.report.html_page import render_page
-from penstock.report.shown import Shown
+from penstock.report.html.page import render_page
+from penstock.report.html.payload.report_data import page_data
+from penstock.report.subject import Shown
 from penstock.timeline.build import build_timeline
+from tests.support.browser import Browser, Page, find_browser, running_browser
 
 EVIL = "<script>alert(1)</script>"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.warm import Function, Life, Start
-from runtime.world import World
+from tests.support.runtime.forkserver import Function, Life, Start
+from tests.support.runtime.world import World
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from runtime.comparing import check, keeps_every_order
-from runtime.grid import RANKS, Extent, cluster_of, plans
-from runtime.models import KINDS, profile_of
-from runtime.training import Job, train_all
-from runtime.world import World
+from tests.support.runtime.comparison import check, keeps_every_order
+from tests.support.runtime.grid import RANKS, Extent, cluster_of, plans
+from tests.support.runtime.models import KINDS, profile_of
+from tests.support.runtime.training import Job, train_all
+from tests.support.runtime.world import World
 
 torch.set_num_threads(1)
 

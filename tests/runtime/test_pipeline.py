@@ -7,12 +7,18 @@ import torch
 
 import penstock
 from penstock.plan.types import Plan
-from runtime import own_forward
-from runtime.comparing import check
-from runtime.models import profile_of
-from runtime.training import Job, train
-from runtime.users import accumulate_and_schedule, held_bytes, plan_of, timelines, train_under_the_profiler
-from runtime.world import World
+from tests.support.runtime import own_forward
+from tests.support.runtime.comparison import check
+from tests.support.runtime.models import profile_of
+from tests.support.runtime.training import Job, train
+from tests.support.runtime.user_models import (
+    accumulate_and_schedule,
+    held_bytes,
+    plan_of,
+    timelines,
+    train_under_the_profiler,
+)
+from tests.support.runtime.world import World
 
 torch.set_num_threads(1)
 

@@ -4,10 +4,10 @@ import torch
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from runtime.chains import train, train_alone
-from runtime.world import World
-from strategies import Case, cases
-from thoroughness import examples
+from tests.support.runtime.chains import train, train_alone
+from tests.support.runtime.world import World
+from tests.support.strategies import Case, cases
+from tests.support.thoroughness import examples
 
 torch.set_num_threads(1)
 

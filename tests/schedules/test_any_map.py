@@ -5,14 +5,14 @@ from collections import Counter
 import pytest
 from hypothesis import given
 
-from penstock.plan.costs import Costs
+from penstock.plan.pricing.costs import Costs
 from penstock.program.actions import Action, Kind
-from penstock.program.lowering import lower
-from penstock.program.proof import prove
+from penstock.program.lowering.lowering import lower
+from penstock.program.proof.proof import prove
 from penstock.program.types import Program
-from penstock.schedules import find_schedule, schedule
-from strategies import NAMED_SCHEDULES, Case, cases
-from thoroughness import examples
+from penstock.schedules.registry import find_schedule, schedule
+from tests.support.strategies import NAMED_SCHEDULES, Case, cases
+from tests.support.thoroughness import examples
 
 Job = tuple[str, str, int, int]
 """Device, kind, segment, micro-batch."""

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from penstock.simulate.evaluate import Evaluation, evaluate_costs
+from penstock.simulate.evaluation import Evaluation, evaluate_costs
 from penstock.timeline.summary import bubble_fraction, device_uses
-from strategies import equal_case
+from tests.support.strategies import equal_case
 
 STAGES = [1, 2, 3, 4, 7, 8]
 MICROBATCHES = [1, 2, 3, 4, 7, 8, 16, 33]

@@ -5,12 +5,12 @@ from importlib import import_module
 
 import pytest
 
-from penstock.plan.costs import Costs
+from penstock.plan.pricing.costs import Costs
 from penstock.program.actions import Kind
 from penstock.program.types import Program
-from penstock.schedules import schedule
-from penstock.simulate.evaluate import evaluate_costs
-from strategies import equal_case
+from penstock.schedules.registry import schedule
+from penstock.simulate.evaluation import evaluate_costs
+from tests.support.strategies import equal_case
 
 ROW = re.compile(r"^ +device (\d+) +((?:(?:[A-Za-z]\d+|\.) *)+)", re.MULTILINE)
 
@@ -64,7 +64,7 @@ def test_the_picture_is_the_timeline(
     # Every job takes one column: F = I = W = 1 where the backward is parted, else F = B = 1.
     part = 1.0 if split else 0.5
     costs = equal_case(lanes, num_microbatches, name, input_grad_s=part, weight_grad_s=part).costs
-    picture = drawn(import_module(f"penstock.schedules.{module}").__doc__ or "", lanes)
+    picture = drawn(import_module(f"penstock.schedules.methods.{module}").__doc__ or "", lanes)
     assert len(picture) == max(lanes) + 1
     assert sum(map(len, picture)) == len(lanes) * num_microbatches * (3 if split else 2)
     assert picture == happened(costs, schedule(costs))

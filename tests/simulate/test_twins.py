@@ -3,11 +3,11 @@
 import numpy as np
 from hypothesis import given
 
-from penstock.program.proof import prove
-from penstock.simulate.fast import simulate
+from penstock.program.proof.proof import prove
+from penstock.simulate.compiled import simulate
 from penstock.simulate.reference import simulate_plainly
-from strategies import Case, cases
-from thoroughness import examples
+from tests.support.strategies import Case, cases
+from tests.support.thoroughness import examples
 
 
 @examples(400)

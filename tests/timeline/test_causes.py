@@ -10,13 +10,13 @@ from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.plan.types import Origin, Plan, Segment, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import NONE, Kind
-from penstock.program.proof import Proof, prove
-from penstock.simulate.evaluate import evaluate_costs
-from penstock.simulate.fast import simulate
+from penstock.program.proof.proof import Proof, prove
+from penstock.simulate.compiled import simulate
+from penstock.simulate.evaluation import evaluate_costs
 from penstock.timeline.summary import critical_path
 from penstock.timeline.types import Timeline
-from strategies import Case, cases, two_stages
-from thoroughness import examples
+from tests.support.strategies import Case, cases, two_stages
+from tests.support.thoroughness import examples
 
 
 def test_by_hand() -> None:

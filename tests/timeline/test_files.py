@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from damaged_files import mutated
-from fuzzing import NUM_DAMAGED
 from penstock.errors import InputError
-from penstock.simulate.evaluate import evaluate_costs
+from penstock.simulate.evaluation import evaluate_costs
 from penstock.timeline.files import load_timeline, save_timeline, timeline_file
 from penstock.timeline.summary import bubble_fraction, critical_path, device_uses, waits
 from penstock.timeline.types import Timeline
-from strategies import Case, cases, two_stages
-from thoroughness import examples
+from tests.support.damaged_files import mutated
+from tests.support.fuzzing import NUM_DAMAGED
+from tests.support.strategies import Case, cases, two_stages
+from tests.support.thoroughness import examples
 
 ARRAYS = ("start_s", "end_s", "num_bytes", "memory_during", "memory_after", "cause")
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 
 from penstock.program.actions import Kind
-from penstock.simulate.evaluate import evaluate_costs
+from penstock.simulate.evaluation import evaluate_costs
 from penstock.timeline.summary import DeviceUse, bubble_fraction, critical_path, device_uses, waits
-from strategies import Case, cases, equal_case, two_stages
-from thoroughness import examples
+from tests.support.strategies import Case, cases, equal_case, two_stages
+from tests.support.thoroughness import examples
 
 
 def test_two_stages_by_hand() -> None:

@@ -1,1 +1,1 @@
-"""The command line: one thin file a verb."""
+"""The command line: thin commands over the library."""

@@ -34,7 +34,7 @@ class _Verbs(click.Group):
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.summaries:
             return None
-        command: click.Command = import_module(f"penstock.cli.{cmd_name}").command
+        command: click.Command = import_module(f"penstock.cli.commands.{cmd_name}").command
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

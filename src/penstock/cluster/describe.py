@@ -7,7 +7,7 @@ from itertools import chain, permutations, product
 
 import msgspec
 
-from penstock.cluster.naming import listed
+from penstock.cluster.names import listed
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,12})")

@@ -3,11 +3,9 @@
 import re
 from pathlib import Path
 
-from penstock.cluster.complete import complete
-from penstock.cluster.toml_reader import read_cluster
-from penstock.cluster.toml_table import parse_wire
+from penstock.cluster.declaration import Traits, WrittenCluster, complete
+from penstock.cluster.toml import parse_wire, read_cluster
 from penstock.cluster.types import Cluster
-from penstock.cluster.written import Traits, WrittenCluster
 from penstock.errors import InputError
 
 _MAX_SPEC = 300

@@ -9,11 +9,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from penstock import files
-from penstock.cluster.probed import Probed
+from penstock import io
+from penstock.arrays import Floats
+from penstock.cluster.provenance import Probed
 from penstock.errors import InputError
-
-Floats = npt.NDArray[np.float64]
 
 MAX_MATRIX_DEVICES = 8192
 """A matrix of links has the square of this many entries, 8 bytes each."""
@@ -149,7 +148,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     @cached_property
     def digest(self) -> str:
         """A short name for the contents, what was assumed and how it was measured left aside."""
-        return files.digest(msgspec.structs.replace(self, assumptions=(), probed=msgspec.UNSET))
+        return io.digest(msgspec.structs.replace(self, assumptions=(), probed=msgspec.UNSET))
 
     def _check_matrix(self) -> None:
         if self.num_devices > MAX_MATRIX_DEVICES:

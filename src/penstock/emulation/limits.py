@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.arrays import Floats, Ints
 from penstock.emulation.clock import Lateness
 from penstock.emulation.network import Network
 from penstock.emulation.spec import Emulation
-from penstock.quantities import show_percent, show_rate, show_seconds
-from penstock.timeline.types import Timeline
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from penstock.timeline import Timeline
+from penstock.units import show_percent, show_rate, show_seconds
 
 MOST_BUSY = 0.7
 MOST_LATE = 0.02

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import msgspec
 
-from penstock import files
-from penstock.cluster.types import Cluster
+from penstock import io
+from penstock.cluster import Cluster
 from penstock.emulation.faults import Faults
+from penstock.plan import Plan
 from penstock.plan.pricing import price
-from penstock.plan.types import Plan
-from penstock.profile.types import Profile
-from penstock.program.types import Program, load_program
-from penstock.simulate.evaluate import Evaluation, evaluate_costs
+from penstock.profile import Profile
+from penstock.program import Program, load_program
+from penstock.simulate import Evaluation, evaluate_costs
 
 FORMAT = "penstock.emulation/1"
 
@@ -55,9 +55,9 @@ class Emulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 def save_emulation(emulation: Emulation, path: Path) -> None:
     """Write it to a file."""
-    files.write_whole(path, files.encode_json(emulation))
+    io.write_whole(path, io.encode_json(emulation))
 
 
 def load_emulation(path: Path) -> Emulation:
     """Read it again."""
-    return files.decode_json(files.read_bytes(path), Emulation, where=str(path), expected_format=FORMAT)
+    return io.decode_json(io.read_bytes(path), Emulation, where=str(path), expected_format=FORMAT)

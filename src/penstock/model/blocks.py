@@ -4,8 +4,8 @@ Block 0 gets the model's inputs, block k what block k - 1 returned (its *carry*:
 dicts, None and numbers), and what the last one returns is the model's output.
 
 An `nn.Sequential` is its children. Of any other module the blocks are submodules, named in the order in which forward
-calls them, or found (`model/detect.py`); they run by the model's own forward, entered in the middle
-(`model/recording.py` and `model/entering.py` say how). That needs sample inputs, whose values do not matter.
+calls them, or found (`model/block_detection.py`); they run by the model's own forward, entered in the middle
+(`tracing/recorder.py` and `partial_forward.py` say how). That needs sample inputs, whose values do not matter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +51,7 @@ def find_blocks(
             f"{type(model).__name__} is not an nn.Sequential, so its blocks are found by running it once",
             hint="Give sample inputs (inputs=...), or an nn.Sequential.",
         )
-    from penstock.model.finding import blocks_of
+    from penstock.model.block_finder import blocks_of
 
     return blocks_of(model, names, inputs, device)
 

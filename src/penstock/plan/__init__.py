@@ -1,1 +1,33 @@
-"""Which device runs which units: types, costs, memory."""
+"""Plans: which devices run the forward and the backward of which stage."""
+
+from penstock.plan.notebook import ink_on
+from penstock.plan.shapes import Shape
+from penstock.plan.types import (
+    FORMAT,
+    MAX_MICROBATCHES,
+    SHARE_TOLERANCE,
+    Group,
+    Member,
+    Origin,
+    Plan,
+    Segment,
+    load_plan,
+    on,
+    save_plan,
+)
+
+__all__ = [
+    "FORMAT",
+    "MAX_MICROBATCHES",
+    "SHARE_TOLERANCE",
+    "Group",
+    "Member",
+    "Origin",
+    "Plan",
+    "Segment",
+    "Shape",
+    "ink_on",
+    "load_plan",
+    "on",
+    "save_plan",
+]

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from penstock import files
-from penstock.profile.types import Rows
+from penstock import io
+from penstock.profile import Rows
 
 FORMAT = "penstock.plan/1"
 
@@ -115,17 +115,17 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     @cached_property
     def digest(self) -> str:
         """A short name for the contents."""
-        return files.digest(self)
+        return io.digest(self)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from penstock.plan.picture import plan_html
+        from penstock.plan.notebook import plan_html
 
         return plan_html(self)
 
     def cite(self, *, bibtex: bool = False) -> str:
         """The papers behind the plan, one a line; or as the entries of a BibTeX file."""
-        from penstock.plan.papers import papers_behind
+        from penstock.plan.citations import papers_behind
 
         return "\n".join(paper.bibtex if bibtex else paper.text for paper in papers_behind(self))
 
@@ -141,9 +141,9 @@ def on(*devices: str) -> Group:
 
 def load_plan(path: str | Path) -> Plan:
     """Read a plan file."""
-    return files.decode_json(files.read_bytes(path), Plan, where=str(path), expected_format=FORMAT)
+    return io.decode_json(io.read_bytes(path), Plan, where=str(path), expected_format=FORMAT)
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
     """Write a plan file, whole or not at all."""
-    files.write_whole(path, files.encode_json(plan))
+    io.write_whole(path, io.encode_json(plan))

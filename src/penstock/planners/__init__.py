@@ -1,51 +1,21 @@
-"""Planners: (profile, cluster, micro-batches) -> plan. One file a method; `PLANNERS` names them all."""
+"""Planners: from a problem (profile, cluster, micro-batches) to a plan."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
-
-from penstock.errors import InputError
-from penstock.plan.types import Plan
-from penstock.planners.auto import auto
-from penstock.planners.balanced import balanced
-from penstock.planners.bipartition import bipartition
-from penstock.planners.dapple import dapple
-from penstock.planners.data_parallel import data_parallel
-from penstock.planners.pipedream import pipedream
+from penstock.planners.api import DEFAULT_PLANNER, fixed_schedule, make_problem, plan
+from penstock.planners.outcome import Outcome, alone_s, outcome_of
 from penstock.planners.problem import Problem
-from penstock.planners.spp import spp
-from penstock.planners.uniform import uniform
+from penstock.planners.registry import PLANNERS, find_planner
+from penstock.planners.search_space import Freedoms
 
-
-class Planner(NamedTuple):
-    """A method that makes plans."""
-
-    name: str
-    plan: Callable[[Problem], Plan]
-    summary: str
-    schedule: str = "1f1b"
-    """The schedule that it plans for, if no other is asked for."""
-
-
-PLANNERS: Mapping[str, Planner] = MappingProxyType(
-    {
-        item.name: item
-        for item in (
-            Planner("uniform", uniform, "equal numbers of units, one device a stage"),
-            Planner("balanced", balanced, "the slowest stage as fast as possible, one device a stage"),
-            Planner("data_parallel", data_parallel, "the whole model on every device, rows split by speed"),
-            Planner("pipedream", pipedream, "least bottleneck of compute, transfers and weight sync, replicated"),
-            Planner("dapple", dapple, "least latency around a pivot stage, stages replicated"),
-            Planner("spp", spp, "devices ordered along strong links, stages cut and replicated on them", "pe"),
-            Planner("bipartition", bipartition, "forward and backward cut at different places, shipping priced"),
-            Planner("auto", auto, "the best of all these, and a search from there, within memory", "auto"),
-        )
-    }
-)
-
-
-def find_planner(name: str) -> Planner:
-    """The planner of that name."""
-    if name not in PLANNERS:
-        raise InputError(f"there is no planner {name!r}", hint=f"There are: {', '.join(PLANNERS)}.")
-    return PLANNERS[name]
+__all__ = [
+    "DEFAULT_PLANNER",
+    "PLANNERS",
+    "Freedoms",
+    "Outcome",
+    "Problem",
+    "alone_s",
+    "find_planner",
+    "fixed_schedule",
+    "make_problem",
+    "outcome_of",
+    "plan",
+]

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from penstock.cluster.types import Cluster
+from penstock.cluster import Cluster
 from penstock.errors import MemoryLimitError
-from penstock.plan.types import Plan
+from penstock.plan import Plan
 from penstock.planners.problem import Problem
-from penstock.profile.types import Profile
+from penstock.profile import Profile
 from penstock.program.proof import check_memory
-from penstock.simulate.evaluate import Evaluation, evaluate
-from penstock.timeline.summary import bubble_fraction, device_uses
+from penstock.simulate import Evaluation, evaluate
+from penstock.timeline import bubble_fraction, device_uses
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.cluster.types import Cluster
+from penstock.cluster import Cluster
 from penstock.errors import InputError
-from penstock.plan.seconds import UnitClock
-from penstock.plan.shapes import Shape
-from penstock.plan.types import MAX_MICROBATCHES, Group, Origin, Plan, Segment, on
-from penstock.profile.types import MAX_ROWS, Profile
+from penstock.plan import MAX_MICROBATCHES, Group, Origin, Plan, Segment, Shape, on
+from penstock.plan.pricing import UnitClock
+from penstock.profile import MAX_ROWS, Profile
 
 
 @dataclass(frozen=True)

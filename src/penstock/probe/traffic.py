@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from penstock.probe.group import Group
+from penstock.probe.rank_group import Group
 
 _END, _PING, _TRAIN = 0, 1, 2
 _SMALL = 8

@@ -1,1 +1,27 @@
-"""What a model costs: types, readers, analytic profiles."""
+"""Profiles: what each layer of a model costs. Readers and analytic profiles."""
+
+from penstock.profile.affine_model import Model, UnitCosts, affine, fit
+from penstock.profile.device_kinds import KINDS, find_kind, relative_speed
+from penstock.profile.load import is_computed, load_profile, save_profile
+from penstock.profile.types import MAX_ROWS, Overhead, Profile, Rows, Sizes, Tie, Times, Unit
+
+__all__ = [
+    "KINDS",
+    "MAX_ROWS",
+    "Model",
+    "Overhead",
+    "Profile",
+    "Rows",
+    "Sizes",
+    "Tie",
+    "Times",
+    "Unit",
+    "UnitCosts",
+    "affine",
+    "find_kind",
+    "fit",
+    "is_computed",
+    "load_profile",
+    "relative_speed",
+    "save_profile",
+]

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from penstock import files
+from penstock import io
 from penstock.errors import InputError
-from penstock.profile.pipedream import parse_pipedream
-from penstock.profile.piper import parse_piper
+from penstock.profile.readers import parse_pipedream, parse_piper
 from penstock.profile.types import FORMAT, MAX_BYTES, MAX_ROWS, MAX_SECONDS, Profile
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def load_profile(
         raise InputError(f"a micro-batch must have 1 to {MAX_ROWS:,} rows, not {rows:,}")
     if not _is_file(source):
         return _computed(_builtin(source), source, kinds, rows, sequence, precision)
-    text = files.read_text(source).removeprefix("\ufeff")
+    text = io.read_text(source).removeprefix("\ufeff")
     name = Path(source).stem
     form = _form(text, source)
     if form == "config":
@@ -58,7 +57,7 @@ def load_profile(
     if form == "penstock":
         if kinds:
             raise InputError("this profile has its device kinds already", where=source, hint="Leave --kind out.")
-        profile = files.decode_json(text.encode(), Profile, where=source, expected_format=FORMAT)
+        profile = io.decode_json(text.encode(), Profile, where=source, expected_format=FORMAT)
         return _with_rows(profile, rows, source)
     kind = kinds[0] if len(kinds) == 1 else "profiled"
     assumed = []
@@ -77,12 +76,12 @@ def is_computed(source: str) -> bool:
     """Whether a source is a model whose profile is computed, and not a file of measurements."""
     if not _is_file(source):
         return True
-    return _form(files.read_text(source).removeprefix("\ufeff"), source) == "config"
+    return _form(io.read_text(source).removeprefix("\ufeff"), source) == "config"
 
 
 def save_profile(profile: Profile, path: str | Path) -> None:
     """Write a profile as JSON, whole or not at all."""
-    files.write_whole(path, files.encode_json(profile))
+    io.write_whole(path, io.encode_json(profile))
 
 
 class _Keys(msgspec.Struct):

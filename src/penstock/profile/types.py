@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from penstock import files
+from penstock import io
 
 FORMAT = "penstock.profile/1"
 
@@ -160,7 +160,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def digest(self) -> str:
         """A short name for the contents, what was assumed left aside."""
         plain = msgspec.structs.replace(self, assumptions=())
-        return files.digest(plain, without=[name for name in LATER_FIELDS if not getattr(self, name)])
+        return io.digest(plain, without=[name for name in LATER_FIELDS if not getattr(self, name)])
 
 
 def _check_largest(largest: tuple[int, ...], units: tuple[Unit, ...]) -> None:

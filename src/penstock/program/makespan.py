@@ -1,8 +1,8 @@
 """How long a proved program takes, and nothing else: what searches need, without a timeline."""
 
-from penstock.program.execution import execute
+from penstock.program.dependencies import durations
+from penstock.program.engine import execute
 from penstock.program.proof import Proof
-from penstock.program.wiring import durations
 
 
 def makespan_s(proof: Proof) -> float:

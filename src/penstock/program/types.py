@@ -9,16 +9,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from penstock import files
+from penstock import io
+from penstock.arrays import Int8s, Int32s, Ints
 from penstock.errors import InputError
-from penstock.plan.types import Plan
+from penstock.plan import Plan
 from penstock.program.actions import NONE, Action, Kind, parse_action
 
 FORMAT = "penstock.program/1"
-
-Kinds = npt.NDArray[np.int8]
-Numbers = npt.NDArray[np.int32]
-Offsets = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +28,11 @@ class Program:
 
     plan: Plan
     devices: tuple[str, ...]
-    offsets: Offsets
-    kind: Kinds
-    segment: Numbers
-    microbatch: Numbers
-    peer: Numbers
+    offsets: Ints
+    kind: Int8s
+    segment: Int32s
+    microbatch: Int32s
+    peer: Int32s
 
     @property
     def num_actions(self) -> int:
@@ -48,7 +45,7 @@ class Program:
         return bool((self.kind >= Kind.STEP).any())
 
     @cached_property
-    def device_of(self) -> Numbers:
+    def device_of(self) -> Int32s:
         """The device of each action."""
         return np.repeat(np.arange(len(self.devices), dtype=np.int32), np.diff(self.offsets))
 
@@ -132,19 +129,19 @@ class ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 def save_program(program: Program, path: str | Path) -> None:
     """Write a program file, whole or not at all."""
-    files.write_whole(path, encode_program(program))
+    io.write_whole(path, encode_program(program))
 
 
 def encode_program(program: Program) -> bytes:
     """The program as it is written."""
     rows = [DeviceActions(name, tuple(map(str, program.actions(name)))) for name in program.devices]
-    return files.encode_json(ProgramFile(plan=program.plan, devices=tuple(rows)))
+    return io.encode_json(ProgramFile(plan=program.plan, devices=tuple(rows)))
 
 
 def load_program(path: str | Path) -> Program:
     """Read a program file."""
     where = str(path)
-    found = files.decode_json(files.read_bytes(path), ProgramFile, where=where, expected_format=FORMAT)
+    found = io.decode_json(io.read_bytes(path), ProgramFile, where=where, expected_format=FORMAT)
     names = [row.device for row in found.devices]
     if len(set(names)) != len(names):
         raise InputError("a device is there twice", where=f"{where}, at $.devices")

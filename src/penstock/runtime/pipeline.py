@@ -10,42 +10,55 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import _get_default_store
 
-from penstock.cluster.types import Cluster
+from penstock.cluster import Cluster
+from penstock.dist import Agreement, failing_in_words
 from penstock.errors import InputError
-from penstock.model.allocator import keep_freed_memory
-from penstock.model.blocks import Carry, find_blocks
-from penstock.plan.types import Plan
-from penstock.profile.types import Profile
-from penstock.program.actions import SEND_KINDS
-from penstock.runtime.addresses import Addresses
-from penstock.runtime.agreement import Agreement
-from penstock.runtime.checkpoint import DEFAULT_KEEP, Checkpoints, Holdings, Loaded
-from penstock.runtime.clipping import Clipping, clip
-from penstock.runtime.evaluation import Evaluator, eval_mode, forwards_of
-from penstock.runtime.executor import Executor
-from penstock.runtime.feeding import count_rows, signature
-from penstock.runtime.holding import check_same, let_go, make_held
-from penstock.runtime.iteration import Iteration
-from penstock.runtime.lanes import backend_for, open_lanes, open_words
-from penstock.runtime.layout import check_units, first_trainers, links_of, make_layout, split_jobs
-from penstock.runtime.losses import Losses
-from penstock.runtime.mail import Mail
-from penstock.runtime.materialise import Init, check_fillable, is_on_meta
-from penstock.runtime.measured import gather_timeline
-from penstock.runtime.meeting_check import check_meetings
-from penstock.runtime.neutral import prove_plan
-from penstock.runtime.own_part import check_enough_ranks, forward_buffers, make_stages, trained_parameters
-from penstock.runtime.profiled import Profiled
-from penstock.runtime.reference import Loss
-from penstock.runtime.returning import Returns
-from penstock.runtime.same_batches import SameBatches, told_forms
-from penstock.runtime.shared_buffers import SharedBuffers
-from penstock.runtime.shipping import AS_PLANNED, KEPT, NOT_RUN
-from penstock.runtime.state_names import state_entries, writers
-from penstock.runtime.streams import untouched
-from penstock.runtime.waiting import failing_in_words
-from penstock.runtime.watch import Doing, Watch
-from penstock.timeline.types import Timeline
+from penstock.model import Carry, find_blocks, keep_freed_memory
+from penstock.plan import Plan
+from penstock.profile import Profile
+from penstock.program import SEND_KINDS
+from penstock.runtime.assembly import check_enough_ranks, forward_buffers, make_stages, trained_parameters
+from penstock.runtime.checks import Profiled, SameBatches, SharedBuffers, check_same, let_go, make_held, told_forms
+from penstock.runtime.executor import (
+    Addresses,
+    Clipping,
+    Evaluator,
+    Executor,
+    Iteration,
+    Losses,
+    Returns,
+    clip,
+    eval_mode,
+    forwards_of,
+    gather_timeline,
+)
+from penstock.runtime.health import Doing, Watch
+from penstock.runtime.layout import (
+    check_meetings,
+    check_units,
+    first_trainers,
+    links_of,
+    make_layout,
+    prove_plan,
+    split_jobs,
+)
+from penstock.runtime.remote_backward import AS_PLANNED, KEPT, NOT_RUN
+from penstock.runtime.rng import untouched
+from penstock.runtime.stage import Loss
+from penstock.runtime.state import (
+    DEFAULT_KEEP,
+    Checkpoints,
+    Holdings,
+    Init,
+    Loaded,
+    check_fillable,
+    is_on_meta,
+    state_entries,
+    writers,
+)
+from penstock.runtime.tensors import count_rows, signature
+from penstock.runtime.transport import Mail, backend_for, open_lanes, open_words
+from penstock.timeline import Timeline
 
 DEFAULT_TIMEOUT_S = 120.0
 

@@ -1,1 +1,7 @@
-"""Executing a program on paper: the plain reference and its compiled twin."""
+"""The simulator: a plain reference and its compiled twin."""
+
+from penstock.simulate.compiled import simulate
+from penstock.simulate.evaluation import Evaluation, evaluate, evaluate_costs
+from penstock.simulate.reference import simulate_plainly
+
+__all__ = ["Evaluation", "evaluate", "evaluate_costs", "simulate", "simulate_plainly"]

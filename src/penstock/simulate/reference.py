@@ -12,17 +12,14 @@ import heapq
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.arrays import Floats
 from penstock.errors import DeadlockError
-from penstock.plan.costs import Costs
-from penstock.plan.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED
-from penstock.program.actions import Action, Kind
-from penstock.program.types import Program
+from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
+from penstock.program import Action, Kind, Program
 from penstock.simulate.reference_transfers import Place, Transfer, share
 
 Orders = list[list[Action]]
-Floats = npt.NDArray[np.float64]
 
 _CARRIES = {Kind.SEND_F: ACTIVATION, Kind.SEND_B: GRADIENT, Kind.SEND_S: SAVED, Kind.SEND_P: PARAMETERS}
 

@@ -1,1 +1,22 @@
-"""What happened when, simulated or measured, and what it means."""
+"""Timelines: when every action ran, simulated or measured."""
+
+from penstock.timeline.build import build_timeline
+from penstock.timeline.causes import compute_before
+from penstock.timeline.files import FORMAT, encode_timeline, load_timeline, save_timeline
+from penstock.timeline.summary import Wait, bubble_fraction, critical_path, device_uses, waits
+from penstock.timeline.types import Timeline
+
+__all__ = [
+    "FORMAT",
+    "Timeline",
+    "Wait",
+    "bubble_fraction",
+    "build_timeline",
+    "compute_before",
+    "critical_path",
+    "device_uses",
+    "encode_timeline",
+    "load_timeline",
+    "save_timeline",
+    "waits",
+]

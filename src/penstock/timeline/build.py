@@ -1,14 +1,12 @@
 """A timeline from the starts and ends of a program's actions."""
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.program.actions import NONE
+from penstock.arrays import Floats
+from penstock.program import NONE
 from penstock.program.proof import Proof
 from penstock.timeline.causes import find_causes
 from penstock.timeline.types import Timeline
-
-Floats = npt.NDArray[np.float64]
 
 
 def build_timeline(proof: Proof, start_s: Floats, end_s: Floats, origin: str) -> Timeline:

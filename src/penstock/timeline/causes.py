@@ -1,15 +1,10 @@
 """What each action waited for, worked out from starts and ends: the same for simulated and measured timelines."""
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.program.actions import NONE, Kind
+from penstock.arrays import Floats, Ints
+from penstock.program import NONE, Kind, Lists, Program
 from penstock.program.proof import Proof
-from penstock.program.types import Program
-from penstock.program.wiring import Lists
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 def find_causes(proof: Proof, end_s: Floats) -> Ints:
@@ -18,7 +13,7 @@ def find_causes(proof: Proof, end_s: Floats) -> Ints:
     Compute waits for the compute before it and for what it receives. A transfer waits for all that set it going and for
     the transfers before it on its links. With those that it shares an interface with it passes at the same time.
     """
-    from penstock.timeline.latest import take_later
+    from penstock.timeline.causes_kernel import take_later
 
     wiring = proof.wiring
     before = compute_before(proof.program)
@@ -38,7 +33,7 @@ def find_causes(proof: Proof, end_s: Floats) -> Ints:
 
 def _transfer_causes(proof: Proof, before: Ints, latest: Floats, end_s: Floats) -> Ints:
     """The same for transfers: over the compute actions before their issue, and their links."""
-    from penstock.timeline.latest import take_later
+    from penstock.timeline.causes_kernel import take_later
 
     wiring = proof.wiring
     cause = np.full(wiring.num_transfers, NONE, dtype=np.int64)

@@ -6,11 +6,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from penstock import files
+from penstock import io
 from penstock.errors import InputError
-from penstock.plan.types import Plan
-from penstock.program.actions import NONE, Action, parse_action
-from penstock.program.types import program_from_actions
+from penstock.plan import Plan
+from penstock.program import NONE, Action, parse_action, program_from_actions
 from penstock.timeline.summary import critical_path, device_uses, waits
 from penstock.timeline.types import Timeline
 
@@ -74,7 +73,7 @@ class TimelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 def save_timeline(timeline: Timeline, path: str | Path) -> None:
     """Write a timeline file, whole or not at all."""
-    files.write_whole(path, encode_timeline(timeline))
+    io.write_whole(path, encode_timeline(timeline))
 
 
 def encode_timeline(timeline: Timeline) -> bytes:
@@ -136,7 +135,7 @@ def timeline_file(timeline: Timeline) -> TimelineFile:
 def load_timeline(path: str | Path) -> Timeline:
     """Read a timeline file."""
     where = str(path)
-    found = files.decode_json(files.read_bytes(path), TimelineFile, where=where, expected_format=FORMAT)
+    found = io.decode_json(io.read_bytes(path), TimelineFile, where=where, expected_format=FORMAT)
     names = [row.device for row in found.devices]
     if len(set(names)) != len(names):
         raise InputError("a device is there twice", where=f"{where}, at $.devices")

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.program.actions import NONE, SEND_KINDS, Kind
+from penstock.arrays import Ints
+from penstock.program import NONE, SEND_KINDS, Kind
 from penstock.timeline.causes import compute_before
-from penstock.timeline.types import Ints, Timeline
+from penstock.timeline.types import Timeline
 
 
 class DeviceUse(NamedTuple):

@@ -6,11 +6,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from penstock.program.actions import Kind
-from penstock.program.types import Program
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from penstock.arrays import Floats, Ints
+from penstock.program import Kind, Program
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +45,6 @@ class Timeline:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from penstock.timeline.picture import timeline_html
+        from penstock.timeline.notebook import timeline_html
 
         return timeline_html(self)

@@ -3,10 +3,10 @@
 import pytest
 
 from penstock.cluster.topology.csv_matrix import looks_like_csv, parse_csv
-from penstock.cluster.topology.wanted import Wanted
+from penstock.cluster.topology.options import Wanted
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
-from topology_texts import MATRIX, MATRIX_WITH_UNITS
+from tests.support.topology_texts import MATRIX, MATRIX_WITH_UNITS
 
 
 def parse(text: str) -> Cluster:

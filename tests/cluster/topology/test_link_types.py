@@ -1,12 +1,11 @@
 """The table of classes, and what a user puts in its place."""
 
-from pathlib import Path
-
 import pytest
 
 from penstock.cluster.topology.link_types import LINK_TYPES, LinkTypes, parse_link_types
 from penstock.cluster.types import Wire
 from penstock.errors import InputError
+from tests.support.paths import DOCS
 
 
 def test_every_class_says_where_its_figure_comes_from() -> None:
@@ -15,7 +14,7 @@ def test_every_class_says_where_its_figure_comes_from() -> None:
 
 
 def test_the_table_is_in_the_docs() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "clusters.md").read_text(encoding="utf-8")
+    page = (DOCS / "clusters.md").read_text(encoding="utf-8")
     for item in LINK_TYPES:
         assert f"| `{item.name}` | {item.wire.bandwidth / 1e9:g} GB/s |" in page
 

@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from penstock.cluster.toml_reader import parse_cluster
-from penstock.cluster.toml_writer import write_cluster
+from penstock.cluster.toml.reader import parse_cluster
+from penstock.cluster.toml.writer import write_cluster
 from penstock.cluster.topology.load import FORMATS, parse_topology
-from penstock.cluster.topology.wanted import Wanted
+from penstock.cluster.topology.options import Wanted
 from penstock.cluster.types import Wire
 from penstock.errors import InputError
-from topology_texts import EVERY
+from tests.support.topology_texts import EVERY
 
 NUM_MUTATIONS = 10_000
 TOKENS = re.compile(r"\s+|[A-Za-z_0-9.]+|.", re.DOTALL)

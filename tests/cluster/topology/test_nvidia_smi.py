@@ -5,10 +5,10 @@ import pytest
 
 from penstock.cluster.topology.link_types import parse_link_types
 from penstock.cluster.topology.nvidia_smi import looks_like_nvidia_smi, parse_nvidia_smi
-from penstock.cluster.topology.wanted import Wanted
+from penstock.cluster.topology.options import Wanted
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
-from topology_texts import DGX_A100, NCCL_PCI, SLURM_TREE, V100_CUBE, WORKSTATION_MIG
+from tests.support.topology_texts import DGX_A100, NCCL_PCI, SLURM_TREE, V100_CUBE, WORKSTATION_MIG
 
 
 def parse(text: str, **given: object) -> Cluster:

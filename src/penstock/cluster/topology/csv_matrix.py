@@ -9,9 +9,9 @@ b.0,1.2,1.2,
 import csv
 import io
 
-from penstock.cluster.assembling import assemble
-from penstock.cluster.toml_table import parse_wire
-from penstock.cluster.topology.wanted import UNKNOWN_KIND, Wanted, check_size, kind_notes, make_device
+from penstock.cluster.from_wires import assemble
+from penstock.cluster.toml import parse_wire
+from penstock.cluster.topology.options import UNKNOWN_KIND, Wanted, check_size, kind_notes, make_device
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
 

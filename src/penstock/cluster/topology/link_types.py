@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from penstock.cluster.naming import near_names
-from penstock.cluster.toml_table import parse_wire
+from penstock.cluster.names import near_names
+from penstock.cluster.toml import parse_wire
 from penstock.cluster.types import Wire
 from penstock.errors import InputError
 

@@ -5,11 +5,10 @@ from pathlib import PurePath
 from types import MappingProxyType
 
 from penstock.cluster.topology.csv_matrix import looks_like_csv, parse_csv
-from penstock.cluster.topology.nccl_xml import looks_like_nccl, parse_nccl
+from penstock.cluster.topology.nccl import looks_like_nccl, parse_nccl
 from penstock.cluster.topology.nvidia_smi import looks_like_nvidia_smi, parse_nvidia_smi
-from penstock.cluster.topology.slurm import looks_like_slurm, parse_slurm
-from penstock.cluster.topology.slurm_yaml import looks_like_slurm_yaml, parse_slurm_yaml
-from penstock.cluster.topology.wanted import Wanted
+from penstock.cluster.topology.options import Wanted
+from penstock.cluster.topology.slurm import looks_like_slurm, looks_like_slurm_yaml, parse_slurm, parse_slurm_yaml
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
 

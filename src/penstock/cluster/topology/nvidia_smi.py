@@ -4,10 +4,10 @@ import re
 
 from penstock.cluster.topology.link_types import MAX_LINKS_OF_A_GPU, LinkTypes
 from penstock.cluster.topology.one_host import repeat_host, sharing_note
-from penstock.cluster.topology.wanted import UNKNOWN_KIND, Wanted, class_notes, kind_notes
+from penstock.cluster.topology.options import UNKNOWN_KIND, Wanted, class_notes, kind_notes
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
-from penstock.quantities import counted, show_rate
+from penstock.units import counted, show_rate
 
 _COLOURS = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]|\x1b[()][A-Z0-9]|\[[0-9;]*m")
 """What a terminal takes as colours; logs often have lost the first character of it."""

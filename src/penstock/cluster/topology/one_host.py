@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.cluster.assembling import assemble
-from penstock.cluster.topology.wanted import Wanted, check_size, make_device
+from penstock.cluster.from_wires import assemble
+from penstock.cluster.topology.options import Wanted, check_size, make_device
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
 

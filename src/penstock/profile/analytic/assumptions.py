@@ -3,7 +3,7 @@
 from penstock.profile.analytic.builtin import Model
 from penstock.profile.analytic.configs import BertConfig, Gpt2Config, LlamaConfig, VitConfig
 from penstock.profile.analytic.vision import CLASSES, IMAGE_SIZE, ResnetConfig
-from penstock.profile.kinds import Precision
+from penstock.profile.device_kinds import Precision
 
 _GENERAL = (
     "Computed from data sheets and operation counts, not measured.",

@@ -16,11 +16,11 @@ from penstock.profile.analytic.configs import (
     VitConfig,
     config_from_mapping,
 )
-from penstock.profile.analytic.design import Batch, Design
-from penstock.profile.analytic.pricing import part_sizes, part_times
+from penstock.profile.analytic.model_parts import Batch, Design
+from penstock.profile.analytic.roofline import part_sizes, part_times
 from penstock.profile.analytic.transformer import bert_design, gpt2_design, llama_design, vit_design, vit_sequence
 from penstock.profile.analytic.vision import ResnetConfig, VggConfig, resnet_design, vgg_design
-from penstock.profile.kinds import KINDS, Kind, Precision, find_kind
+from penstock.profile.device_kinds import KINDS, Kind, Precision, find_kind
 from penstock.profile.types import Profile, Tie, Unit
 
 MAX_ROWS = 1_000_000

@@ -1,8 +1,8 @@
 """Transformers taken apart: embedding, blocks in two halves, and norm, head and loss at the end."""
 
-from penstock.profile.analytic.block import Block, attention_half, mlp_half
 from penstock.profile.analytic.configs import BertConfig, Gpt2Config, LlamaConfig, VitConfig
-from penstock.profile.analytic.design import Batch, Design, Part, Place
+from penstock.profile.analytic.convolution import convolution, tensor_bytes
+from penstock.profile.analytic.model_parts import Batch, Design, Part, Place
 from penstock.profile.analytic.operations import (
     ID_BYTES,
     Kernel,
@@ -16,7 +16,7 @@ from penstock.profile.analytic.operations import (
     pointwise,
     position_table,
 )
-from penstock.profile.analytic.spatial import convolution, tensor_bytes
+from penstock.profile.analytic.transformer_layer import Block, attention_half, mlp_half
 
 
 def gpt2_design(config: Gpt2Config, batch: Batch) -> Design:

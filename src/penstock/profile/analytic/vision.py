@@ -2,9 +2,9 @@
 
 import msgspec
 
-from penstock.profile.analytic.design import Batch, Design, Part, Place
+from penstock.profile.analytic.convolution import average_pool, batch_norm, convolution, max_pool, relu, tensor_bytes
+from penstock.profile.analytic.model_parts import Batch, Design, Part, Place
 from penstock.profile.analytic.operations import Operation, cross_entropy, linear, residual
-from penstock.profile.analytic.spatial import average_pool, batch_norm, convolution, max_pool, relu, tensor_bytes
 
 IMAGE_SIZE = 224
 IMAGE_CHANNELS = 3

@@ -1,0 +1,80 @@
+"""Where profiles come from, and the text by which a plan file remembers them."""
+
+import shlex
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from penstock.cluster import Cluster
+from penstock.profile import Profile
+
+Precision = Literal["bf16", "fp32"]
+
+
+@dataclass(frozen=True)
+class ProfileSource:
+    """A file or built-in name, and how its profile is to be made."""
+
+    source: str
+    kinds: tuple[str, ...] = ()
+    rows: int | None = None
+    sequence: int | None = None
+    precision: Precision | None = None
+
+    def load(self) -> Profile:
+        """The profile."""
+        from penstock.profile import load_profile
+
+        return load_profile(
+            self.source, kinds=self.kinds, rows=self.rows, sequence=self.sequence, precision=self.precision
+        )
+
+    def for_cluster(self, cluster: Cluster) -> "ProfileSource":
+        """The same, for the cluster's kinds where the profile is computed and no kind was asked for."""
+        from penstock.profile import is_computed
+
+        if self.kinds or not is_computed(self.source):
+            return self
+        return replace(self, kinds=known_kinds(cluster))
+
+    @property
+    def text(self) -> str:
+        """As it would be written behind --profile, options included."""
+        words = [self.source]
+        for kind in self.kinds:
+            words += ["--kind", kind]
+        if self.rows is not None:
+            words += ["--rows", str(self.rows)]
+        if self.sequence is not None:
+            words += ["--sequence", str(self.sequence)]
+        if self.precision is not None:
+            words += ["--precision", self.precision]
+        return shlex.join(words)
+
+
+def known_kinds(cluster: Cluster) -> tuple[str, ...]:
+    """The kinds of a cluster for which profiles can be computed."""
+    from penstock.profile import find_kind
+
+    kinds = dict.fromkeys(device.kind for device in cluster.devices)
+    return tuple(kind for kind in kinds if find_kind(kind) is not None)
+
+
+def parse_source(text: str) -> ProfileSource:
+    """The source of a text that `ProfileSource.text` wrote."""
+    words = shlex.split(text)
+    options: dict[str, list[str]] = {}
+    for name, value in zip(words[1::2], words[2::2], strict=True):
+        options.setdefault(name, []).append(value)
+    return ProfileSource(
+        source=words[0],
+        kinds=tuple(options.get("--kind", ())),
+        rows=int(options["--rows"][0]) if "--rows" in options else None,
+        sequence=int(options["--sequence"][0]) if "--sequence" in options else None,
+        precision=_precision(options["--precision"][0] if "--precision" in options else None),
+    )
+
+
+def _precision(text: str | None) -> Precision | None:
+    if text not in (None, *get_args(Precision)):
+        raise ValueError(text)
+    return "fp32" if text == "fp32" else "bf16" if text == "bf16" else None

@@ -1,0 +1,51 @@
+"""penstock cluster: show a cluster, measure one, or read what other tools say of it."""
+
+import difflib
+from importlib import import_module
+from pathlib import Path
+from typing import ClassVar
+
+import click
+
+
+class _Verbs(click.Group):
+    """`penstock cluster FILE` shows the file; the other verbs are loaded when they are called."""
+
+    summaries: ClassVar[dict[str, str]] = {
+        "show": "What a cluster is, link by link; the default.",
+        "probe": "Measure the links and devices of the cluster that this runs on.",
+        "import": "Read nvidia-smi topo, NCCL's XML, Slurm's topology or a CSV matrix.",
+    }
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.summaries, *ctx.help_option_names):
+            near = difflib.get_close_matches(args[0], self.summaries, n=1, cutoff=0.75)
+            if near and not Path(args[0]).exists():
+                raise click.UsageError(f"no such file or command: {args[0]!r}. Did you mean {near[0]!r}?", ctx)
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(self.summaries)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.summaries:
+            return None
+        command: click.Command = import_module(f"penstock.cli.commands.cluster_{cmd_name}").command
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries.items()))
+
+
+@click.group("cluster", cls=_Verbs, options_metavar="", subcommand_metavar="[show] SOURCE | probe | import ...")
+def command() -> None:
+    """What a cluster is: show one, measure one, or read what other tools say of it.
+
+    \b
+    penstock cluster lab.toml                          its hosts, devices and links
+    penstock cluster "2 x 4 x A100-40 @ 100 GB/s / 1.25 GB/s"
+    torchrun ... -m penstock cluster probe -o lab.toml
+    nvidia-smi topo -m | penstock cluster import - -o lab.toml
+    """  # noqa: D301

@@ -1,0 +1,124 @@
+"""How much: micro-batches, rows of a batch, devices, seconds; each as a number, or as a question to be answered."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from penstock.cluster import Cluster
+from penstock.errors import InputError
+from penstock.plan import MAX_MICROBATCHES
+from penstock.units import parse_seconds
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+AUTO = "auto"
+DEFAULT_MICROBATCHES = 16
+_RANGE = re.compile(r"\s*([0-9]{1,9})\s*(?:\.\.\s*([0-9]{1,9})\s*)?")
+
+
+class _Microbatches(click.ParamType[int | str]):
+    """A number of micro-batches, or `auto`."""
+
+    name = "number or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """The number, or the word."""
+        if value == AUTO:
+            return AUTO
+        return click.IntRange(1, MAX_MICROBATCHES).convert(value, param, ctx)
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What was given of it."""
+
+    microbatches: int | str | None = None
+    batch: int | None = None
+    devices: str | None = None
+    under: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.asks_for_microbatches and self.batch is None:
+            raise InputError(
+                "-m auto needs to know how many rows are trained in one iteration", hint="Such as --batch 512."
+            )
+        if isinstance(self.microbatches, int) and self.batch is not None:
+            raise InputError(
+                "-m and --batch both say how many micro-batches there are",
+                hint="Leave one of them out, or write -m auto to have the size chosen.",
+            )
+
+    @property
+    def asks_for_microbatches(self) -> bool:
+        """Whether the size of micro-batches is to be chosen."""
+        return self.microbatches == AUTO
+
+    @property
+    def under_s(self) -> float | None:
+        """The target, in seconds."""
+        if self.under is None:
+            return None
+        found = parse_seconds(self.under, where="--under")
+        if found <= 0:
+            raise InputError("no iteration takes less than no time", where="--under", hint="Write such as --under 2s.")
+        return found
+
+    def num_microbatches(self, rows: int) -> int:
+        """Micro-batches of so many rows each."""
+        if self.batch is None:
+            return self.microbatches if isinstance(self.microbatches, int) else DEFAULT_MICROBATCHES
+        if self.batch % rows:
+            near = [count for count in (self.batch // rows * rows, (self.batch // rows + 1) * rows) if count]
+            raise InputError(
+                f"a batch of {self.batch:,} rows does not divide into micro-batches of {rows:,} rows",
+                where="--batch",
+                hint=f"Ask for {' or '.join(f'{count:,}' for count in near)} rows, give other --rows, or -m auto.",
+            )
+        if not 1 <= self.batch // rows <= MAX_MICROBATCHES:
+            raise InputError(f"that would be more than {MAX_MICROBATCHES:,} micro-batches", where="--batch")
+        return self.batch // rows
+
+    def num_devices(self, cluster: Cluster) -> range | None:
+        """The numbers of devices that are asked for; None: all of the cluster, and no question."""
+        most = cluster.num_devices
+        if self.devices is None:
+            return range(1, most + 1) if self.under is not None else None
+        match = _RANGE.fullmatch(self.devices)
+        if match is None:
+            hint = "Write a number, such as 4, or a range, such as 1..16."
+            raise InputError(f"{self.devices[:60]!r} is not a number of devices", where="--devices", hint=hint)
+        first = int(match[1])
+        last = int(match[2]) if match[2] else first
+        if not 1 <= first <= last <= most:
+            what = f"{self.devices.strip()} devices: the cluster has 1 to {most}"
+            raise InputError(what, where="--devices", hint="Put the smaller number first." if first > last else "")
+        return range(first, last + 1)
+
+
+def amount_options(verb: F) -> F:
+    """-m, --batch, --devices and --under; the verb gets them as `amounts`."""
+
+    @wraps(verb)
+    def wrapped(
+        microbatches: int | str | None, batch: int | None, devices: str | None, under: str | None, **options: Any
+    ) -> Any:
+        return verb(amounts=Amounts(microbatches, batch, devices, under), **options)
+
+    for option in (
+        click.option("--under", help="Find the fewest devices with which an iteration takes less, such as 2s."),
+        click.option("--devices", help="How many of the cluster's devices: 4, or 1..16 to find the best number."),
+        click.option("--batch", type=click.IntRange(1), help="Rows of an iteration, instead of micro-batches."),
+        click.option(
+            "-m",
+            "--microbatches",
+            type=_Microbatches(),
+            help=f"Micro-batches of an iteration ({DEFAULT_MICROBATCHES} if not given); "
+            "auto, with --batch, finds the best number.",
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]

@@ -1,0 +1,41 @@
+"""Parameters that go back, with the moments at which they did."""
+
+from collections.abc import Sequence
+from time import perf_counter
+
+from penstock.program import SEND_KINDS, Action, Kind
+from penstock.runtime.executor import Returns
+
+Span = tuple[float, float]
+
+
+class TimedReturns(Returns):
+    """A rank's part in that."""
+
+    def __init__(self, actions: Sequence[Action], *given: object) -> None:
+        super().__init__(actions, *given)  # type: ignore[arg-type]
+        self._all_actions = actions
+        self._began_s = 0.0
+        self._ended_s: dict[int, float] = {}
+
+    def start(self, step: int) -> None:
+        """Send what is fresh here, let come what is fresh elsewhere."""
+        self._ended_s.clear()
+        super().start(step)
+        self._began_s = perf_counter()
+
+    def finish(self, segment: int) -> None:
+        """Wait for the fresh parameters of a segment, if some are on their way."""
+        is_coming = segment in self._coming
+        super().finish(segment)
+        if is_coming:
+            self._ended_s[segment] = perf_counter()
+
+    def put_into(self, spans_s: Sequence[Span]) -> list[Span]:
+        """The spans of all actions of the rank, with those of these in their places."""
+        found = list(spans_s)
+        for place, action in enumerate(self._all_actions):
+            if action.kind in (Kind.SEND_P, Kind.RECV_P):
+                end_s = self._began_s if action.kind in SEND_KINDS else self._ended_s[action.segment]
+                found[place] = self._began_s, end_s
+        return found

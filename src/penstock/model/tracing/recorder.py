@@ -1,0 +1,164 @@
+"""Running a model once and noting what its forward does outside its blocks (`model/tracing/record.py`)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from penstock.errors import InputError
+from penstock.model.blocks import Carry, call_model
+from penstock.model.tracing.intercept import intercepted, stepped_aside
+from penstock.model.tracing.record import COARSER, Event, Record, Slot, State, Value
+from penstock.model.trees import rows_of, tensors_of
+
+_IN_ORDER = "Name the blocks in the order in which forward calls them, each as often as it is called."
+_RANDOM = ("rand", "dropout", "normal", "bernoulli", "uniform", "multinomial", "poisson", "exponential")
+
+
+class Run(NamedTuple):
+    """A recorded run: what it did, what it returned, and the tensor of each value of the record."""
+
+    record: Record
+    output: Carry
+    tensors: tuple[Tensor, ...]
+
+
+def run_and_record(model: nn.Module, names: Sequence[str], inputs: Carry) -> Run:
+    """What forward does for these inputs, with the blocks of these names, which must be in the order of their calls."""
+    recorder = _Recorder(model, names)
+    buffers = {name: id(buffer) for name, buffer in model.named_buffers()}
+    recorder.note("inputs", (), inputs)
+    with torch.no_grad(), intercepted(set(recorder.modules), recorder.on_block), recorder:
+        output = call_model(model, inputs)
+    if recorder.num_calls < len(names):
+        raise InputError(f"forward did not call block {names[recorder.num_calls]!r}", hint=_IN_ORDER)
+    recorder.note("return", (output,), None)
+    for name, buffer in model.named_buffers():
+        if buffers.get(name) != id(buffer) and not any(name.startswith(f"{block}.") for block in names):
+            raise InputError(
+                f"forward puts a new tensor in the place of buffer {name!r} outside of the blocks",
+                hint=f"Change it in place, inside of a block. {COARSER}",
+            )
+    record = Record(rows_of(inputs), tuple(names), tuple(recorder.values), tuple(recorder.events))
+    return Run(record, output, tuple(recorder.tensors))
+
+
+def function_name(func: Callable[..., Any]) -> str:
+    """A torch function's own name."""
+    return getattr(func, "__name__", str(func))
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        self.names = names
+        self.modules = [model.get_submodule(name) for name in names]
+        self.num_calls = 0
+        self.inside = False
+        self.values: list[Value] = []
+        self.events: list[Event] = []
+        self.tensors: list[Tensor] = []  # of each value; kept also so that no id is used again
+        self.numbers: dict[int, int] = {}  # id of a tensor -> its value
+        self.parameters = {id(parameter): name for name, parameter in model.named_parameters()}
+        self.buffers = {id(buffer): name for name, buffer in model.named_buffers()}
+        self.state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.inside:
+            return func(*args, **kwargs)
+        random_before, before = torch.get_rng_state(), self._versions()
+        result = func(*args, **kwargs)
+        name = function_name(func)
+        is_random = any(word in name for word in _RANDOM) or not torch.equal(random_before, torch.get_rng_state())
+        self.note(name, (args, kwargs), result, before=before, is_random=is_random)
+        return result
+
+    def on_block(
+        self, module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.inside:
+            return call(*args, **kwargs)
+        if self.num_calls == len(self.names) or self.modules[self.num_calls] is not module:
+            raise self._wrong_order(module)
+        name = self.names[self.num_calls]
+        self.num_calls += 1
+        self.inside = True  # until all is noted, so that looking at tensors is no event
+        try:
+            before = self._versions()
+            with stepped_aside(self):
+                result = call(*args, **kwargs)
+            for leaf in pytree.tree_leaves(result):
+                if not isinstance(leaf, Tensor | bool | int | str | None):
+                    raise InputError(
+                        f"block {name!r} returns a {type(leaf).__name__}, which cannot be handed on",
+                        hint="Blocks hand on tensors, None, whole numbers and strings, in tuples, lists and dicts.",
+                    )
+            self.note(name, (args, kwargs), result, before=before, is_block=True)
+        finally:
+            self.inside = False
+        return result
+
+    def note(
+        self,
+        name: str,
+        given: Any,
+        result: Any,
+        *,
+        before: tuple[list[int], dict[str, int]] = ([], {}),
+        is_block: bool = False,
+        is_random: bool = False,
+    ) -> None:
+        ids = [id(tensor) for tensor in tensors_of(given)]
+        values_before, state_before = before
+        unit = max(0, self.num_calls - 1)
+        origin = f"the result of block {name!r}" if is_block else f"what {name!r} made near block {self.names[unit]!r}"
+        leaves, spec = pytree.tree_flatten(result)
+        self.events.append(
+            Event(
+                name=name,
+                unit=unit,
+                uses=tuple(dict.fromkeys(self.numbers[key] for key in ids if key in self.numbers)),
+                changes=tuple(
+                    value for value, version in enumerate(values_before) if self.tensors[value]._version != version
+                ),
+                parameters=tuple(self.parameters[key] for key in ids if key in self.parameters),
+                buffers=tuple(self.buffers[key] for key in ids if key in self.buffers),
+                changed_state=()
+                if is_block
+                else tuple(key for key, version in state_before.items() if self.state[key]._version != version),
+                leaves=tuple(self._slot(leaf, unit, origin) if isinstance(leaf, Tensor) else leaf for leaf in leaves),
+                spec=spec,
+                is_block=is_block,
+                is_random=is_random,
+            )
+        )
+
+    def _versions(self) -> tuple[list[int], dict[str, int]]:
+        """How often every tensor has been changed: torch counts that, for what shares memory together."""
+        return (
+            [tensor._version for tensor in self.tensors],
+            {} if self.inside else {name: tensor._version for name, tensor in self.state.items()},
+        )
+
+    def _slot(self, tensor: Tensor, unit: int, origin: str) -> Slot | State:
+        """What a tensor that was returned is: a parameter or buffer, or a value."""
+        state = self.parameters.get(id(tensor), self.buffers.get(id(tensor)))
+        if state is not None:
+            return State(state)
+        if id(tensor) not in self.numbers:
+            self.numbers[id(tensor)] = len(self.values)
+            self.tensors.append(tensor)
+            self.values.append(Value(tuple(tensor.shape), tensor.dtype, tensor.device, unit, origin))
+        return Slot(self.numbers[id(tensor)])
+
+    def _wrong_order(self, module: nn.Module) -> InputError:
+        name = next(name for name, named in zip(self.names, self.modules, strict=True) if named is module)
+        done = self.num_calls
+        expected = f"where block {self.names[done]!r} was expected" if done < len(self.names) else "once more"
+        return InputError(f"forward calls block {name!r} {expected}", hint=_IN_ORDER)

@@ -1,0 +1,24 @@
+"""Pricing: from a plan, a profile and a cluster to `Costs`."""
+
+from penstock.plan.pricing.allreduce_ring import reduce_ring
+from penstock.plan.pricing.costs import Costs, Reduction
+from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Flows
+from penstock.plan.pricing.pricing import price
+from penstock.plan.pricing.row_overlap import NEGLIGIBLE_SHARE, whole_rows
+from penstock.plan.pricing.unit_seconds import Part, UnitClock
+
+__all__ = [
+    "ACTIVATION",
+    "GRADIENT",
+    "NEGLIGIBLE_SHARE",
+    "PARAMETERS",
+    "SAVED",
+    "Costs",
+    "Flows",
+    "Part",
+    "Reduction",
+    "UnitClock",
+    "price",
+    "reduce_ring",
+    "whole_rows",
+]

@@ -1,0 +1,130 @@
+"""What moves between devices in an iteration: one flow for every pair of devices with rows in common.
+
+F  activations  of segment k to segment k+1, every micro-batch
+B  gradients    of segment k to segment k-1, every micro-batch
+S  saved tensors of segment k from its forward to its backward device, every micro-batch
+P  parameters   of segment k from its backward to its forward device, once after the optimizer step
+                (not to a device that also trains another share of the segment: it has them already)
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.arrays import Ints
+from penstock.plan.pricing.row_overlap import overlaps
+
+if TYPE_CHECKING:
+    from penstock.plan.pricing.costs import Costs
+
+
+ACTIVATION, GRADIENT, SAVED, PARAMETERS = range(4)
+
+NONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Flows:
+    """Arrays over flows between different devices, and the pairs of places that meet on one device."""
+
+    what: Ints
+    source_place: Ints
+    target_place: Ints
+    source: Ints
+    target: Ints
+    num_bytes: npt.NDArray[np.float64]
+    local_forward: Ints
+    """Pairs (earlier place, later place) whose activations stay on one device."""
+    local_backward: Ints
+    """Pairs (later place, earlier place) whose gradients stay on one device."""
+
+    def __len__(self) -> int:
+        return len(self.what)
+
+    def outgoing(self, what: npt.ArrayLike, place: npt.ArrayLike, peer: npt.ArrayLike) -> Ints:
+        """The flows of a kind from a source place to a device; NONE where there is no such flow."""
+        return self._outgoing.find(what, place, peer)
+
+    def incoming(self, what: npt.ArrayLike, place: npt.ArrayLike, peer: npt.ArrayLike) -> Ints:
+        """The flows of a kind to a target place from a device; NONE where there is no such flow."""
+        return self._incoming.find(what, place, peer)
+
+    @cached_property
+    def _outgoing(self) -> "_Index":
+        return _Index(self.what, self.source_place, self.target)
+
+    @cached_property
+    def _incoming(self) -> "_Index":
+        return _Index(self.what, self.target_place, self.source)
+
+
+class _Index:
+    """Finds flows by what they carry, the place at one end and the device at the other."""
+
+    def __init__(self, what: Ints, place: Ints, peer: Ints) -> None:
+        self._bounds = tuple(int(values.max()) + 1 if len(values) else 0 for values in (what, place, peer))
+        keys = self._key(what, place, peer)
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+
+    def find(self, what: npt.ArrayLike, place: npt.ArrayLike, peer: npt.ArrayLike) -> Ints:
+        parts = np.broadcast_arrays(*(np.asarray(part, dtype=np.int64) for part in (what, place, peer)))
+        if not len(self._keys):
+            return np.full(parts[0].shape, NONE, dtype=np.int64)
+        wanted = self._key(*parts)
+        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        known = self._keys[at] == wanted
+        for part, bound in zip(parts, self._bounds, strict=True):
+            known &= (part >= 0) & (part < bound)
+        return np.where(known, self._order[at], NONE)
+
+    def _key(self, what: Ints, place: Ints, peer: Ints) -> Ints:
+        return (what * self._bounds[1] + place) * self._bounds[2] + peer
+
+
+def find_flows(costs: "Costs") -> Flows:
+    """The flows of a plan, activations first, then gradients, saved tensors and parameters."""
+    rows: list[tuple[int, int, int, int, int, float]] = []
+    local: dict[int, list[tuple[int, int]]] = {ACTIVATION: [], GRADIENT: []}
+    num_segments = len(costs.place_offsets) - 1
+    devices = {ACTIVATION: costs.forward_device, GRADIENT: costs.backward_device}
+    meetings = []
+    for segment in range(num_segments - 1):
+        left, right = costs.places(segment), costs.places(segment + 1)
+        for overlap in overlaps(costs.share[left].tolist(), costs.share[right].tolist()):
+            size = float(costs.output_bytes[segment]) * overlap.share
+            meetings.append((left.start + overlap.left, right.start + overlap.right, size))
+    for what in (ACTIVATION, GRADIENT):
+        for early, late, size in meetings:
+            source, target = (early, late) if what == ACTIVATION else (late, early)
+            pair = int(devices[what][source]), int(devices[what][target])
+            if pair[0] == pair[1]:
+                local[what].append((source, target))
+            else:
+                rows.append((what, source, target, *pair, size))
+    moved = np.flatnonzero(costs.forward_device != costs.backward_device).tolist()
+    for place in moved:
+        size = float(costs.kept_bytes[costs.place_segment[place]] * costs.share[place])
+        pair = int(costs.forward_device[place]), int(costs.backward_device[place])
+        rows.append((SAVED, place, place, *pair, size))
+    for place in moved:
+        segment = int(costs.place_segment[place])
+        size = float(costs.parameter_bytes[segment])
+        trained_here = costs.forward_device[place] in costs.backward_device[costs.places(segment)]
+        if size > 0 and not trained_here:
+            pair = int(costs.backward_device[place]), int(costs.forward_device[place])
+            rows.append((PARAMETERS, place, place, *pair, size))
+    table = np.array([row[:5] for row in rows], dtype=np.int64).reshape(-1, 5)
+    return Flows(
+        what=table[:, 0],
+        source_place=table[:, 1],
+        target_place=table[:, 2],
+        source=table[:, 3],
+        target=table[:, 4],
+        num_bytes=np.array([row[5] for row in rows]),
+        local_forward=np.array(local[ACTIVATION], dtype=np.int64).reshape(-1, 2),
+        local_backward=np.array(local[GRADIENT], dtype=np.int64).reshape(-1, 2),
+    )

@@ -1,0 +1,112 @@
+"""Pricing: from a plan, a profile and a cluster to the costs of the plan."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from penstock.arrays import Floats, Ints
+from penstock.cluster import Cluster
+from penstock.errors import MismatchError
+from penstock.plan.pricing.costs import Costs
+from penstock.plan.pricing.overheads import with_overheads
+from penstock.plan.pricing.parameter_owners import held_bytes, ties_between
+from penstock.plan.pricing.unit_seconds import Part, UnitClock
+from penstock.plan.pricing.workspace import Places, working_bytes
+from penstock.plan.types import Plan
+from penstock.profile import Profile, fit
+
+
+def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True) -> Costs:
+    """What a plan costs. A plan made for another profile or cluster is an error unless `strict` is off."""
+    notes = _check_origin(plan, profile, cluster, strict)
+    for name in plan.devices:
+        if name not in cluster.index:
+            hint = "Plan again for this cluster."
+            raise MismatchError(f"the plan uses device {name!r}, which the cluster does not have", hint=hint)
+    segments = plan.segments
+    counts = np.array([segment.num_replicas for segment in segments])
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    place_segment = np.repeat(np.arange(len(segments)), counts)
+    share = np.array([member.share for segment in segments for member in segment.forward])
+    index = cluster.index
+    forward_device = np.array([index[member.device] for segment in segments for member in segment.forward])
+    backward_device = np.array([index[member.device] for segment in segments for member in segment.backward])
+    clock = UnitClock(profile, cluster, plan.rows)
+    starts = np.array([segment.start for segment in segments])
+    stops = np.array([segment.stop for segment in segments])
+
+    def seconds(devices: Ints, part: Part) -> Floats:
+        values = np.empty(len(share))
+        for place, (device, portion, segment) in enumerate(zip(devices, share, place_segment, strict=True)):
+            sums = clock.prefix(int(device), float(portion), part)
+            values[place] = sums[stops[segment]] - sums[starts[segment]]
+        return values
+
+    sizes = fit(profile, profile.kinds[0]).at(plan.rows)
+    cut = sizes.cut_bytes[stops - 1].copy()
+    cut[-1] = 0.0
+    first = profile.input_bytes * plan.rows / profile.rows
+    parameter_bytes = _sums(sizes.parameter_bytes, starts, stops)
+    tied_bytes, tied_segments = ties_between(profile, starts, parameter_bytes)
+    weight, trained = held_bytes(
+        cluster.num_devices, place_segment, forward_device, backward_device, parameter_bytes, tied_bytes, tied_segments
+    )
+    places = Places(starts, place_segment, share, forward_device, backward_device)
+    working = working_bytes(profile, cluster.num_devices, places, sizes.cut_bytes, parameter_bytes)
+    costs = Costs(
+        plan=plan,
+        cluster=cluster,
+        place_offsets=offsets,
+        place_segment=place_segment,
+        share=share,
+        forward_device=forward_device,
+        backward_device=backward_device,
+        forward_s=seconds(forward_device, "forward_s"),
+        recompute_s=seconds(backward_device, "forward_s"),
+        input_grad_s=seconds(backward_device, "input_grad_s"),
+        weight_grad_s=seconds(backward_device, "weight_grad_s"),
+        joined_s=np.zeros(len(share)),
+        step_s=seconds(backward_device, "step_s"),
+        input_bytes=np.concatenate([[first], cut[:-1]]),
+        output_bytes=cut,
+        saved_bytes=_sums(sizes.saved_bytes, starts, stops),
+        pending_bytes=_sums(sizes.pending_bytes, starts, stops),
+        parameter_bytes=parameter_bytes,
+        recompute=np.array([segment.recompute for segment in segments]),
+        weight_bytes=weight,
+        gradient_bytes=trained * profile.gradient_ratio,
+        optimizer_bytes=trained * profile.optimizer_ratio,
+        work_bytes=working.all_the_time,
+        more_at_step_bytes=working.more_at_step,
+        copies_sent=np.zeros(cluster.num_devices, dtype=np.bool_),
+        tied_bytes=tied_bytes,
+        tied_segments=tied_segments,
+        notes=(*notes, *clock.notes),
+    )
+    costs = with_overheads(costs, clock)
+    if not costs.has_whole_rows:
+        text = f"shares of a micro-batch of {plan.rows} rows are not whole rows: times are as if rows could be split"
+        costs = replace(costs, notes=(*costs.notes, text))
+    return costs
+
+
+def _sums(values: Floats, starts: Ints, stops: Ints) -> Floats:
+    running = np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray(running[stops] - running[starts])
+
+
+def _check_origin(plan: Plan, profile: Profile, cluster: Cluster, strict: bool) -> list[str]:
+    if plan.num_units != profile.num_units:
+        raise MismatchError(
+            f"the plan covers {plan.num_units} units, but the profile {profile.name!r} has {profile.num_units}",
+            hint=f"The plan was made for {plan.profile.name!r}: plan again for this one.",
+        )
+    notes = []
+    for what, origin, digest in (("profile", plan.profile, profile.digest), ("cluster", plan.cluster, cluster.digest)):
+        if origin.digest != digest:
+            text = f"the plan was made for another {what}: {origin.name!r} ({origin.digest}), and this is {digest}"
+            if strict:
+                hint = f"Give the {what} it was made for, plan again, or go on all the same with --force."
+                raise MismatchError(text, hint=hint)
+            notes.append(text)
+    return notes

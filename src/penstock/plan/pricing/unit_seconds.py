@@ -1,0 +1,82 @@
+"""Seconds of a profile's units on a cluster's devices."""
+
+from typing import Literal
+
+import numpy as np
+from msgspec.structs import replace
+
+from penstock.arrays import Floats
+from penstock.cluster import Cluster, Device
+from penstock.profile import Model, Overhead, Profile, fit, relative_speed
+
+Part = Literal["forward_s", "input_grad_s", "weight_grad_s", "step_s"]
+
+
+class UnitClock:
+    """Seconds of units on devices, as running sums, computed once for every kind, speed and share.
+
+    A device of a kind that was profiled takes its measured times, divided by its speed. Another kind is taken from the
+    first profiled kind whose data sheet is known as well as its own, else it is taken to be as fast as the first
+    profiled kind; `notes` says so.
+    """
+
+    def __init__(self, profile: Profile, cluster: Cluster, rows: int) -> None:
+        self._profile = profile
+        self._cluster = cluster
+        self._rows = rows
+        self._models: dict[str, tuple[Model, float]] = {}
+        self._sums: dict[tuple[str, float, float, Part], Floats] = {}
+        self.notes: list[str] = []
+
+    def prefix(self, device: int, share: float, part: Part) -> Floats:
+        """Running sums over the units: the seconds of units a up to b are sums[b] - sums[a]."""
+        found = self._cluster.devices[device]
+        key = (found.kind, found.speed, share, part)
+        if key not in self._sums:
+            model, speed = self._model(found)
+            values = getattr(model.at(self._rows * share), part) / (speed * found.speed)
+            self._sums[key] = np.concatenate([[0.0], np.cumsum(values)])
+        return self._sums[key]
+
+    def _model(self, device: Device) -> tuple[Model, float]:
+        kind = device.kind
+        if kind not in self._models:
+            self._models[kind] = self._find(kind)
+        return self._models[kind]
+
+    def _find(self, kind: str) -> tuple[Model, float]:
+        kinds = self._profile.kinds
+        if kind in kinds:
+            return fit(self._profile, kind), 1.0
+        for known in kinds:
+            speed = relative_speed(kind, known)
+            if speed is not None:
+                self.notes.append(f"{kind} was not profiled: taken as {speed:.2f} x the speed of {known} (data sheets)")
+                return fit(self._profile, known), speed
+        self.notes.append(
+            f"there are no times for {kind}, and no data sheets to compare it with {', '.join(kinds)}: "
+            f"taken to be as fast as {kinds[0]}"
+        )
+        return fit(self._profile, kinds[0]), 1.0
+
+    @property
+    def has_overheads(self) -> bool:
+        """Whether it is known of any kind what it spends around units."""
+        return bool(self._profile.overheads)
+
+    def overhead(self, device: int) -> Overhead:
+        """What a device spends around its units; nothing where that was not measured for its kind."""
+        found = self._cluster.devices[device]
+        spent = next((item for item in self._profile.overheads if item.kind == found.kind), None)
+        if spent is None:
+            return Overhead(kind=found.kind, job_s=0.0, message_s=0.0, byte_s=0.0)
+        slower = {name: getattr(spent, name) / found.speed for name in ("job_s", "message_s", "byte_s")}
+        return replace(spent, **slower)
+
+    def work(self, device: int) -> Floats:
+        """Running sums of F, I and W together for whole micro-batches."""
+        return (
+            self.prefix(device, 1.0, "forward_s")
+            + self.prefix(device, 1.0, "input_grad_s")
+            + self.prefix(device, 1.0, "weight_grad_s")
+        )

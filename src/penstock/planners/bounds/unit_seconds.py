@@ -1,0 +1,99 @@
+"""What the lower bounds know: every unit's seconds on every device, and what it takes to get from device to device."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from penstock.arrays import Floats
+from penstock.cluster import Cluster
+from penstock.plan.pricing import Part
+from penstock.planners.problem import Problem
+from penstock.profile import fit
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Seconds [device, unit] as `base + per_share * share`; neither is negative."""
+
+    base: Floats
+    per_share: Floats
+
+    @property
+    def whole(self) -> Floats:
+        """For whole micro-batches."""
+        return self.base + self.per_share
+
+    def __add__(self, other: "Lines") -> "Lines":
+        return Lines(self.base + other.base, self.per_share + other.per_share)
+
+    def times(self, factor: float) -> "Lines":
+        """So many of them."""
+        return Lines(self.base * factor, self.per_share * factor)
+
+
+@dataclass(frozen=True, eq=False)
+class UnitTimes:
+    """Seconds of every unit on every device, and bytes of every unit."""
+
+    cluster: Cluster
+    num_microbatches: int
+    forward: Lines
+    input_grad: Lines
+    weight_grad: Lines
+    step: Lines
+    cut_bytes: Floats
+    input_bytes: Floats
+    saved_bytes: Floats
+    returned_bytes: Floats
+    """Parameters that are not shared with other units."""
+
+    @property
+    def num_units(self) -> int:
+        """How many units there are."""
+        return int(self.forward.base.shape[1])
+
+    @cached_property
+    def rate(self) -> Floats:
+        """Bytes a second from device to device, over the interfaces of their hosts; inf from a device to itself."""
+        bandwidth = np.array([host.interface_bandwidth or np.inf for host in self.cluster.hosts])
+        host = self.cluster.host_index
+        ends = np.minimum.outer(bandwidth[host], bandwidth[host])
+        return np.where(
+            host[:, None] == host[None, :], self.cluster.bandwidth, np.minimum(self.cluster.bandwidth, ends)
+        )
+
+    def hop(self, num_bytes: float) -> Floats:
+        """Seconds [from, to] for a message between devices; none from a device to itself."""
+        return self.cluster.latency_s + num_bytes / self.rate
+
+
+def unit_times(problem: Problem) -> UnitTimes:
+    """The times of a problem's units on its cluster's devices."""
+    clock, profile = problem.clock, problem.profile
+    devices = range(problem.cluster.num_devices)
+
+    def lines(part: Part) -> Lines:
+        whole, half = (
+            np.stack([np.diff(clock.prefix(device, share, part)) for device in devices]) for share in (1.0, 0.5)
+        )
+        base = np.clip(2 * half - whole, 0.0, whole)
+        return Lines(base, whole - base)
+
+    sizes = fit(profile, profile.kinds[0]).at(problem.microbatch_rows)
+    first = profile.input_bytes * problem.microbatch_rows / profile.rows
+    shared = np.zeros(profile.num_units)
+    for tie in profile.ties:
+        shared[list(tie.units)] += tie.parameter_bytes
+    return UnitTimes(
+        cluster=problem.cluster,
+        num_microbatches=problem.num_microbatches,
+        forward=lines("forward_s"),
+        input_grad=lines("input_grad_s"),
+        weight_grad=lines("weight_grad_s"),
+        step=lines("step_s"),
+        cut_bytes=sizes.cut_bytes,
+        input_bytes=np.concatenate([[first], sizes.cut_bytes[:-1]]),
+        saved_bytes=sizes.saved_bytes,
+        returned_bytes=sizes.parameter_bytes - shared,
+    )

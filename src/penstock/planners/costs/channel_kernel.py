@@ -1,0 +1,71 @@
+"""The compiled price of a byte between two groups, for many pairs of groups at once; imported late.
+
+Each group takes the rows of a micro-batch in the order of its members (plan/pricing/row_overlap.py), and every pair of
+members with rows in common exchanges them. All that happens at once; the busiest directed link or shared interface sets the pace,
+and the longest latency is waited for. Cost: O(members of both groups) for each pair of groups.
+"""
+
+import numba
+import numpy as np
+
+from penstock.arrays import Floats, Ints
+from penstock.plan.pricing import NEGLIGIBLE_SHARE
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
+def channel_prices(
+    left: Ints,
+    right: Ints,
+    offsets: Ints,
+    members: Ints,
+    shares: Floats,
+    bandwidth: Floats,
+    latency_s: Floats,
+    host: Ints,
+    interface: Floats,
+) -> Floats:
+    """Over pairs of groups: forward latency, forward seconds a byte, backward latency, backward seconds a byte.
+
+    Group g has the members offsets[g] up to offsets[g + 1]; `interface` is inf for hosts that share none.
+    """
+    prices = np.zeros((len(left), 4))
+    leaving, entering = np.zeros(len(interface)), np.zeros(len(interface))
+    for pair in range(len(left)):
+        i, i_end = offsets[left[pair]], offsets[left[pair] + 1]
+        j, j_end = offsets[right[pair]], offsets[right[pair] + 1]
+        left_stop = 1.0 if i + 1 == i_end else shares[i]
+        right_stop = 1.0 if j + 1 == j_end else shares[j]
+        left_sum, right_sum = shares[i], shares[j]
+        begin = 0.0
+        while i < i_end and j < j_end:
+            stop = min(left_stop, right_stop)
+            portion = stop - begin
+            a, b = members[i], members[j]
+            if portion > NEGLIGIBLE_SHARE and a != b:
+                prices[pair, 0] = max(prices[pair, 0], latency_s[a, b])
+                prices[pair, 1] = max(prices[pair, 1], portion / bandwidth[a, b])
+                prices[pair, 2] = max(prices[pair, 2], latency_s[b, a])
+                prices[pair, 3] = max(prices[pair, 3], portion / bandwidth[b, a])
+                if host[a] != host[b]:
+                    leaving[host[a]] += portion
+                    entering[host[b]] += portion
+            begin = max(begin, stop)
+            next_left, next_right = left_stop <= stop, right_stop <= stop
+            if next_left:
+                i += 1
+                if i < i_end:
+                    left_sum += shares[i]
+                    left_stop = 1.0 if i + 1 == i_end else left_sum
+            if next_right:
+                j += 1
+                if j < j_end:
+                    right_sum += shares[j]
+                    right_stop = 1.0 if j + 1 == j_end else right_sum
+        # What leaves a host in the forward enters it in the backward: an interface is as fast in both directions.
+        for loads, group in ((leaving, left[pair]), (entering, right[pair])):
+            for place in range(offsets[group], offsets[group + 1]):
+                at = host[members[place]]
+                prices[pair, 1] = max(prices[pair, 1], loads[at] / interface[at])
+                prices[pair, 3] = max(prices[pair, 3], loads[at] / interface[at])
+                loads[at] = 0.0
+    return prices

@@ -1,0 +1,108 @@
+"""All maps of a small problem.
+
+A map gives every unit a forward and a backward device; a device has at most one run of units in each direction. The
+segments of its plan are the runs between all cuts. Moved segments ship what they saved or, where their input is
+smaller, may recompute instead.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
+
+import msgspec
+import numpy as np
+
+from penstock.arrays import Bools, Ints
+from penstock.errors import InputError
+from penstock.plan import Plan, Segment, on
+from penstock.planners.problem import Problem
+from penstock.profile import fit
+
+MOST_MAPS = 100_000
+"""Not counting what is recomputed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """Arrays [map, unit]."""
+
+    forward: Ints
+    backward: Ints
+    again: Bools
+    """Whether the unit's backward device recomputes it."""
+
+
+def runs(num_units: int, num_devices: int) -> Iterator[list[int]]:
+    """Every way to give units to devices so that every device has at most one run.
+
+    >>> list(runs(2, 2))
+    [[0, 0], [1, 1], [0, 1], [1, 0]]
+    """
+    for count in range(1, min(num_units, num_devices) + 1):
+        for cuts in combinations(range(1, num_units), count - 1):
+            bounds = (0, *cuts, num_units)
+            for devices in permutations(range(num_devices), count):
+                yield [device for k, device in enumerate(devices) for _ in range(bounds[k + 1] - bounds[k])]
+
+
+def num_maps(problem: Problem, *, moved: bool) -> int:
+    """How many maps there are, not counting what is recomputed."""
+    num_units, devices = problem.profile.num_units, problem.num_stages or problem.cluster.num_devices
+    most = min(num_units, devices)
+    count = sum(math.comb(num_units - 1, k - 1) * math.perm(devices, k) for k in range(1, most + 1))
+    return count ** (2 if moved else 1)
+
+
+def all_maps(problem: Problem, *, moved: bool, recompute: bool) -> Maps:
+    """Every map of a problem."""
+    num_units = problem.profile.num_units
+    devices = problem.num_stages or problem.cluster.num_devices
+    if num_maps(problem, moved=moved) > MOST_MAPS:
+        raise InputError(
+            f"{num_units} units on {devices} devices are too many for the exact planner",
+            hint="It is for about 6 units on 3 devices.",
+        )
+    ways = [tuple(way) for way in runs(num_units, devices)]
+    sizes = fit(problem.profile, problem.profile.kinds[0]).at(problem.microbatch_rows)
+    first = problem.profile.input_bytes * problem.microbatch_rows / problem.profile.rows
+    inputs, saved = [first, *sizes.cut_bytes[:-1]], sizes.saved_bytes.tolist()
+    rows = []
+    for ahead, back in product(ways, ways) if moved else zip(ways, ways, strict=True):
+        choices = [
+            (start, stop)
+            for start, stop in segments_of(ahead, back)
+            if recompute and ahead[start] != back[start] and inputs[start] < sum(saved[start:stop])
+        ]
+        for chosen in product((False, True), repeat=len(choices)):
+            again = [False] * num_units
+            for (start, stop), here in zip(choices, chosen, strict=True):
+                again[start:stop] = [here] * (stop - start)
+            rows.append((ahead, back, again))
+    columns = [np.array([row[place] for row in rows]) for place in range(3)]
+    return Maps(*columns)
+
+
+def segments_of(ahead: Sequence[int], back: Sequence[int]) -> list[tuple[int, int]]:
+    """Start and stop of every run of units with one forward and one backward device."""
+    pairs = list(zip(ahead, back, strict=True))
+    starts = [unit for unit in range(len(pairs)) if unit == 0 or pairs[unit] != pairs[unit - 1]]
+    return list(zip(starts, [*starts[1:], len(pairs)], strict=True))
+
+
+def plan_of_map(problem: Problem, maps: Maps, turn: int) -> Plan:
+    """The plan of one of many maps."""
+    names = [device.name for device in problem.cluster.devices]
+    ahead, back = maps.forward[turn].tolist(), maps.backward[turn].tolist()
+    segments = tuple(
+        Segment(
+            start=start,
+            stop=stop,
+            forward=on(names[ahead[start]]),
+            backward=on(names[back[start]]),
+            recompute=bool(maps.again[turn, start]),
+        )
+        for start, stop in segments_of(ahead, back)
+    )
+    whole = problem.plan("exact", [0, problem.profile.num_units], [on(names[0])])
+    return msgspec.structs.replace(whole, segments=segments)

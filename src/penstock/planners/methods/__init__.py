@@ -1,0 +1,8 @@
+"""Planners from the literature and the baselines."""
+
+from penstock.planners.methods.balanced import balanced
+from penstock.planners.methods.data_parallel import data_parallel
+from penstock.planners.methods.grids import regular_grids
+from penstock.planners.methods.uniform import uniform
+
+__all__ = ["balanced", "data_parallel", "regular_grids", "uniform"]

@@ -1,0 +1,124 @@
+"""Two sets of cuts: forward cuts p_0 <= p_1 <= ... and backward cuts q_0 <= q_1 <= ..., chosen together.
+
+Stage k runs the forward of units p[k] up to p[k + 1] and the backward of units q[k] up to q[k + 1]. As long as only
+computing counts, the further q is for a given p the better, so for a bottleneck T it is enough to know the furthest q
+that can be reached for every p, stage by stage: from p' one gets to p and to the last q with B(q', q) <= T - F(p', p),
+so to the last one whose running sum is at most B(q') + F(p') + T - F(p). Of the p' that F(p', p) <= T allows (a window
+that moves with p), the one with the largest B(q') + F(p') gets furthest. Stages may be left empty.
+
+Cost: O(stages units log units) for each T tried, about 60 of them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.arrays import Floats, Ints
+
+MOST_HALVINGS = 200
+NOT_REACHED = -1
+ROUNDING = 1e-12
+"""More than sums of this kind are off by."""
+
+
+class TwoSets(NamedTuple):
+    """Forward and backward cuts, from 0 to the number of units; stage k lies between entries k and k + 1."""
+
+    forward: list[int]
+    backward: list[int]
+
+
+def two_sets_of_cuts(forward: Sequence[Floats], backward: Sequence[Floats]) -> TwoSets:
+    """Cuts with the least maximum of forward + backward seconds; communication is left aside.
+
+    forward[k] and backward[k] are the running sums of the units' seconds on the device of stage k. Of the cuts with the
+    least maximum, those are taken that lie close to each other.
+
+    >>> ones = [np.array([0.0, 1, 2, 3])] * 2
+    >>> two_sets_of_cuts(ones, ones)
+    TwoSets(forward=[0, 1, 3], backward=[0, 2, 3])
+    """
+    everything = max(float(sums[-1]) for sums in forward) + max(float(sums[-1]) for sums in backward)
+    high = everything * (1 + ROUNDING)
+    reached = _reach(forward, backward, high)
+    assert reached is not None, "a stage that takes everything meets its own limit"
+    best = _trace(forward, backward, high, reached)
+    high = min(high, bottleneck(forward, backward, best))
+    low = 0.0
+    for _ in range(MOST_HALVINGS):
+        middle = (low + high) / 2
+        if not low < middle < high * (1 - ROUNDING):
+            break
+        reached = _reach(forward, backward, middle)
+        if reached is None:
+            low = middle
+            continue
+        cuts = _trace(forward, backward, middle, reached)
+        slowest = bottleneck(forward, backward, cuts)
+        best = cuts if slowest <= bottleneck(forward, backward, best) else best
+        high = min(middle, slowest)
+    return best
+
+
+def bottleneck(forward: Sequence[Floats], backward: Sequence[Floats], cuts: TwoSets) -> float:
+    """Seconds of the slowest stage for one micro-batch."""
+    p, q = cuts
+    return max(
+        float(ahead[p[k + 1]] - ahead[p[k]] + back[q[k + 1]] - back[q[k]])
+        for k, (ahead, back) in enumerate(zip(forward, backward, strict=True))
+    )
+
+
+def _reach(forward: Sequence[Floats], backward: Sequence[Floats], limit: float) -> list[Ints] | None:
+    """Before each stage and after the last: the furthest q for every p; None if the end is not reached."""
+    num_units = len(forward[0]) - 1
+    places = np.arange(num_units + 1)
+    furthest = np.full(num_units + 1, NOT_REACHED, dtype=np.int64)
+    furthest[0] = 0
+    reached = [furthest]
+    for ahead, back in zip(forward, backward, strict=True):
+        value = np.where(furthest >= 0, back[furthest] + ahead, -np.inf)
+        window = np.searchsorted(ahead, ahead - limit, side="left")
+        most = _largest_between(value, np.minimum(window, places), places)
+        furthest = np.searchsorted(back, most + (limit - ahead), side="right") - 1
+        furthest = np.where(np.isfinite(most), furthest, NOT_REACHED)
+        reached.append(furthest)
+    return reached if furthest[-1] == num_units else None
+
+
+def _largest_between(values: Floats, first: Ints, last: Ints) -> Floats:
+    """The largest of values[first[i]] to values[last[i]], for every i: from maxima over powers of two."""
+    level = np.frexp((last - first + 1).astype(np.float64))[1] - 1
+    found = np.full(len(values), -np.inf)
+    maxima = values
+    for power in range(int(level.max()) + 1):
+        here = np.flatnonzero(level == power)
+        found[here] = np.maximum(maxima[first[here]], maxima[last[here] - (1 << power) + 1])
+        step = 1 << power
+        maxima = np.maximum(maxima[:-step], maxima[step:]) if len(maxima) > step else maxima
+    return found
+
+
+def _trace(forward: Sequence[Floats], backward: Sequence[Floats], limit: float, reached: list[Ints]) -> TwoSets:
+    """Cuts from the end backwards, each q as near to its p as can be, so that little is moved.
+
+    Whatever lies short of the furthest q can be reached as well: cuts that go too far may be moved back.
+    """
+    p = q = len(forward[0]) - 1
+    cuts = TwoSets([p], [q])
+    for stage in reversed(range(len(forward))):
+        ahead, back, furthest = forward[stage], backward[stage], reached[stage]
+        start = np.arange(p + 1)
+        most = np.minimum(furthest[: p + 1], q)
+        left = limit - (ahead[p] - ahead[: p + 1])
+        least = np.searchsorted(back[: q + 1], back[q] - left, side="left")
+        near = np.clip(start, np.minimum(least, most), most)
+        over = np.where(most < 0, np.inf, back[q] - back[near] - left)
+        # Rounding may leave none within the limit: then those are taken that are least over it.
+        fits = np.flatnonzero(over <= max(0.0, float(over.min())))
+        p = int(fits[np.argmin(np.abs(near[fits] - fits))])
+        q = int(near[p])
+        cuts.forward.append(p)
+        cuts.backward.append(q)
+    return TwoSets(cuts.forward[::-1], cuts.backward[::-1])

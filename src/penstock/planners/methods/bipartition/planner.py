@@ -1,0 +1,126 @@
+"""Bi-Partition: cut the forward and the backward at different places, so that their sums can be made even.
+
+Stage k runs the forward of units p[k] up to p[k + 1] and the backward of units q[k] up to q[k + 1], chosen together to
+minimise the largest F(p[k], p[k + 1]) + B(q[k], q[k + 1]).
+
+The idea is the paper's. Ours are the searches (bipartition_cuts.py, exact for computing alone on devices of any speed;
+bipartition_prices.py, with everything that passes between two stages over links of any speed, shared interfaces
+at their bandwidth, and recomputation in place of shipping), and that several ways of pricing the shipping are simulated
+under the problem's schedule together with `balanced`, of which the fastest is returned: never worse than balanced.
+Every stage has its device's own seconds. Where units are alike, there is little to gain, and balanced's cuts come back.
+
+Cost: O(stages units^2) for each of some dozen bottlenecks and each price, and one simulation for each price. Beyond
+`MOST_CUTS` units, only so many cuts, evenly spread over the work, are considered.
+
+Reference: Cui et al., A bidirectional DNN partition mechanism for efficient pipeline parallel training in cloud, 2023.
+
+>>> from penstock.planners.methods.bipartition.cuts import two_sets_of_cuts
+>>> two_sets_of_cuts([np.array([0.0, 1, 2, 3])] * 2, [np.array([0.0, 1, 2, 3])] * 2)  # 3 and 3, not 4 and 2
+TwoSets(forward=[0, 1, 3], backward=[0, 2, 3])
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+
+from penstock.arrays import Ints
+from penstock.cluster import Cluster
+from penstock.plan import Plan, Segment, Shape, on
+from penstock.planners.methods.balanced import balanced
+from penstock.planners.methods.bipartition.cuts import bottleneck, two_sets_of_cuts
+from penstock.planners.methods.bipartition.priced_cuts import Joint, Row, priced_cuts
+from penstock.planners.problem import Problem
+from penstock.profile import fit
+from penstock.simulate import evaluate
+
+SHIPPING_WEIGHTS = (0.25, 1.0, 4.0, np.inf)
+"""Prices of what the mismatch ships: it overlaps with computing, so its true price lies between none and all of it."""
+MOST_CUTS = 160
+
+
+def bipartition(problem: Problem) -> Plan:
+    """The fastest, when simulated, of balanced and of two sets of cuts at several prices of shipping."""
+    return min(two_set_plans(problem), key=lambda plan: _iteration_s(problem, plan))
+
+
+def two_set_plans(problem: Problem) -> list[Plan]:
+    """What bipartition chooses from, each once: balanced, and two sets of cuts at several prices of shipping."""
+    plans = [msgspec.structs.replace(balanced(problem), planner="bipartition")]
+    lanes = _lanes(problem)
+    cuts = _candidates(problem, lanes)
+    row = _row(problem, lanes, cuts)
+    free = two_sets_of_cuts(row.forward, row.backward)
+    choices = [[Joint(p, q, again) for p, q in zip(*free, strict=True)] for again in (0, 1)]
+    least = bottleneck(row.forward, row.backward, free)
+    choices += [priced_cuts(row, weight, at_least_s=least) for weight in SHIPPING_WEIGHTS]
+    for joints in choices:
+        plan = _plan(problem, lanes, [Joint(int(cuts[p]), int(cuts[q]), again) for p, q, again in joints])
+        if all(plan.segments != other.segments for other in plans):
+            plans.append(plan)
+    return plans
+
+
+def _iteration_s(problem: Problem, plan: Plan) -> float:
+    return evaluate(plan, problem.profile, problem.cluster, within_memory=False).timeline.iteration_s
+
+
+def _lanes(problem: Problem) -> list[int]:
+    """The device of each stage: in a straight row up to two for every unit, one for each direction."""
+    if problem.shape is not Shape.STRAIGHT or problem.num_stages is not None:
+        return problem.lanes
+    return list(range(min(problem.cluster.num_devices, 2 * problem.profile.num_units)))
+
+
+def _candidates(problem: Problem, lanes: Sequence[int]) -> Ints:
+    """The cuts to consider: all, or those that divide the work of a device evenly."""
+    num_units = problem.profile.num_units
+    if num_units <= MOST_CUTS:
+        return np.arange(num_units + 1)
+    work = problem.clock.work(lanes[0]) + np.linspace(0.0, 1e-9, num_units + 1)
+    even = np.searchsorted(work, np.linspace(0.0, work[-1], MOST_CUTS + 1))
+    return np.unique(np.concatenate([[0], np.minimum(even, num_units), [num_units]]))
+
+
+def _row(problem: Problem, lanes: Sequence[int], cuts: Ints) -> Row:
+    clock, rows = problem.clock, problem.microbatch_rows
+    sizes = fit(problem.profile, problem.profile.kinds[0]).at(rows)
+    crossing = np.concatenate([[0.0], sizes.cut_bytes])
+    crossing[-1] = 0.0
+    inputs = crossing.copy()
+    inputs[0] = problem.profile.input_bytes * rows / problem.profile.rows
+    return Row(
+        forward=[clock.prefix(lane, 1.0, "forward_s")[cuts] for lane in lanes],
+        backward=[(clock.work(lane) - clock.prefix(lane, 1.0, "forward_s"))[cuts] for lane in lanes],
+        rates=[(_rate(problem.cluster, a, b), _rate(problem.cluster, b, a)) for a, b in pairwise(lanes)],
+        cut_bytes=crossing[cuts],
+        input_bytes=inputs[cuts],
+        saved_bytes=np.concatenate([[0.0], np.cumsum(sizes.saved_bytes)])[cuts],
+        parameter_bytes=np.concatenate([[0.0], np.cumsum(sizes.parameter_bytes)])[cuts] / problem.num_microbatches,
+    )
+
+
+def _rate(cluster: Cluster, source: int, target: int) -> float:
+    """Bytes a second from one device to another, over the interfaces of their hosts."""
+    rate = float(cluster.bandwidth[source, target])
+    hosts = cluster.host_index[[source, target]]
+    if hosts[0] != hosts[1]:
+        for host in hosts:
+            rate = min(rate, cluster.hosts[host].interface_bandwidth or np.inf)
+    return rate
+
+
+def _plan(problem: Problem, lanes: Sequence[int], joints: Sequence[Joint]) -> Plan:
+    """The segments are the runs between all cuts."""
+    stops = sorted({cut for joint in joints for cut in joint[:2]})
+    names = [problem.cluster.devices[lane].name for lane in lanes]
+    recomputed = [(min(joint[:2]), max(joint[:2])) for joint in joints if joint.again]
+    segments = []
+    for start, stop in pairwise(stops):
+        forward = on(names[sum(joint.p <= start for joint in joints) - 1])
+        backward = on(names[sum(joint.q <= start for joint in joints) - 1])
+        again = problem.recompute or (forward != backward and any(first <= start < last for first, last in recomputed))
+        segments.append(Segment(start=start, stop=stop, forward=forward, backward=backward, recompute=again))
+    plain = problem.plan("bipartition", [0, problem.profile.num_units], [segments[0].forward])
+    return msgspec.structs.replace(plain, segments=tuple(segments))

@@ -1,0 +1,6 @@
+"""PipeDream: stages and replication with the smallest bottleneck."""
+
+from penstock.planners.methods.pipedream.levels import Stage
+from penstock.planners.methods.pipedream.planner import pipedream
+
+__all__ = ["Stage", "pipedream"]

@@ -1,0 +1,105 @@
+"""SPP: order the devices along strong links, cut, replicate and map on that order, order the micro-batches greedily.
+
+1. An order of the devices by recursive minimum cuts (device_order.py, RDO), used from both ends.
+2. For every number of stages the cuts and groups with the least bottleneck (spp_partition.py, PRM).
+3. For each of them the order of the micro-batches (schedules/methods/pe.py, PE); the fastest plan is kept.
+
+The steps are the paper's, up to what their files say. Ours: every candidate is judged by the simulator, with all that
+it knows (latency, interfaces, ties, steps); those whose stages or links alone would take longer than the best are not
+looked at; and pipelines without replicas and plain data parallelism are always among the candidates, so that SPP is
+never worse than these on its own order. Memory is not looked at. Cost: that of the table, O(D^4 U) for D devices and U
+units, and at most some D simulations.
+
+Reference: Luo et al., Efficient Pipeline Planning for Expedited Distributed DNN Training, 2022.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from penstock.plan import SHARE_TOLERANCE, Plan
+from penstock.plan.pricing import Costs, price
+from penstock.planners.methods.spp.device_order import order_devices
+from penstock.planners.methods.spp.partition import Partition, Row, partitions
+from penstock.planners.problem import Problem
+from penstock.schedules.methods import pe
+from penstock.simulate import evaluate_costs
+
+
+def spp(problem: Problem, *, replication: bool = True) -> Plan:
+    """The fastest of the best partitions for all numbers of stages; without replication one device a stage.
+
+    >>> from penstock.cluster.load import load_cluster
+    >>> from penstock.profile.load import load_profile
+    >>> problem = Problem(load_profile("gpt2", kinds=["T4"]), load_cluster("2 x T4 @ 1 GB/s"), 8)
+    >>> [[member.device for member in segment.forward] for segment in spp(problem).segments]
+    [['d0'], ['d1']]
+    """
+    best: tuple[float, Plan] | None = None
+    candidates = [item for order in device_orders(problem) for item in _candidates(problem, order, replication)]
+    for item in sorted(candidates, key=lambda item: (item.bottleneck_s, len(item.groups))):
+        if best is not None and item.least_s >= best[0]:
+            continue
+        plan = problem.plan("spp", item.cuts, item.groups)
+        costs = price(plan, problem.profile, problem.cluster)
+        if best is None or least_seconds(costs) < best[0]:
+            seconds = evaluate_costs(costs, program=pe(costs), within_memory=False).timeline.iteration_s
+            if best is None or seconds < best[0]:
+                best = seconds, plan
+    assert best is not None, "one stage on one device is always a candidate"
+    return best[1]
+
+
+def device_orders(problem: Problem) -> Iterator[list[int]]:
+    """The order, and the same from its other end unless that looks just alike."""
+    cluster = problem.cluster
+    order = order_devices(cluster, problem.num_stages)
+    yield order
+    back = order[::-1]
+    home = cluster.host_index[order]
+    matrices = [cluster.bandwidth, cluster.latency_s]
+    links = [matrix[np.ix_(order, order)] for matrix in matrices] + [home[:, None] == home[None, :]]
+    devices = [
+        (cluster.devices[device].kind, cluster.devices[device].speed, cluster.hosts[host].interface_bandwidth)
+        for device, host in zip(order, home.tolist(), strict=True)
+    ]
+    if devices != devices[::-1] or any(not np.array_equal(matrix, matrix[::-1, ::-1]) for matrix in links):
+        yield back
+
+
+def _candidates(problem: Problem, order: list[int], replication: bool) -> Iterator[Partition]:
+    """One stage on all devices, looked at in any case; with and without replicas for every number; none twice."""
+    if not replication:
+        yield from partitions(problem, order, replication=False)
+        return
+    seen = set()
+    row = Row(problem, order)
+    whole = []
+    if len(order) == 1 or row.shares(0, len(order)).min() > 2 * SHARE_TOLERANCE:
+        whole.append(Partition((0, problem.profile.num_units), (row.group(0, len(order)),), 0.0, 0.0))
+    for item in [*whole, *partitions(problem, order), *partitions(problem, order, replication=False)]:
+        if item[:2] not in seen:
+            seen.add(item[:2])
+            yield item
+
+
+def least_seconds(costs: Costs) -> float:
+    """No order of a plan without moved backwards is faster: a stage must wait for its first input, do all its work, and
+    then reduce its gradients or, if it ends with a whole backward, wait for that to go back to the first stage; and a
+    link must carry all of its transfers.
+    """
+    num = costs.num_microbatches
+    work = costs.forward_s + costs.backward_s
+    reduce_s = {item.number: item.ring for item in costs.reductions if not item.is_tie}
+    fill, drain, least = 0.0, 0.0, 0.0
+    for segment, (begin, end) in enumerate(pairwise(costs.place_offsets.tolist())):
+        ring = reduce_s.get(segment)
+        closing = 0.0 if ring is None else ring.occupancy_s + ring.latency_s
+        least = max(least, fill + num * float(work[begin:end].max()) + max(closing, drain))
+        fill += float(costs.forward_s[begin:end].min())
+        if not costs.plan.split_backward:
+            drain += float(costs.backward_s[begin:end].min())
+    flows = costs.flows
+    rate = costs.cluster.bandwidth[flows.source, flows.target]
+    return max(least, float((num * flows.num_bytes / rate).max(initial=0.0)))

@@ -1,0 +1,140 @@
+"""What is each freedom worth? The planner auto with all of them, with each one off, and with none.
+
+A search finds good plans, not always the best: with less freedom it may find a plan that it missed with more. Such a
+plan may be used with more freedom too, so every row has the best plan that any row within its freedoms found, and no
+freedom ever seems to cost something.
+
+Bi-Partition's gain is the difference that two sets of cuts make for an ordinary pipeline: without replication, with and
+without them, everything that they ship priced.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.plan import Plan
+from penstock.planners.bounds import lower_bound
+from penstock.planners.outcome import Outcome, outcome_of
+from penstock.planners.problem import Problem
+from penstock.planners.search_space import Freedoms
+
+FIXED_SCHEDULE = "1f1b"
+EVERYTHING, NO_REPLICATION, ORDINARY = "everything", "no replication", "ordinary pipeline"
+
+
+class Setting(NamedTuple):
+    """A name for people, and the freedoms that it stands for."""
+
+    name: str
+    freedoms: Freedoms
+
+
+SETTINGS = (
+    Setting(EVERYTHING, Freedoms()),
+    Setting(NO_REPLICATION, Freedoms(replication=False)),
+    Setting("one set of cuts", Freedoms(two_cuts=False)),
+    Setting("no virtual stages", Freedoms(virtual_stages=False)),
+    Setting("no backward split", Freedoms(split_backward=False)),
+    Setting("no recomputation", Freedoms(recomputation=False)),
+    Setting("fixed device order", Freedoms(device_order=False)),
+    Setting(f"fixed schedule ({FIXED_SCHEDULE})", Freedoms(schedule=FIXED_SCHEDULE)),
+    Setting(ORDINARY, Freedoms(replication=False, two_cuts=False)),
+    Setting(
+        "none of them",
+        Freedoms(
+            replication=False,
+            two_cuts=False,
+            virtual_stages=False,
+            recomputation=False,
+            split_backward=False,
+            device_order=False,
+            schedule=FIXED_SCHEDULE,
+        ),
+    ),
+)
+
+
+class AblationRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The best plan within some freedoms."""
+
+    name: str
+    freedoms: Freedoms
+    found_with: str
+    """The name of the row whose search found it."""
+    bound_s: float
+    """No plan within these freedoms is faster."""
+    times_as_long: float | None
+    """As with all freedoms; None where an iteration takes no time."""
+    plan: Plan
+    outcome: Outcome
+
+
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """What two sets of cuts save for a pipeline without replication."""
+
+    one_set_s: float
+    two_sets_s: float
+
+    @property
+    def fraction(self) -> float:
+        """The part of an iteration that is saved."""
+        return 1 - self.two_sets_s / self.one_set_s if self.one_set_s > 0 else 0.0
+
+
+class Ablation(msgspec.Struct, frozen=True, kw_only=True):
+    """What auto finds with all freedoms, with some, and with none."""
+
+    rows: tuple[AblationRow, ...]
+    bipartition: Gain | None
+    """None where one of the two does not fit into memory."""
+
+
+def ablate(problem: Problem, find: Callable[[Setting], Plan]) -> Ablation:
+    """Plan with every setting; `find` gives the plan that auto finds within its freedoms."""
+    profile, cluster = problem.profile, problem.cluster
+    plans = {setting: find(setting) for setting in SETTINGS}
+    outcomes = {setting: outcome_of(plan, profile, cluster) for setting, plan in plans.items()}
+    rows: list[AblationRow] = []
+    for setting in SETTINGS:
+        within = [other for other in SETTINGS if is_within(other.freedoms, setting.freedoms)]
+        best = min(within, key=lambda other: outcomes[other].rank)
+        bound = lower_bound(
+            profile,
+            cluster,
+            problem.num_microbatches,
+            problem.rows,
+            replication=setting.freedoms.replication,
+            moved=setting.freedoms.two_cuts,
+        )
+        least = rows[0].outcome.iteration_s if rows else outcomes[best].iteration_s
+        rows.append(
+            AblationRow(
+                name=setting.name,
+                freedoms=setting.freedoms,
+                found_with=best.name,
+                bound_s=bound.seconds,
+                times_as_long=outcomes[best].iteration_s / least if least > 0 else None,
+                plan=plans[best],
+                outcome=outcomes[best],
+            )
+        )
+    return Ablation(rows=tuple(rows), bipartition=_gain({row.name: row.outcome for row in rows}))
+
+
+def is_within(less: Freedoms, more: Freedoms) -> bool:
+    """Whether every plan that the first allow is allowed by the second.
+
+    >>> is_within(Freedoms(replication=False), Freedoms()), is_within(Freedoms(), Freedoms(two_cuts=False))
+    (True, False)
+    """
+    switches = [field.name for field in fields(Freedoms) if field.name != "schedule"]
+    return all(getattr(less, name) <= getattr(more, name) for name in switches) and (
+        more.schedule is None or less.schedule == more.schedule
+    )
+
+
+def _gain(found: dict[str, Outcome]) -> Gain | None:
+    one, two = found[ORDINARY], found[NO_REPLICATION]
+    return Gain(one_set_s=one.iteration_s, two_sets_s=two.iteration_s) if one.fits and two.fits else None

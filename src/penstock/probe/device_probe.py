@@ -1,0 +1,65 @@
+"""One device, measured: its kind, the memory that a process may use, and the rate of a small kernel."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import torch
+
+from penstock.model import kind_of
+from penstock.probe.types import Seat
+
+CPU_SIZE, GPU_SIZE = 384, 4096
+KERNEL_S = 0.15
+
+
+def take_seat(rank: int, device: torch.device, host: str | None) -> Seat:
+    """The device of this rank. The host is named as asked, else as the computer names itself.
+
+    Computers that are emulated by network namespaces have one name; the number of the namespace tells them apart.
+    """
+    named = host or os.environ.get("PENSTOCK_HOST") or f"{socket.gethostname()}\0{_network_namespace()}"
+    computer = "" if device.type == "cuda" else _boot_id() or named
+    return Seat(rank=rank, host=named, kind=kind_of(device), memory_bytes=_memory_bytes(device), computer=computer)
+
+
+def measure_kernel(device: torch.device) -> float:
+    """Operations a second in products of square matrices: the best of many, as others may use the device too."""
+    is_gpu = device.type == "cuda"
+    size = GPU_SIZE if is_gpu else CPU_SIZE
+    matrix = torch.ones(size, size, dtype=torch.bfloat16 if is_gpu else torch.float32, device=device)
+    best_s = float("inf")
+    end_s = time.perf_counter() + KERNEL_S
+    while time.perf_counter() < end_s:
+        start_s = time.perf_counter()
+        torch.mm(matrix, matrix)
+        if is_gpu:
+            torch.cuda.synchronize(device)
+        best_s = min(best_s, time.perf_counter() - start_s)
+    return 2 * size**3 / best_s
+
+
+def _memory_bytes(device: torch.device) -> int | None:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return int(lines["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in lines else None
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _network_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/net")  # noqa: PTH115 (what it names is no path)
+    except OSError:
+        return ""

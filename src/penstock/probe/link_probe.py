@@ -1,0 +1,57 @@
+"""One link, measured: sizes are chosen while it is measured, so that slow and fast links take about as long."""
+
+import statistics
+from collections.abc import Sequence
+
+from penstock.probe.link_fit import Sample, fit_link
+from penstock.probe.traffic import Traffic
+from penstock.probe.types import Fit
+
+FIRST_BYTES = 1 << 14
+MAX_BYTES = {"cpu": 1 << 22, "cuda": 1 << 27}
+"""Of a message, by type of device: a GPU's links are faster."""
+LEAST_BYTES = 1 << 19
+"""Networks carry and shape pieces of up to 64 kB: a message is many of them, where that does not take too long."""
+LONG_S = 6e-3
+"""A message that takes this long is large enough; each try is four times as large as the one before."""
+TOO_LONG_S = 60e-3
+NUM_PINGS = 24
+PARTS = (1, 2, 4)
+NUM_TIMED = 3
+"""Messages of the largest size that a train times; of a half twice as many, and so on."""
+NUM_REPEATS = 2
+STEADY = 0.03
+MAX_REPEATS = 5
+"""Trains are repeated until their times differ by less than this, or so often."""
+
+
+def measure_link(traffic: Traffic, peer: int) -> Fit:
+    """The link to a peer, which serves at the same time."""
+    traffic.ping(peer, 4)
+    pings_s = traffic.ping(peer, NUM_PINGS)
+    num_bytes, most = FIRST_BYTES, MAX_BYTES.get(traffic.device.type, MAX_BYTES["cpu"])
+    while (taken_s := traffic.train(peer, num_bytes, num_bytes, 1)) < LONG_S and num_bytes < most:
+        num_bytes = min(4 * num_bytes, most)
+    longest = int(num_bytes * TOO_LONG_S / taken_s)
+    num_bytes = min(max(num_bytes, LEAST_BYTES), max(longest, FIRST_BYTES))
+    samples = [_steady_train(traffic, peer, num_bytes, part) for part in PARTS]
+    pings_s += traffic.ping(peer, NUM_PINGS)
+    traffic.finish(peer)
+    # Delays by other work of a machine only ever add. One may be lucky, so the second best is taken.
+    return fit_link(samples, sorted(pings_s)[1])
+
+
+def _steady_train(traffic: Traffic, peer: int, largest: int, part: int) -> Sample:
+    """Seconds of one message among others of its size: the median of several trains of as many bytes."""
+    num_bytes, count = largest // part, NUM_TIMED * part
+    taken_s: list[float] = []
+    while len(taken_s) < NUM_REPEATS or (len(taken_s) < MAX_REPEATS and not _is_steady(taken_s)):
+        taken_s.append(max(traffic.train(peer, largest, num_bytes, count), 1e-9))
+    return num_bytes, statistics.median(taken_s) / count
+
+
+def _is_steady(taken_s: Sequence[float]) -> bool:
+    """Whether the two middle ones agree."""
+    ordered = sorted(taken_s)
+    middle = len(ordered) // 2
+    return ordered[middle] - ordered[middle - 1] <= STEADY * ordered[middle]

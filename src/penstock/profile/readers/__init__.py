@@ -1,0 +1,6 @@
+"""Readers of profiles that other tools wrote."""
+
+from penstock.profile.readers.pipedream import parse_pipedream
+from penstock.profile.readers.piper import parse_piper
+
+__all__ = ["parse_pipedream", "parse_piper"]

@@ -1,0 +1,200 @@
+"""Wiring: which send meets which receive, who waits for it, and what comes before it on its links.
+
+A *transfer* is a message between two devices or a reduction over a ring. It starts when everybody has set it going
+(sender and receiver; all members of a ring) and when the transfers before it on all of its links are through; on a
+link, transfers go in the order in which the sending device sets them going.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.arrays import Floats, Ints
+from penstock.plan.pricing import PARAMETERS, SAVED, Costs, Reduction
+from penstock.program.actions import NONE, Kind
+from penstock.program.job_table import JobTable
+from penstock.program.types import Program
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """A list of numbers for each transfer, kept as one array: those of t are values[begin[t]:begin[t + 1]]."""
+
+    begin: Ints
+    values: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """Transfers, messages first (in the order of their sends in the program), then reductions."""
+
+    jobs: JobTable
+    transfer_of: npt.NDArray[np.int32]
+    """For each action the transfer that it sets going, or NONE."""
+    send: Ints
+    """For each message its send action; for each reduction the first action that sets it going."""
+    receive: Ints
+    """For each message its receive action; for each reduction NONE."""
+    num_bytes: Floats
+    """What passes: the message, or what every member of a ring sends."""
+    occupancy_s: Floats
+    latency_s: Floats
+    num_needs: npt.NDArray[np.int32]
+    """How many actions and earlier transfers must come before each transfer."""
+    next_on_links: Lists
+    consumers: Lists
+    """The actions that wait for each transfer."""
+    interfaces: Lists
+    """Directions of shared interfaces that each transfer occupies: 2 * host for outgoing, 2 * host + 1 for incoming."""
+    interface_s: Floats
+    """For how long, entry by entry of `interfaces`."""
+
+    @property
+    def num_transfers(self) -> int:
+        """How many transfers there are."""
+        return len(self.send)
+
+
+def wire(program: Program, costs: Costs, jobs: JobTable) -> Wiring:
+    """The wiring of a lowered program whose sends and receives pair up (the proof checks that)."""
+    device = program.device_of.astype(np.int64)
+    num_devices = len(program.devices)
+    send = np.flatnonzero((program.kind >= Kind.SEND_F) & (program.kind <= Kind.SEND_P))
+    receive = np.flatnonzero((program.kind >= Kind.RECV_F) & (program.kind <= Kind.RECV_P))
+    link_out = device[send] * num_devices + program.peer[send]
+    link_in = program.peer[receive] * num_devices + device[receive]
+    matched = np.empty(len(send), dtype=np.int64)
+    matched[np.argsort(link_out, kind="stable")] = receive[np.argsort(link_in, kind="stable")]
+
+    reductions = costs.reductions
+    members = _members(program, costs)
+    num = len(send) + len(reductions)
+    transfer_of = np.full(program.num_actions, NONE, dtype=np.int32)
+    transfer_of[send] = np.arange(len(send))
+    transfer_of[matched] = np.arange(len(send))
+    for number, actions in enumerate(members):
+        transfer_of[actions] = len(send) + number
+
+    what = program.kind[send].astype(np.int64) - Kind.SEND_F
+    flow = costs.flows.outgoing(what, jobs.place[send], program.peer[send])
+    num_bytes = costs.flows.num_bytes[flow]
+    source, target = device[send], program.peer[send].astype(np.int64)
+    occupancy = num_bytes / costs.cluster.bandwidth[source, target]
+    interfaces, interface_s, occupancy = _interfaces(costs, source, target, num_bytes, occupancy)
+    next_on_links, num_before = _next_on_links(program, reductions, members, send, link_out)
+    set_going = np.concatenate([np.full(len(send), 2), [len(actions) for actions in members]])
+    return Wiring(
+        jobs=jobs,
+        transfer_of=transfer_of,
+        send=np.concatenate([send, [actions[0] for actions in members]]).astype(np.int64),
+        receive=np.concatenate([matched, np.full(len(members), NONE)]).astype(np.int64),
+        num_bytes=np.concatenate([num_bytes, [item.ring.sent_bytes for item in reductions]]),
+        occupancy_s=np.concatenate([occupancy, [item.ring.occupancy_s for item in reductions]]),
+        latency_s=np.concatenate(
+            [costs.cluster.latency_s[source, target], [item.ring.latency_s for item in reductions]]
+        ),
+        num_needs=(set_going + num_before).astype(np.int32),
+        next_on_links=next_on_links,
+        consumers=_consumers(program, costs, jobs, matched, num),
+        interfaces=interfaces,
+        interface_s=interface_s,
+    )
+
+
+def durations(program: Program, costs: Costs, place: Ints) -> Floats:
+    """Seconds for which each action keeps its device busy; zero for those that are only set going."""
+    seconds = np.zeros(program.num_actions)
+    for kind, values in (
+        (Kind.F, costs.forward_s),
+        (Kind.R, costs.recompute_s),
+        (Kind.I, costs.input_grad_s),
+        (Kind.W, costs.weight_grad_s),
+        (Kind.B, costs.backward_s),
+        (Kind.STEP, costs.step_s),
+    ):
+        rows = np.flatnonzero(program.kind == kind)
+        seconds[rows] = values[place[rows]]
+    return seconds
+
+
+def _members(program: Program, costs: Costs) -> list[Ints]:
+    """For each reduction the actions that set it going, in ring order."""
+    rows = np.flatnonzero(program.kind >= Kind.REDUCE_GRAD)
+    where = {(int(program.kind[row]), int(program.segment[row]), int(program.device_of[row])): int(row) for row in rows}
+    found = []
+    for item in costs.reductions:
+        kind = Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD
+        found.append(np.array([where[int(kind), item.number, device] for device in item.ring.devices], dtype=np.int64))
+    return found
+
+
+def _interfaces(
+    costs: Costs, source: Ints, target: Ints, num_bytes: Floats, occupancy: Floats
+) -> tuple[Lists, Floats, Floats]:
+    """Use of shared interfaces; a message is never faster than the interfaces it crosses."""
+    num = len(source)
+    owner, use, seconds = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
+    host = costs.cluster.host_index
+    bandwidth = np.array(
+        [np.nan if item.interface_bandwidth is None else item.interface_bandwidth for item in costs.cluster.hosts]
+    )
+    crossing = np.flatnonzero(host[source] != host[target])
+    for side, end in ((0, source), (1, target)):
+        rows = crossing[~np.isnan(bandwidth[host[end[crossing]]])]
+        taken = num_bytes[rows] / bandwidth[host[end[rows]]]
+        occupancy = occupancy.copy()
+        occupancy[rows] = np.maximum(occupancy[rows], taken)
+        owner.append(rows)
+        use.append(2 * host[end[rows]] + side)
+        seconds.append(taken)
+    for number, item in enumerate(costs.reductions):
+        for entry in item.ring.interfaces:
+            owner.append(np.array([num + number]))
+            use.append(np.array([2 * entry.host + (0 if entry.outgoing else 1)]))
+            seconds.append(np.array([entry.seconds]))
+    owners = np.concatenate(owner)
+    order = np.argsort(owners, kind="stable")
+    lists = _lists(owners[order], np.concatenate(use)[order], num + len(costs.reductions))
+    return lists, np.concatenate(seconds)[order], occupancy
+
+
+def _next_on_links(
+    program: Program, reductions: tuple[Reduction, ...], members: list[Ints], send: Ints, link_out: Ints
+) -> tuple[Lists, Ints]:
+    """For each transfer those that come next on its links; and how many come directly before it."""
+    num_devices = len(program.devices)
+    links, actions, owners = [link_out], [send], [np.arange(len(send))]
+    for number, (item, issued) in enumerate(zip(reductions, members, strict=True)):
+        ends = np.array(item.ring.links, dtype=np.int64)
+        links.append(ends[:, 0] * num_devices + ends[:, 1])
+        actions.append(issued)
+        owners.append(np.full(len(issued), len(send) + number))
+    link, owner = np.concatenate(links), np.concatenate(owners)
+    order = np.lexsort((np.concatenate(actions), link))
+    link, owner = link[order], owner[order]
+    follows = np.flatnonzero(link[1:] == link[:-1])
+    before, after = owner[follows], owner[follows + 1]
+    num = len(send) + len(reductions)
+    by_first = np.argsort(before, kind="stable")
+    return _lists(before[by_first], after[by_first], num), np.bincount(after, minlength=num)
+
+
+def _consumers(program: Program, costs: Costs, jobs: JobTable, matched: Ints, num: int) -> Lists:
+    what = program.kind[matched].astype(np.int64) - Kind.RECV_F
+    place, microbatch = jobs.place[matched], program.microbatch[matched]
+    waiting = np.where(what == 0, jobs.forward[place, microbatch], jobs.backward[place, microbatch])
+    again = (what == SAVED) & costs.recompute[costs.place_segment[place]]
+    waiting[again] = jobs.recompute[place[again], microbatch[again]]
+    regular = np.flatnonzero(what != PARAMETERS)
+    owners, actions = [regular], [waiting[regular]]
+    for number, item in enumerate(costs.reductions):
+        steps = np.concatenate([jobs.step[costs.places(segment)] for segment in item.segments])
+        owners.append(np.full(len(steps), len(matched) + number))
+        actions.append(steps)
+    return _lists(np.concatenate(owners), np.concatenate(actions), num)
+
+
+def _lists(owner: Ints, values: Ints, num: int) -> Lists:
+    """Lists from pairs that are sorted by owner."""
+    return Lists(np.searchsorted(owner, np.arange(num + 1)).astype(np.int64), values.astype(np.int64))

@@ -1,0 +1,235 @@
+"""Lowering: one pass that adds sends, receives, reductions, optimizer steps and parameter returns.
+
+- A send stands right behind the action that makes what it sends.
+- Receives stand in the order of the sends on every link. A receive wants to be posted when fewer than so many messages
+  of its own flow are posted and unused: as many as hide the link's latency, and of saved tensors as many as are in
+  flight in 1F1B (`receives_ahead`). It is posted as early as it, or any later one on its link, wants to be. But saved
+  tensors take far more memory than others. So they wait until the earlier one is not only used but gone, and others do
+  not call for them but stand behind them; until either is due, as long before its consumer as the link takes for the
+  messages of two micro-batches (`LEAD`). No receive is posted later than any consumer of it or of a later message, so
+  posting never closes a circle of waiting devices.
+- A segment's gradients are reduced right after its last weight gradient, but never before a message on a link of the
+  ring: a member could still need that message for its own part, and all would wait for each other. Later segments are
+  reduced first, on every device alike, as two rings in different orders would wait for each other too. Those of
+  parameters that segments share are reduced when a device has sent all else.
+- Steps come at the end: first of the segments whose parameters must go back to another device, which follow at once.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.arrays import Ints
+from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
+from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Kind
+from penstock.program.job_table import JobTable, find_jobs
+from penstock.program.lowering.posting import (
+    LEAD,
+    put_parameters_in_turn,
+    receives_ahead,
+    slot_before,
+    slots_posted,
+    slots_wanted,
+)
+from penstock.program.types import Program, program_from_arrays
+
+
+class _Block(NamedTuple):
+    """Actions to be merged: `slot` is the compute action that they stand before or behind, `rank` the order there."""
+
+    slot: Ints
+    rank: int
+    kind: npt.NDArray[np.int8]
+    segment: Ints
+    microbatch: Ints
+    peer: Ints
+
+
+# Within a slot: receives, the compute action itself, its sends, reductions, then what closes the iteration.
+_RECEIVE, _COMPUTE, _SEND, _REDUCE, _CLOSE = range(5)
+
+
+def lower(program: Program, costs: Costs) -> Program:
+    """The program with all its communication. Every job must be there once; `prove` says whether it is."""
+    jobs = find_jobs(program, costs)
+    # Every device has one slot for each compute action and one at the end.
+    slot_of = np.arange(program.num_actions, dtype=np.int64) + program.device_of
+    last_slot = program.offsets[1:] + np.arange(len(program.devices), dtype=np.int64)
+    closing = _closing(costs, jobs)
+    messages = _messages(program, costs, jobs, slot_of, last_slot, closing)
+    blocks = [
+        _Block(
+            slot_of,
+            _COMPUTE,
+            program.kind,
+            program.segment.astype(np.int64),
+            program.microbatch.astype(np.int64),
+            np.full(program.num_actions, NONE, dtype=np.int64),
+        ),
+        *messages,
+        *_reductions(costs, jobs, slot_of, last_slot, messages),
+        *_steps(costs, last_slot, closing),
+    ]
+    return _merge(program, blocks, int(last_slot[-1]) + 1, last_slot)
+
+
+def _closing(costs: Costs, jobs: JobTable) -> Ints:
+    """The places in the order in which their devices step them: those whose parameters travel first."""
+    last = jobs.weights.max(axis=1)
+    travels = np.zeros(costs.num_places, dtype=bool)
+    flows = costs.flows
+    travels[flows.source_place[flows.what == PARAMETERS]] = True
+    return np.lexsort((last, ~travels, costs.backward_device))
+
+
+def _messages(
+    program: Program, costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, closing: Ints
+) -> list[_Block]:
+    """The sends and receives of every flow; those of parameters are placed among the steps by `_steps`."""
+    flows = costs.flows
+    once = np.flatnonzero(flows.what == PARAMETERS)
+    every = np.flatnonzero(flows.what != PARAMETERS)
+    num = costs.num_microbatches
+    flow = np.concatenate([np.repeat(every, num), once])
+    if not len(flow):
+        return []
+    microbatch = np.concatenate([np.tile(np.arange(num), len(every)), np.full(len(once), NONE)])
+    what = flows.what[flow]
+    source, target = flows.source_place[flow], flows.target_place[flow]
+    regular = what != PARAMETERS
+
+    producer = np.empty(len(flow), dtype=np.int64)
+    producer[regular] = _pick(
+        jobs, what[regular], source[regular], microbatch[regular], {ACTIVATION: "forward", SAVED: "forward"}
+    )
+    sent_at = np.empty(len(flow), dtype=np.int64)
+    sent_at[regular] = slot_of[producer[regular]]
+    sent_at[~regular] = last_slot[flows.source[flow[~regular]]]
+
+    consumer = np.empty(len(flow), dtype=np.int64)
+    consumer[regular] = _pick(jobs, what[regular], target[regular], microbatch[regular], {ACTIVATION: "forward"})
+    recomputed = regular & (what == SAVED) & costs.recompute[costs.place_segment[target]]
+    consumer[recomputed] = jobs.recompute[target[recomputed], microbatch[recomputed]]
+    needed_at = np.empty(len(flow), dtype=np.int64)
+    needed_at[regular] = slot_of[consumer[regular]]
+    needed_at[~regular] = last_slot[flows.target[flow[~regular]]]
+    is_saved = what == SAVED
+    used_up_at = needed_at.copy()
+    used_up_at[is_saved] = slot_of[jobs.weights[target[is_saved], microbatch[is_saved]]]
+
+    # In the order of the sends on every link.
+    turn = np.empty(costs.num_places, dtype=np.int64)
+    turn[closing] = np.arange(costs.num_places)
+    _, ends = np.unique(flows.source * len(program.devices) + flows.target, return_inverse=True)
+    link_of = ends[flow]
+    order = np.lexsort((np.where(regular, flow, turn[source]), sent_at, link_of))
+    first_slot = program.offsets[:-1] + np.arange(len(program.devices))
+    earliest = np.where(regular, first_slot[flows.target[flow]], 0)
+    last_forward = jobs.forward.max(axis=1)
+    # Fresh parameters must not arrive while the old ones are still in use.
+    earliest[~regular] = slot_of[last_forward[target[~regular]]] + 1
+    posted = np.empty(len(flow), dtype=np.int64)
+    link_s = LEAD * np.bincount(ends, np.where(flows.what == PARAMETERS, 0.0, costs.delay_s))
+    due = np.maximum(earliest, slot_before(needed_at, link_s[link_of], program, costs, jobs, slot_of))
+    ahead = receives_ahead(costs)
+    wanted = slots_wanted(flow[order], needed_at[order], earliest[order], ahead)
+    later = np.minimum(due[order], slots_wanted(flow[order], used_up_at[order], earliest[order], ahead))
+    wanted = np.where(is_saved[order], np.maximum(wanted, later), wanted)
+    put_parameters_in_turn(wanted, link_of[order], np.flatnonzero(~regular[order]))
+    posted[order] = slots_posted(wanted, due[order], needed_at[order], what[order], link_of[order])
+
+    order_out = order[np.argsort(sent_at[order], kind="stable")]
+    order_out = order_out[regular[order_out]]
+    order_in = order[np.argsort(posted[order], kind="stable")]
+    segment_out, segment_in = costs.place_segment[source], costs.place_segment[target]
+    send_kinds, recv_kinds = np.array(SEND_KINDS, dtype=np.int8), np.array(RECV_KINDS, dtype=np.int8)
+    return [
+        _Block(
+            posted[order_in],
+            _RECEIVE,
+            recv_kinds[what[order_in]],
+            segment_in[order_in],
+            microbatch[order_in],
+            flows.source[flow[order_in]],
+        ),
+        _Block(
+            sent_at[order_out],
+            _SEND,
+            send_kinds[what[order_out]],
+            segment_out[order_out],
+            microbatch[order_out],
+            flows.target[flow[order_out]],
+        ),
+    ]
+
+
+def _pick(jobs: JobTable, what: Ints, place: Ints, microbatch: Ints, forward: dict[int, str]) -> Ints:
+    """Where the job stands that a message comes from or goes to: a forward for the flows named, else a backward."""
+    is_forward = np.isin(what, list(forward))
+    return np.where(is_forward, jobs.forward[place, microbatch], jobs.backward[place, microbatch])
+
+
+def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, messages: list[_Block]) -> list[_Block]:
+    last = jobs.weights.max(axis=1)
+    last_sent = np.full((costs.num_devices, costs.num_devices), NONE, dtype=np.int64)
+    for block in messages:
+        if block.rank == _SEND:
+            np.maximum.at(last_sent, (np.searchsorted(last_slot, block.slot), block.peer), block.slot)
+    free = np.zeros(costs.num_devices, dtype=np.int64)
+    rows: list[tuple[int, int, int]] = []
+    for reduction in sorted(costs.reductions, key=lambda item: (item.is_tie, -item.number)):
+        kind = Kind.REDUCE_TIE if reduction.is_tie else Kind.REDUCE_GRAD
+        done = last_slot.copy()
+        if not reduction.is_tie:
+            places = costs.places(reduction.number)
+            done[costs.backward_device[places]] = slot_of[last[places]]
+        for device, target in reduction.ring.links:
+            free[device] = max(free[device], done[device], last_sent[device, target])
+            rows.append((int(free[device]), int(kind), reduction.number))
+    if not rows:
+        return []
+    # Stable: within a slot they stay in the order above, which is the same for all devices.
+    table = np.array(sorted(rows, key=lambda row: row[0]), dtype=np.int64)
+    nothing = np.full(len(table), NONE, dtype=np.int64)
+    return [_Block(table[:, 0], _REDUCE, table[:, 1].astype(np.int8), table[:, 2], nothing, nothing)]
+
+
+def _steps(costs: Costs, last_slot: Ints, closing: Ints) -> list[_Block]:
+    flows = costs.flows
+    returns = {
+        int(flows.source_place[flow]): int(flows.target[flow]) for flow in np.flatnonzero(flows.what == PARAMETERS)
+    }
+    rows: list[tuple[int, int, int, int]] = []
+    for place in closing.tolist():
+        slot, segment = int(last_slot[costs.backward_device[place]]), int(costs.place_segment[place])
+        rows.append((slot, Kind.STEP, segment, NONE))
+        if place in returns:
+            rows.append((slot, Kind.SEND_P, segment, returns[place]))
+    table = np.array(rows, dtype=np.int64)
+    nothing = np.full(len(table), NONE, dtype=np.int64)
+    return [_Block(table[:, 0], _CLOSE, table[:, 1].astype(np.int8), table[:, 2], nothing, table[:, 3])]
+
+
+def _merge(program: Program, blocks: list[_Block], num_slots: int, last_slot: Ints) -> Program:
+    """All blocks in one program: by slot, within a slot by rank, within a block in its own order (sorted by slot)."""
+    counts = np.stack([np.bincount(block.slot, minlength=num_slots) for block in blocks])
+    ranks = np.argsort([block.rank for block in blocks], kind="stable")
+    totals = counts.sum(axis=0)
+    slot_begin = np.concatenate([[0], np.cumsum(totals)])
+    size = int(slot_begin[-1])
+    kind = np.empty(size, dtype=np.int8)
+    segment, microbatch, peer = (np.empty(size, dtype=np.int32) for _ in range(3))
+    begin = slot_begin[:-1].copy()
+    for number in ranks.tolist():
+        block = blocks[number]
+        within = np.arange(len(block.slot)) - np.concatenate([[0], np.cumsum(counts[number])])[block.slot]
+        at = begin[block.slot] + within
+        kind[at], segment[at], microbatch[at], peer[at] = block.kind, block.segment, block.microbatch, block.peer
+        begin += counts[number]
+    ends = slot_begin[last_slot + 1]
+    per_device = np.diff(np.concatenate([[0], ends]))
+    return program_from_arrays(program.plan, program.devices, per_device, kind, segment, microbatch, peer)
+
+
+assert tuple(range(4)) == (ACTIVATION, GRADIENT, SAVED, PARAMETERS), "SEND_KINDS and RECV_KINDS are in this order"

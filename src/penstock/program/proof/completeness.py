@@ -1,0 +1,146 @@
+"""Every job exactly once, and nothing that is nobody's job."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from penstock.arrays import Bools, Ints
+from penstock.errors import MismatchError, ProofError
+from penstock.plan.pricing import PARAMETERS, Costs
+from penstock.program.actions import NONE, ONCE_KINDS, RECV_KINDS, SEND_KINDS, Action, Kind
+from penstock.program.types import Program
+
+
+def check_complete(program: Program, costs: Costs, place: Ints) -> Ints:
+    """Refuse a program in which a job is missing, doubled or out of place. Gives the flow of each send and receive."""
+    names = tuple(device.name for device in costs.cluster.devices)
+    if program.devices != names:
+        raise MismatchError("the program's devices are not those of the cluster", hint="Make it for this cluster.")
+    flow = _flows_of(program, costs, place)
+    _check_strays(program, costs, place, flow)
+    num = costs.num_microbatches
+    job = place * num + program.microbatch
+    every = np.ones(costs.num_places * num, dtype=bool)
+    again = np.repeat(costs.recompute[costs.place_segment], num)
+    for kinds, expected in (
+        ((Kind.F,), every),
+        ((Kind.R,), again),
+        ((Kind.I, Kind.B), every),
+        ((Kind.W, Kind.B), every),
+    ):
+        rows = np.flatnonzero(np.isin(program.kind, kinds))
+        _check_once(program, rows, job[rows], expected, partial(_job, costs, kinds[0]))
+    rows = np.flatnonzero(program.kind == Kind.STEP)
+    everywhere = np.ones(costs.num_places, dtype=bool)
+    _check_once(program, rows, place[rows], everywhere, partial(_step, costs))
+    _check_reductions(program, costs)
+    _check_messages(program, costs, flow)
+    return flow
+
+
+def _flows_of(program: Program, costs: Costs, place: Ints) -> Ints:
+    """The flow that each send and receive belongs to; NONE where there is no such flow, and for other actions."""
+    flow = np.full(program.num_actions, NONE, dtype=np.int64)
+    for first, find in ((Kind.SEND_F, costs.flows.outgoing), (Kind.RECV_F, costs.flows.incoming)):
+        rows = np.flatnonzero((program.kind >= first) & (program.kind <= first + PARAMETERS))
+        flow[rows] = find(program.kind[rows].astype(np.int64) - first, place[rows], program.peer[rows])
+    return flow
+
+
+def _check_strays(program: Program, costs: Costs, place: Ints, flow: Ints) -> None:
+    kind = program.kind
+    is_message = (kind >= Kind.SEND_F) & (kind <= Kind.RECV_P)
+    once = np.isin(kind, ONCE_KINDS)
+    is_tie = kind == Kind.REDUCE_TIE
+    no_microbatch = np.where(
+        once, program.microbatch != NONE, (program.microbatch < 0) | (program.microbatch >= costs.num_microbatches)
+    )
+    replicated = np.zeros(costs.num_places + 1, dtype=bool)
+    for reduction in costs.reductions:
+        if not reduction.is_tie:
+            replicated[costs.places(reduction.number)] = True
+    recomputed = np.append(costs.recompute[costs.place_segment], False)
+    for mask, problem in (
+        ((kind < 0) | (kind > Kind.REDUCE_TIE), "there is no such kind of action"),
+        (no_microbatch, f"there is no such micro-batch (there are {costs.num_microbatches})"),
+        ((place == NONE) & ~is_tie, "the plan gives this device no such job"),
+        (is_message & (flow == NONE), "nothing passes between these devices here"),
+        (~is_message & (program.peer != NONE), "only sends and receives have a peer"),
+        ((kind == Kind.R) & ~recomputed[place], "the plan does not recompute this segment"),
+        ((kind == Kind.REDUCE_GRAD) & ~replicated[place], "this segment is not replicated"),
+    ):
+        if mask.any():
+            at = int(np.flatnonzero(mask)[0])
+            raise ProofError(f"{_name(program, at)}: {problem}", hint="Leave it out.")
+
+
+def _check_once(program: Program, rows: Ints, key: Ints, expected: Bools, show: Callable[[int], str]) -> None:
+    counts = np.bincount(key, minlength=len(expected))
+    if (counts == expected).all():
+        return
+    double = np.flatnonzero(counts > expected)
+    if len(double):
+        at = int(rows[np.flatnonzero(key == double[0])[-1]])
+        raise ProofError(f"{program.name(at)} is done twice", hint="Every job is done exactly once.")
+    missing = show(int(np.flatnonzero(counts < expected)[0]))
+    raise ProofError(f"{missing} is missing", hint="Every job is done exactly once.")
+
+
+def _check_reductions(program: Program, costs: Costs) -> None:
+    expected = {
+        (int(Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD), item.number, device)
+        for item in costs.reductions
+        for device in item.ring.devices
+    }
+    seen: set[tuple[int, int, int]] = set()
+    for at in np.flatnonzero(program.kind >= Kind.REDUCE_GRAD).tolist():
+        key = (int(program.kind[at]), int(program.segment[at]), int(program.device_of[at]))
+        if key not in expected:
+            raise ProofError(f"{program.name(at)}: nothing is to be reduced here", hint="Leave it out.")
+        if key in seen:
+            raise ProofError(f"{program.name(at)} is done twice", hint="Every job is done exactly once.")
+        seen.add(key)
+    for kind, number, device in sorted(expected - seen):
+        action = Action(Kind(kind), number)
+        raise ProofError(f"{action} on {program.devices[device]} is missing", hint="Every job is done exactly once.")
+
+
+def _check_messages(program: Program, costs: Costs, flow: Ints) -> None:
+    flows, num = costs.flows, costs.num_microbatches
+    once = flows.what == PARAMETERS
+    expected = np.repeat(~once, num)
+    expected[np.flatnonzero(once) * num] = True
+    for kinds, ends, outgoing in ((SEND_KINDS, flows.source_place, True), (RECV_KINDS, flows.target_place, False)):
+        rows = np.flatnonzero(np.isin(program.kind, kinds))
+        key = flow[rows] * num + np.maximum(program.microbatch[rows], 0)
+
+        def show(missing: int, kinds: tuple[Kind, ...] = kinds, ends: Ints = ends, outgoing: bool = outgoing) -> str:
+            number = missing // num
+            here, there = (flows.source, flows.target) if outgoing else (flows.target, flows.source)
+            microbatch = NONE if once[number] else missing % num
+            segment = int(costs.place_segment[ends[number]])
+            action = Action(kinds[flows.what[number]], segment, microbatch, program.devices[there[number]])
+            return f"{action} on {program.devices[here[number]]}"
+
+        _check_once(program, rows, key, expected, show)
+
+
+def _job(costs: Costs, kind: Kind, missing: int) -> str:
+    place, microbatch = divmod(missing, costs.num_microbatches)
+    device = (costs.forward_device if kind == Kind.F else costs.backward_device)[place]
+    action = Action(kind, int(costs.place_segment[place]), microbatch)
+    return f"{action} on {costs.cluster.devices[device].name}"
+
+
+def _step(costs: Costs, missing: int) -> str:
+    action = Action(Kind.STEP, int(costs.place_segment[missing]))
+    return f"{action} on {costs.cluster.devices[costs.backward_device[missing]].name}"
+
+
+def _name(program: Program, at: int) -> str:
+    """The name of an action that may be nonsense."""
+    try:
+        return program.name(at)
+    except (ValueError, IndexError):
+        return f"action {at - int(program.offsets[program.device_of[at]])} of {program.devices[program.device_of[at]]}"

@@ -1,0 +1,138 @@
+"""Memory of a device along its program. It follows from the order alone, not from times, so it can be proved.
+
+- All the time: weights (every copy), gradients, optimizer state, and what jobs need for themselves (`workspace.py`).
+- From F's start: what it saves (only the segment's input where it recomputes); R brings the rest; what W does not
+  need goes when I is done, all when W or B is done.
+- From a receive's posting: its buffer. F takes activations over as its saved input; gradients go when I or B is done.
+- A sent tensor is taken to have left when its device is done with its next compute action; where it is copied for a
+  receiver on the same host, once it is sent. What is saved for a backward elsewhere counts until then too, and at the
+  other end from the receive on; where it is copied on one host, which no receive must be posted for, from the receive
+  before it on: the forward's device is taken to be one message ahead.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.arrays import Floats, Ints
+from penstock.plan.pricing import ACTIVATION, GRADIENT, SAVED, Costs
+from penstock.program.actions import Kind
+from penstock.program.job_table import places_of
+from penstock.program.types import Program
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryUse:
+    """Bytes on its device while each action runs, and right after it; what is held all the time included."""
+
+    during: Floats
+    after: Floats
+
+    def peak(self, program: Program, costs: Costs) -> Floats:
+        """The largest use of every device."""
+        peaks = costs.static_bytes.copy()
+        begins, used = program.offsets[:-1], np.diff(program.offsets) > 0
+        if used.any():
+            highest = np.maximum.reduceat(np.maximum(self.during, self.after), begins[used])
+            peaks[used] = np.maximum(peaks[used], highest)
+        return peaks
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryChanges:
+    """Bytes that come before and go after each action, by what they are for."""
+
+    saved_before: Floats
+    saved_after: Floats
+    received_before: Floats
+    received_after: Floats
+    sent_before: Floats
+    sent_after: Floats
+
+
+def memory_use(program: Program, costs: Costs, place: Ints | None = None) -> MemoryUse:
+    """Memory along a lowered program."""
+    changes = memory_changes(program, costs, places_of(program, costs) if place is None else place)
+    before = changes.saved_before + changes.received_before + changes.sent_before
+    after = changes.saved_after + changes.received_after + changes.sent_after
+    running = np.cumsum(before + after)
+    used = np.flatnonzero(np.diff(program.offsets) > 0)
+    begins = program.offsets[used]
+    carried = np.where(begins > 0, running[begins - 1], 0.0)
+    base = np.repeat(costs.static_bytes[used] - carried, np.diff(program.offsets)[used])
+    running += base
+    return MemoryUse(during=running - after, after=running)
+
+
+def memory_changes(program: Program, costs: Costs, place: Ints) -> MemoryChanges:
+    """What comes and goes with each action of a lowered program."""
+    size = program.num_actions
+    arrays = [np.zeros(size) for _ in range(6)]
+    saved_before, saved_after, received_before, received_after, sent_before, sent_after = arrays
+    flows = costs.flows
+    segment = costs.place_segment
+    kept, saved, pending = (
+        values[segment] * costs.share for values in (costs.kept_bytes, costs.saved_bytes, costs.pending_bytes)
+    )
+    inbound = {
+        what: np.bincount(
+            flows.target_place[flows.what == what], flows.num_bytes[flows.what == what], minlength=costs.num_places
+        )
+        for what in (ACTIVATION, GRADIENT)
+    }
+
+    def rows_of(kind: Kind) -> Ints:
+        return np.flatnonzero(program.kind == kind)
+
+    rows = rows_of(Kind.F)
+    saved_before[rows] = kept[place[rows]]
+    received_before[rows] = -inbound[ACTIVATION][place[rows]]
+    rows = rows_of(Kind.R)
+    saved_before[rows] = (saved - kept)[place[rows]]
+    rows = rows_of(Kind.I)
+    saved_after[rows] = (pending - saved)[place[rows]]
+    received_after[rows] = -inbound[GRADIENT][place[rows]]
+    rows = rows_of(Kind.W)
+    saved_after[rows] = -pending[place[rows]]
+    rows = rows_of(Kind.B)
+    saved_after[rows] = -saved[place[rows]]
+    received_after[rows] = -inbound[GRADIENT][place[rows]]
+    rows = rows_of(Kind.STEP)
+    saved_before[rows] = costs.more_at_step_bytes[program.device_of[rows]]
+    saved_after[rows] = -saved_before[rows]
+    rows = rows_of(Kind.RECV_S)
+    there = _there_from(rows, flows.incoming(SAVED, place[rows], program.peer[rows]), costs.leaves_at_once)
+    np.add.at(saved_before, there, kept[place[rows]])
+
+    for kind, what in ((Kind.RECV_F, ACTIVATION), (Kind.RECV_B, GRADIENT)):
+        rows = rows_of(kind)
+        received_before[rows] = flows.num_bytes[flows.incoming(what, place[rows], program.peer[rows])]
+    compute = np.append(np.flatnonzero(program.kind <= Kind.STEP), size)
+    for kind, what in ((Kind.SEND_F, ACTIVATION), (Kind.SEND_B, GRADIENT), (Kind.SEND_S, SAVED)):
+        rows = rows_of(kind)
+        flow = flows.outgoing(what, place[rows], program.peer[rows])
+        num_bytes = flows.num_bytes[flow]
+        leaves = np.where(costs.leaves_at_once[flow], rows, compute[np.searchsorted(compute, rows)])
+        device_end = program.offsets[1:][program.device_of[rows]]
+        stays = leaves < device_end
+        if what == SAVED:
+            np.add.at(saved_after, leaves[stays], -num_bytes[stays])
+        else:
+            sent_before[rows] = num_bytes
+            np.add.at(sent_after, leaves[stays], -num_bytes[stays])
+    return MemoryChanges(*arrays)
+
+
+def _there_from(rows: Ints, flow: Ints, is_copied: npt.NDArray[np.bool_]) -> Ints:
+    """For receives of saved tensors, in the order of their devices' programs: the receive from which on they are there.
+
+    >>> _there_from(np.array([1, 4, 5, 9]), np.array([0, 1, 0, 0]), np.array([True, True])).tolist()
+    [1, 4, 1, 5]
+    """
+    order = np.argsort(flow, kind="stable")
+    follows = np.diff(flow[order], prepend=-1) == 0
+    found = rows.copy()
+    later = np.flatnonzero(follows & is_copied[flow[order]])
+    found[order[later]] = rows[order[later - 1]]
+    return found

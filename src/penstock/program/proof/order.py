@@ -1,0 +1,112 @@
+"""Every need met by an earlier action of the same device, and links on which sends and receives pair up."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.arrays import Ints
+from penstock.errors import ProofError
+from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
+from penstock.program.actions import Kind
+from penstock.program.job_table import JobTable
+from penstock.program.types import Program
+
+
+class _Rule(NamedTuple):
+    """Each action `later` must stand behind the action `earlier` of the same row."""
+
+    earlier: Ints
+    later: Ints
+    why: str
+
+
+def check_order(program: Program, costs: Costs, jobs: JobTable) -> None:
+    """Refuse a program in which an action stands before one on its own device that it needs."""
+    worst: tuple[int, int, str] | None = None
+    for rule in _rules(program, costs, jobs):
+        broken = np.flatnonzero(rule.earlier.ravel() >= rule.later.ravel())
+        if len(broken):
+            at = broken[np.argmin(rule.later.ravel()[broken])]
+            found = (int(rule.later.ravel()[at]), int(rule.earlier.ravel()[at]), rule.why)
+            worst = found if worst is None else min(worst, found)
+    if worst is not None:
+        later, earlier, why = worst
+        raise ProofError(
+            f"{program.name(later)} stands before {program.action(earlier)}: {why}", hint="Swap their order."
+        )
+
+
+def _rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_Rule]:
+    flows = costs.flows
+    yield _Rule(
+        jobs.forward[flows.local_forward[:, 0]],
+        jobs.forward[flows.local_forward[:, 1]],
+        "a forward needs the forward of the segment before it",
+    )
+    yield _Rule(
+        jobs.backward[flows.local_backward[:, 0]],
+        jobs.backward[flows.local_backward[:, 1]],
+        "a backward needs the backward of the segment behind it",
+    )
+    again = costs.recompute[costs.place_segment]
+    home = costs.forward_device == costs.backward_device
+    yield _Rule(jobs.forward[home & ~again], jobs.backward[home & ~again], "a backward needs its forward")
+    yield _Rule(jobs.forward[home & again], jobs.recompute[home & again], "it recomputes what the forward kept")
+    yield _Rule(jobs.recompute[again], jobs.backward[again], "a backward needs what is recomputed")
+    split = jobs.backward != jobs.weights
+    yield _Rule(jobs.backward[split], jobs.weights[split], "a weight gradient needs its input gradient")
+    for kind, what in ((Kind.SEND_F, ACTIVATION), (Kind.SEND_B, GRADIENT), (Kind.SEND_S, SAVED)):
+        rows = np.flatnonzero(program.kind == kind)
+        table = jobs.backward if what == GRADIENT else jobs.forward
+        yield _Rule(table[jobs.place[rows], program.microbatch[rows]], rows, "it sends what is not made yet")
+    for kind, table in ((Kind.RECV_F, jobs.forward), (Kind.RECV_B, jobs.backward)):
+        rows = np.flatnonzero(program.kind == kind)
+        yield _Rule(rows, table[jobs.place[rows], program.microbatch[rows]], "it needs what is received")
+    rows = np.flatnonzero(program.kind == Kind.RECV_S)
+    consumer = np.where(
+        again[jobs.place[rows], None], jobs.recompute[jobs.place[rows]], jobs.backward[jobs.place[rows]]
+    )
+    picked = np.take_along_axis(consumer, program.microbatch[rows, None].astype(np.int64), axis=1)[:, 0]
+    yield _Rule(rows, picked, "it needs what is received")
+    yield from _closing_rules(program, costs, jobs)
+
+
+def _closing_rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_Rule]:
+    last_weights, last_forward = jobs.weights.max(axis=1), jobs.forward.max(axis=1)
+    yield _Rule(last_weights, jobs.step, "the step needs all gradients")
+    rows = np.flatnonzero(program.kind == Kind.SEND_P)
+    yield _Rule(jobs.step[jobs.place[rows]], rows, "it sends parameters that are not stepped yet")
+    rows = np.flatnonzero(program.kind == Kind.RECV_P)
+    yield _Rule(last_forward[jobs.place[rows]], rows, "the old parameters are still in use")
+    rows = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
+    yield _Rule(last_weights[jobs.place[rows]], rows, "a gradient is not complete yet")
+    yield _Rule(rows, jobs.step[jobs.place[rows]], "the step needs the reduced gradients")
+    ties = {item.number: item.segments for item in costs.reductions if item.is_tie}
+    for row in np.flatnonzero(program.kind == Kind.REDUCE_TIE).tolist():
+        segments = ties[int(program.segment[row])]
+        held = np.isin(costs.place_segment, segments) & (costs.backward_device == program.device_of[row])
+        at = np.full(int(held.sum()), row)
+        yield _Rule(last_weights[held], at, "a gradient is not complete yet")
+        yield _Rule(at, jobs.step[held], "the step needs the reduced gradients")
+
+
+def check_links(program: Program, costs: Costs, flow: Ints) -> None:
+    """Refuse a program in which a link's sends and receives come in different orders."""
+    num_devices = len(program.devices)
+    device = program.device_of.astype(np.int64)
+    message = flow * (costs.num_microbatches + 1) + program.microbatch
+    send = np.flatnonzero((program.kind >= Kind.SEND_F) & (program.kind <= Kind.SEND_P))
+    receive = np.flatnonzero((program.kind >= Kind.RECV_F) & (program.kind <= Kind.RECV_P))
+    send = send[np.argsort(device[send] * num_devices + program.peer[send], kind="stable")]
+    receive = receive[np.argsort(program.peer[receive] * num_devices + device[receive], kind="stable")]
+    wrong = np.flatnonzero(message[send] != message[receive])
+    if len(wrong):
+        sent, received = int(send[wrong[0]]), int(receive[wrong[0]])
+        raise ProofError(
+            f"{program.name(received)} meets {program.name(sent)}, which it does not fit",
+            hint="On every link, receives stand in the order of the sends.",
+        )
+
+
+assert PARAMETERS == Kind.SEND_P - Kind.SEND_F, "flows and sends are numbered alike"

@@ -1,0 +1,160 @@
+"""The proof that a lowered program can run: before it is simulated, and before it is run.
+
+1. every job is done exactly once, by the device that the plan says;
+2. every need is met by an earlier action of the same device or by a receive;
+3. sends and receives pair up in order on every link;
+4. no devices wait for each other in a circle: the program runs to its end on paper;
+5. memory stays within every device's limit.
+
+Cost: O(actions), plus sorting the messages by link.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.arrays import Floats, Ints
+from penstock.errors import DeadlockError, MemoryLimitError, ProofError
+from penstock.plan.pricing import Costs
+from penstock.program.actions import NONE, Kind
+from penstock.program.dependencies import Wiring, wire
+from penstock.program.engine import Run, execute
+from penstock.program.job_table import find_jobs
+from penstock.program.proof.completeness import check_complete
+from penstock.program.proof.memory import MemoryUse, memory_changes, memory_use
+from penstock.program.proof.order import check_links, check_order
+from penstock.program.types import Program
+from penstock.units import show_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """A program that can run, with what was found out about it on the way."""
+
+    program: Program
+    costs: Costs
+    wiring: Wiring
+    memory: MemoryUse
+    peak_bytes: Floats
+    """Over devices."""
+
+    @property
+    def num_compute(self) -> int:
+        """How many actions keep a device busy."""
+        return int((self.program.kind <= Kind.STEP).sum())
+
+    @property
+    def num_messages(self) -> int:
+        """How many messages pass between devices."""
+        return self.wiring.num_transfers - len(self.costs.reductions)
+
+
+def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proof:
+    """Prove that a lowered program can run, or raise a `ProofError` that names the action that breaks.
+
+    With `within_memory` off, limits are not looked at: to see what a plan would do if it fitted.
+    """
+    if not program.is_lowered:
+        raise ProofError("this program has no sends, receives and steps yet", hint="Lower it first.")
+    jobs = find_jobs(program, costs)
+    flow = check_complete(program, costs, jobs.place)
+    check_order(program, costs, jobs)
+    check_links(program, costs, flow)
+    wiring = wire(program, costs, jobs)
+    _check_no_circle(program, costs, wiring)
+    memory = memory_use(program, costs, jobs.place)
+    proof = Proof(program, costs, wiring, memory, memory.peak(program, costs))
+    if within_memory:
+        check_memory(proof)
+    return proof
+
+
+def _check_no_circle(program: Program, costs: Costs, wiring: Wiring) -> None:
+    run = execute(program, wiring, costs, np.zeros(program.num_actions))
+    stuck = np.flatnonzero(run.counter < program.offsets[1:])
+    if not len(stuck):
+        return
+    circle = _follow(program, wiring, run, int(stuck[0]))
+    told = " -> ".join(program.name(action) for action in circle)
+    raise DeadlockError(
+        f"devices wait for each other in a circle: {told}",
+        hint="Each waits for the next, and the last for the first.",
+    )
+
+
+def _follow(program: Program, wiring: Wiring, run: Run, device: int) -> list[int]:
+    """From a stuck device to what it waits for, and so on, until a device comes again."""
+    owner = np.repeat(np.arange(wiring.num_transfers), np.diff(wiring.consumers.begin))
+    path: list[int] = []
+    seen: list[int] = []
+    while device not in seen:
+        seen.append(device)
+        action = int(run.counter[device])
+        path.append(action)
+        open_transfers = owner[wiring.consumers.values == action]
+        transfer = int(next(item for item in open_transfers if np.isnan(run.begun[item])))
+        device = _who_is_late(program, wiring, run, transfer)
+    return path[seen.index(device) :]
+
+
+def _who_is_late(program: Program, wiring: Wiring, run: Run, transfer: int) -> int:
+    """A device that has not set going a transfer, or one that must pass before it."""
+    before = np.repeat(np.arange(wiring.num_transfers), np.diff(wiring.next_on_links.begin))
+    while True:
+        for action in np.flatnonzero(wiring.transfer_of == transfer).tolist():
+            device = int(program.device_of[action])
+            if run.counter[device] <= action:
+                return device
+        earlier = before[wiring.next_on_links.values == transfer]
+        transfer = int(next(item for item in earlier if np.isnan(run.begun[item])))
+
+
+def check_memory(proof: Proof) -> None:
+    """Refuse a program that needs more memory than a device has: who, when, by how much, and what takes it."""
+    program, costs, memory, peak = proof.program, proof.costs, proof.memory, proof.peak_bytes
+    place = proof.wiring.jobs.place
+    excess = costs.over_bytes(peak)
+    over = np.flatnonzero(excess)
+    if not len(over):
+        return
+    device = int(np.argmax(excess))
+    limit, most = float(costs.memory_limit[device]), float(peak[device])
+    name = program.devices[device]
+    first, last = int(program.offsets[device]), int(program.offsets[device + 1])
+    if costs.static_bytes[device] > limit:
+        at, needs = NONE, float(costs.static_bytes[device])
+        when, later = "before its first action", f" (and {show_bytes(most)} at its peak)"
+    else:
+        at = first + int(np.argmax(np.maximum(memory.during[first:last], memory.after[first:last])))
+        needs, when, later = most, f"at {program.action(at)}", ""
+    parts = memory_parts(program, costs, place, device, at)
+    count = len(over) - 1
+    others = f"; {count} other device{'s are' if count > 1 else ' is'} short too" if count else ""
+    raise MemoryLimitError(
+        f"{name} needs {show_bytes(needs)} {when}, {show_bytes(needs - limit)} more than the {show_bytes(limit)} it has"
+        f"{later}: " + ", ".join(f"{text} {show_bytes(size)}" for text, size in parts if size >= 0.5) + others,
+        hint="Plan again: for more devices, with fewer rows a micro-batch, with a schedule that keeps less (auto, "
+        "1f1b), or with recomputation, which the planner auto uses where it must. penstock plan tries what is enough.",
+    )
+
+
+def memory_parts(program: Program, costs: Costs, place: Ints, device: int, at: int) -> list[tuple[str, float]]:
+    """What takes the memory of a device while it does the action `at` (NONE: what it holds all the time)."""
+    parts = [
+        ("weights", float(costs.weight_bytes[device])),
+        ("gradients", float(costs.gradient_bytes[device])),
+        ("optimizer state", float(costs.optimizer_bytes[device])),
+        ("working memory", float(costs.work_bytes[device])),
+    ]
+    if at == NONE:
+        return parts
+    changes = memory_changes(program, costs, place)
+    first = int(program.offsets[device])
+    for text, before, after in (
+        ("saved tensors", changes.saved_before, changes.saved_after),
+        ("receive buffers", changes.received_before, changes.received_after),
+        ("send buffers", changes.sent_before, changes.sent_after),
+    ):
+        during = float(before[first : at + 1].sum() + after[first:at].sum())
+        parts.append((text, max(during, during + float(after[at]))))
+    return parts

@@ -1,0 +1,122 @@
+// Gaps of devices, and why they exist, in words. The reasons come from report/analysis/gaps.py.
+
+import { counted, showSeconds } from "./format.mjs";
+import { KIND_WORDS, REASON, isReduction, isSend } from "./action_kinds.mjs";
+import { NONE, microbatchOf, peerOf } from "./timeline_model.mjs";
+
+const SLIVER = 0.05; // of a gap
+
+export function actionName(model, action) {
+  const microbatch = microbatchOf(model, action);
+  return `${model.segment[action]}${model.kindNames[model.kind[action]]}${microbatch === NONE ? "" : microbatch}`;
+}
+
+export const deviceName = (model, device) => model.devices[device].name;
+
+// The gap of a device at a time (in ticks), or NONE.
+export function gapAt(model, device, time) {
+  let [low, high] = [model.gapBegins[device], model.gapBegins[device + 1]];
+  const begin = low;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (model.gapStart[middle] <= time) low = middle + 1;
+    else high = middle;
+  }
+  const gap = low - 1;
+  return gap >= begin && time < gapEnd(model, gap) ? gap : NONE;
+}
+
+export const gapEnd = (model, gap) => model.partEnd[model.partBegins[gap + 1] - 1];
+
+export function gapDevice(model, gap) {
+  let device = 0;
+  while (model.gapBegins[device + 1] <= gap) device++;
+  return device;
+}
+
+export function partsOf(model, gap) {
+  const parts = [];
+  let start = model.gapStart[gap];
+  for (let part = model.partBegins[gap]; part < model.partBegins[gap + 1]; part++) {
+    parts.push({
+      reason: model.partReason[part],
+      seconds: (model.partEnd[part] - start) * model.unit,
+      action: model.partAction[part] - 1,
+      num: model.partNum[part],
+    });
+    start = model.partEnd[part];
+  }
+  return parts;
+}
+
+// A heading, what it waited for, and a line for every part, the latest first.
+export function gapWords(model, gap) {
+  const device = deviceName(model, gapDevice(model, gap));
+  const before = model.gapBefore[gap] - 1;
+  const seconds = (gapEnd(model, gap) - model.gapStart[gap]) * model.unit;
+  const parts = partsOf(model, gap);
+  if (before === NONE) {
+    const last = parts[0].action;
+    return {
+      title: `${device} has nothing left to do for ${showSeconds(seconds)}`,
+      reason: `The iteration ends with ${actionName(model, last)} on ${deviceName(model, model.deviceOf[last])}.`,
+      lines: [],
+    };
+  }
+  const { told, between } = withoutSlivers(parts, seconds);
+  const lines = told.map((part) => ({ seconds: part.seconds, text: partWords(model, part) })).reverse();
+  if (between > 0) lines.push({ seconds: between, text: `in between: ${unknownWords(model)}` });
+  return {
+    title: `${device} waited ${showSeconds(seconds)} before ${actionName(model, before)}`,
+    reason: waitedFor(model, told[told.length - 1]),
+    lines,
+  };
+}
+
+// Measured gaps have short parts without a reason between those that have one: these are told together.
+function withoutSlivers(parts, seconds) {
+  const isSliver = (part) => part.reason === REASON.UNKNOWN && part.seconds < SLIVER * seconds;
+  const told = parts.filter((part) => !isSliver(part));
+  if (!told.length) return { told: parts, between: 0 };
+  return { told, between: parts.filter(isSliver).reduce((sum, part) => sum + part.seconds, 0) };
+}
+
+const unknownWords = (model) =>
+  "nothing in the program held it back" +
+  (model.origin === "measured" ? "; the runtime or the machine took this time" : "");
+
+function waitedFor(model, { reason, seconds, action }) {
+  if (reason !== REASON.TRANSFER) return "";
+  const atMost = model.origin === "measured" ? "at most " : "";
+  const transfer = seconds > 0 ? `, of which ${atMost}${showSeconds(seconds)} transfer` : "";
+  return `It waited for ${messageWords(model, action)}${transfer}.`;
+}
+
+export function messageWords(model, action) {
+  const kind = model.kind[action];
+  const name = actionName(model, action);
+  if (!isSend(kind)) return isReduction(kind) ? `the ${KIND_WORDS[kind]} ${name}` : name;
+  return `${KIND_WORDS[kind]} ${name} from ${deviceName(model, model.deviceOf[action])}`;
+}
+
+function partWords(model, { reason, action, num }) {
+  const at = action === NONE ? "" : deviceName(model, model.deviceOf[action]);
+  const more = (noun) => (num > 1 ? `, and ${counted(num - 1, noun)} before it` : "");
+  switch (reason) {
+    case REASON.TRANSFER:
+      return `${actionName(model, action)} was on its way`;
+    case REASON.WORK:
+      return `${at} was running ${actionName(model, action)}${more("job")}`;
+    case REASON.LINK: {
+      const peer = peerOf(model, action);
+      const link = peer === NONE ? "links were" : `the link from ${at} to ${deviceName(model, peer)} was`;
+      return `${link} busy with ${actionName(model, action)}${more("transfer")}`;
+    }
+    case REASON.DONE:
+      return "nothing was left to do";
+    case REASON.EARLIER:
+      return "the chain of reasons goes on further back";
+    default:
+      return unknownWords(model);
+  }
+}

@@ -1,0 +1,137 @@
+"""Auto: the best order that can be found for the plan at hand, within every device's memory.
+
+For unequal stages on unequal links there is no closed form. Auto tries the other schedules and list scheduling
+(greedy.py) with different amounts of memory in use, with the backward whole and split, and with more or less patience.
+Each is estimated (estimate.py), which never says too much; from the best estimate on they are lowered and simulated,
+until no estimate is below the best that fits; with backwards of the first segment whole where parting them costs
+something (joining.py). The most promising are polished (polish.py). So auto is never worse than any of them; and where
+list scheduling has room for twice the stages, it meets the zero-bubble bound on equal stages.
+
+Auto_whole is the same without splitting the backward, for engines that cannot.
+
+Where nothing fits, the order that comes nearest is returned: the proof then says who is short of what.
+Cost: about thirty estimates and a few simulations; for very large programs only a few orders are tried.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from penstock.arrays import Floats
+from penstock.plan.pricing import Costs
+from penstock.program import Kind, Program
+from penstock.schedules.methods.gpipe import gpipe
+from penstock.schedules.methods.interleaved import interleaved
+from penstock.schedules.methods.one_f_one_b import one_f_one_b
+from penstock.schedules.methods.pe import pe
+from penstock.schedules.methods.zb_h1 import zb_h1
+from penstock.schedules.methods.zb_v import zb_v
+from penstock.schedules.ordering import join_first, with_split
+from penstock.schedules.search import Estimator, Greedy, Rules, Score, polished, score_program
+
+WHOLE: tuple[Callable[[Costs], Program], ...] = (one_f_one_b, pe, interleaved, gpipe)
+"""Schedules that split the backward only where the plan asks for it."""
+SPLIT: tuple[Callable[[Costs], Program], ...] = (zb_h1, zb_v)
+POLISHING = 1.25
+"""Polishing has never been seen to gain so much."""
+MEDIUM = 30_000
+"""Jobs above which list scheduling is tried with fewer rules."""
+LARGE = 200_000
+"""Jobs above which only a few orders are tried."""
+
+
+def auto(costs: Costs) -> Program:
+    """The fastest order found that fits into memory."""
+    return best_order(costs)[1]
+
+
+def auto_whole(costs: Costs) -> Program:
+    """The fastest order found that fits into memory and leaves every backward whole."""
+    return best_order(costs, split=False)[1]
+
+
+def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -> tuple[Score, Program]:
+    """The fastest order found, and its score.
+
+    If no order can beat another score, or the best is far from it, it is not polished any more.
+    """
+    estimator = Estimator(costs)
+    found = [(estimator.seconds(program), program) for program in _with_joined(candidates(costs, split), costs)]
+    found.sort(key=lambda item: item[0])
+    best, chosen = best_of(found, costs)
+    floor_s = estimator.floor_s()
+    to_beat = beat.seconds if beat is not None and beat.over_bytes == 0 else np.inf
+    # Orders with every backward whole are polished apart too, so that auto is never worse than auto_whole.
+    whole = [item for item in found if not (item[1].kind == Kind.I).any()]
+    for starts in (found, whole) if len(whole) < len(found) else (found,):
+        if best.over_bytes == 0 and (floor_s >= min(best.seconds, to_beat) or best.seconds > POLISHING * to_beat):
+            break
+        score, program = best_of(polished([program for _, program in starts], costs, estimator), costs)
+        if score < best:
+            best, chosen = score, program
+    return best, chosen
+
+
+def _with_joined(programs: Iterable[Program], costs: Costs) -> Iterator[Program]:
+    """The orders, with backwards of the first segment whole where that costs less, and also those whose I is moved."""
+    for program in programs:
+        found = join_first(program, costs)
+        yield from (found.near,) if found.all is found.near else found
+
+
+def best_of(found: Sequence[tuple[float, Program]], costs: Costs) -> tuple[Score, Program]:
+    """The best of some orders, which come in the order of their estimates."""
+    best, chosen = Score(np.inf, np.inf), found[0][1]
+    for seconds, program in found:
+        if best.over_bytes == 0 and seconds >= best.seconds:
+            break
+        score = score_program(program, costs)
+        if score < best:
+            best, chosen = score, program
+    return best, chosen
+
+
+def candidates(costs: Costs, split: bool = True) -> Iterator[Program]:
+    """Orders worth trying, the likely ones first."""
+    whole = with_split(costs, False)
+    num_jobs = 3 * costs.num_places * costs.num_microbatches
+    is_large = num_jobs > LARGE
+    for order in WHOLE[: 1 if is_large else None]:
+        yield order(whole)
+    for order in SPLIT[: (1 if is_large else None) if split else 0]:
+        yield order(whole)
+    if split and not is_large:
+        parted = with_split(costs, True)
+        for order in WHOLE:
+            yield order(parted)
+    greedy = Greedy(costs)
+    amounts = rooms(costs, greedy.kept)
+    several = bool((np.bincount(costs.forward_device) > 1).any())
+    ways = ((True, 0.5), (True, 0.0), (True, 1.0), (False, 0.0)) if split else ((False, 0.0),)
+    if num_jobs > MEDIUM:
+        amounts, ways = amounts[:2], ways[:1]
+    for room in amounts[1:2] if is_large else amounts:
+        for apart, patience in ways:
+            for later_first in (True, False) if several else (True,):
+                found = greedy.run(Rules(apart, room, patience, later_first))
+                if found is not None:
+                    yield found
+            if is_large:
+                return
+
+
+def rooms(costs: Costs, kept: Floats) -> list[Floats]:
+    """How much each device may keep: multiples of what 1F1B's fullest device keeps, and all that there is."""
+    in_flight = np.minimum(costs.plan.num_segments - costs.place_segment, costs.num_microbatches)
+    fullest = float(np.bincount(costs.backward_device, weights=in_flight).max())
+    num_held = np.maximum(np.bincount(costs.backward_device, minlength=costs.num_devices), 1)
+    mean_kept = np.bincount(costs.backward_device, weights=kept, minlength=costs.num_devices) / num_held
+    # What recomputation brings back for a moment must find room too.
+    again = ((costs.saved_bytes - costs.kept_bytes) * costs.recompute)[costs.place_segment] * costs.share
+    passing = np.zeros(costs.num_devices)
+    np.maximum.at(passing, costs.backward_device, again)
+    free = np.maximum(costs.memory_limit - costs.static_bytes - passing, 0.0)
+    return [
+        np.minimum(multiple * fullest * mean_kept, free)
+        for multiple in (1.0, 2.0, 1.5, 1.25, 3.0, float(costs.num_microbatches))
+    ]

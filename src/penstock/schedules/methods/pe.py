@@ -1,0 +1,151 @@
+"""PE: every device does the earliest micro-batch that is there, backwards before forwards.
+
+    device 0   F0 F1 F2 F3 .  B0 .  B1 .  B2 .  B3
+    device 1   .  F0 F1 F2 B0 F3 B1 .  B2 .  B3
+    device 2   .  .  F0 B0 F1 B1 F2 B2 F3 B3            (F and B drawn equally long)
+
+Jobs are started one by one in the order of time, with real seconds, and transfers wait in line for their link: whoever
+is free takes the backward of the earliest micro-batch whose input has arrived, else a forward. Unlike 1F1B's, the order
+follows from the costs, so that unequal stages and slow links do not hold up what could go on.
+
+The paper's is the greedy order. Ours: any map of segments, also several on a device or moved backwards; and a limit,
+without which a quick first stage would do all its forwards at once and keep them, as in GPipe. From segment s of S on
+there are S - s stages and S - s - 1 channels with two directions, and each can be busy with one micro-batch: so many,
+3 (S - s) - 2, may be between the start of their forward and the end of their backward on s, and as many more as go
+under way during the latencies of these channels, one for each span of the slowest job or transfer. The earliest
+unfinished micro-batch is never held up by that, so there is always one that can go on; and as the orders are those of
+one run, in which everything came after what it needs, no circle of devices can wait for each other.
+
+With C the longest time that a stage (F and B) or a channel (there and back, latency included) needs for one
+micro-batch, the paper bounds the iteration by (M + 4 S - 4) C plus the largest all-reduce. tests/schedules/test_pe.py
+tries that on random plans without ties, optimizer steps, moved backwards and shared interfaces, which it does not know.
+Cost: O(jobs log jobs).
+
+Reference: Luo et al., Efficient Pipeline Planning for Expedited Distributed DNN Training, 2022.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.arrays import Floats, Ints
+from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, Costs
+from penstock.program import Kind, Program, program_from_arrays
+
+
+def pe(costs: Costs) -> Program:
+    """The earliest micro-batch that is there, backwards first."""
+    track, microbatch = _start_order(costs)
+    place, is_backward = track >> 1, (track & 1).astype(bool)
+    device = np.where(is_backward, costs.backward_device[place], costs.forward_device[place])
+    order = np.argsort(device, kind="stable")
+    place, microbatch, is_backward, device = (values[order] for values in (place, microbatch, is_backward, device))
+    again = is_backward & costs.recompute[costs.place_segment[place]]
+    split = costs.plan.split_backward
+    # Each start stands for one action, or for up to three: R before a backward, and its parts I and W.
+    parts = 1 + again.astype(np.int64) + (is_backward & split)
+    stop = np.cumsum(parts)
+    kind = np.full(int(stop[-1]), Kind.F, dtype=np.int8)
+    kind[(stop - parts)[again]] = Kind.R
+    kind[stop[is_backward] - 1] = Kind.W if split else Kind.B
+    if split:
+        kind[stop[is_backward] - 2] = Kind.I
+    counts = np.bincount(device, weights=parts, minlength=costs.num_devices).astype(np.int64)
+    names = [item.name for item in costs.cluster.devices]
+    segment = np.repeat(costs.place_segment[place], parts)
+    return program_from_arrays(costs.plan, names, counts, kind, segment, np.repeat(microbatch, parts))
+
+
+def most_in_flight(costs: Costs) -> list[int]:
+    """Over segments: how many micro-batches may be between the start of their forward and the end of their backward."""
+    num_segments, num = costs.plan.num_segments, costs.num_microbatches
+    occupancy_s, latency_s = _links(costs)
+    flows = costs.flows
+    work = costs.forward_s + costs.backward_s
+    slowest = max(float(work.max()), float(occupancy_s.max(initial=0.0)))
+    latency = np.zeros((2, num_segments + 1))
+    for side, what in enumerate((ACTIVATION, GRADIENT)):
+        chosen = flows.what == what
+        ends = costs.place_segment[flows.source_place[chosen]], costs.place_segment[flows.target_place[chosen]]
+        np.maximum.at(latency[side], np.minimum(*ends), latency_s[chosen])
+    both = np.cumsum(latency.sum(axis=0)[::-1])[::-1]
+    limits = []
+    for segment in range(num_segments):
+        limit = 3 * (num_segments - segment) - 2
+        under_way = float(both[segment])
+        if under_way > 0:
+            limit += num if slowest * num <= under_way else int(np.ceil(under_way / slowest))
+        limits.append(min(limit, num))
+    return limits
+
+
+def _links(costs: Costs) -> tuple[Floats, Floats]:
+    """How long each flow holds its link, and its latency; a shared interface counts as if nobody else used it."""
+    cluster, flows = costs.cluster, costs.flows
+    rate = cluster.bandwidth[flows.source, flows.target]
+    given = [host.interface_bandwidth for host in cluster.hosts]
+    limit = np.array([np.inf if bandwidth is None else bandwidth for bandwidth in given])
+    homes = cluster.host_index[flows.source], cluster.host_index[flows.target]
+    shared = np.minimum(rate, np.minimum(limit[homes[0]], limit[homes[1]]))
+    rate = np.where(homes[0] == homes[1], rate, shared)
+    return flows.num_bytes / rate, cluster.latency_s[flows.source, flows.target]
+
+
+class _Send(NamedTuple):
+    """What the end of a track's job brings to another: at once if there is no line (-1), else over one."""
+
+    source: int
+    line: int
+    target: int
+    occupancy_s: float
+    latency_s: float
+
+
+def _start_order(costs: Costs) -> tuple[Ints, Ints]:
+    """The tracks (2 * place, and 1 more for its backward) and micro-batches in the order in which they are started."""
+    from penstock.schedules.methods.pe_kernel import run_greedily
+
+    sends = sorted(_sends(costs), key=lambda send: send.source)
+    num_tracks = 2 * costs.num_places
+    device = np.stack([costs.forward_device, costs.backward_device], axis=1).ravel()
+    again = np.where(costs.recompute[costs.place_segment], costs.recompute_s, 0.0)
+    backward_s = again + costs.backward_s
+    until_sent = again + costs.input_grad_s if costs.plan.split_backward else backward_s
+    tracks = np.arange(num_tracks)
+    # Of the same micro-batch, later segments first: they are nearer to what others wait for.
+    held = np.lexsort((-tracks, -(tracks & 1), device))
+    started = run_greedily(
+        costs.num_microbatches,
+        device,
+        np.stack([costs.forward_s, until_sent], axis=1).ravel(),
+        np.stack([costs.forward_s, backward_s], axis=1).ravel(),
+        np.array(most_in_flight(costs), dtype=np.int64)[costs.place_segment],
+        np.searchsorted(device[held], np.arange(costs.num_devices + 1)),
+        held,
+        np.searchsorted([send.source for send in sends], np.arange(num_tracks + 1)),
+        np.array([send.line for send in sends], dtype=np.int64),
+        np.array([send.target for send in sends], dtype=np.int64),
+        np.array([send.occupancy_s for send in sends], dtype=np.float64),
+        np.array([send.latency_s for send in sends], dtype=np.float64),
+        np.bincount(np.array([send.target for send in sends], dtype=np.int64), minlength=num_tracks),
+        costs.num_devices**2,
+    )
+    return started[0], started[1]
+
+
+def _sends(costs: Costs) -> Iterator[_Send]:
+    flows = costs.flows
+    occupancy_s, latency_s = _links(costs)
+    for number, what in enumerate(flows.what.tolist()):
+        if what != PARAMETERS:
+            source = 2 * int(flows.source_place[number]) + (what == GRADIENT)
+            target = 2 * int(flows.target_place[number]) + (what != ACTIVATION)
+            line = int(flows.source[number]) * costs.num_devices + int(flows.target[number])
+            yield _Send(source, line, target, float(occupancy_s[number]), float(latency_s[number]))
+    for source, target in flows.local_forward.tolist():
+        yield _Send(2 * source, -1, 2 * target, 0.0, 0.0)
+    for source, target in flows.local_backward.tolist():
+        yield _Send(2 * source + 1, -1, 2 * target + 1, 0.0, 0.0)
+    for place in np.flatnonzero(costs.forward_device == costs.backward_device).tolist():
+        yield _Send(2 * place, -1, 2 * place + 1, 0.0, 0.0)

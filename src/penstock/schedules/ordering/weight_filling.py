@@ -1,0 +1,79 @@
+"""Weight gradients as filling: a fixed order of forwards and input gradients, with W wherever a device would wait.
+
+Given every device's order of F and I (its track), the jobs are timed with their real costs and with the links' real
+delays. When a device's next job is not ready yet, it does weight gradients that are due, oldest first, as long as at
+least half of one fits into the wait; and it must do them when a forward would exceed the number of micro-batches it
+may keep. What is left comes at the end. Since tracks are fixed, a job's ready time is known before its device
+decides: one pass over the jobs suffices. Cost: O(jobs and messages).
+"""
+
+import numpy as np
+
+from penstock.arrays import Floats, Ints
+from penstock.plan.pricing import ACTIVATION, GRADIENT, SAVED, Costs
+from penstock.program import Kind, Program, places_of, program_from_arrays
+
+LEAST_FIT = 0.5
+"""How much of a weight gradient must fit into a wait for it to be done there."""
+FORWARD, RECOMPUTE, BACKWARD, WEIGHTS = range(4)
+
+
+def fill_weights(track: Program, costs: Costs, most_kept: int) -> Program:
+    """The track, whose backwards are B, with each B parted into I and W and the Ws put where they cost least.
+
+    `most_kept` is the number of (segment, micro-batch) pairs whose tensors a device may keep before it must do Ws.
+    """
+    from penstock.schedules.ordering.weight_filling_kernel import run_filling
+
+    kinds = np.zeros(int(Kind.B) + 1, dtype=np.int64)
+    kinds[[Kind.F, Kind.R, Kind.B]] = FORWARD, RECOMPUTE, BACKWARD
+    counts, kind, place, microbatch = run_filling(
+        track.offsets,
+        kinds[track.kind],
+        places_of(track, costs),
+        track.microbatch.astype(np.int64),
+        costs.num_microbatches,
+        np.concatenate([costs.forward_s, costs.recompute_s, costs.input_grad_s, costs.weight_grad_s]),
+        costs.forward_device == costs.backward_device,
+        *_needs(costs),
+        *_wakes(costs),
+        most_kept,
+        LEAST_FIT,
+    )
+    names = np.array([Kind.F, Kind.R, Kind.I, Kind.W], dtype=np.int8)
+    return program_from_arrays(track.plan, track.devices, counts, names[kind], costs.place_segment[place], microbatch)
+
+
+def _needs(costs: Costs) -> tuple[Ints, Ints, Floats]:
+    """For each state (a kind of job of a place) what must be done before, of the same micro-batch, and the delay."""
+    num, flows, delay = costs.num_places, costs.flows, costs.delay_s
+    again = costs.recompute[costs.place_segment]
+    places = np.arange(num)
+    first = np.where(again, RECOMPUTE, BACKWARD) * num + places
+    saved_s = np.zeros(num)
+    moved = flows.what == SAVED
+    saved_s[flows.target_place[moved]] = delay[moved]
+    rows: list[tuple[Ints, Ints, Floats]] = [(first, FORWARD * num + places, saved_s)]
+    rows.append((BACKWARD * num + places[again], RECOMPUTE * num + places[again], np.zeros(int(again.sum()))))
+    for side, what, local in (
+        (FORWARD, ACTIVATION, flows.local_forward),
+        (BACKWARD, GRADIENT, flows.local_backward),
+    ):
+        here = flows.what == what
+        rows.append((side * num + flows.target_place[here], side * num + flows.source_place[here], delay[here]))
+        rows.append((side * num + local[:, 1], side * num + local[:, 0], np.zeros(len(local))))
+    target, source, seconds = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+    order = np.argsort(target, kind="stable")
+    begin = np.searchsorted(target[order], np.arange(3 * num + 1)).astype(np.int64)
+    return begin, source[order].astype(np.int64), seconds[order]
+
+
+def _wakes(costs: Costs) -> tuple[Ints, Ints]:
+    """For each state the other devices that may go on once it is done."""
+    num, flows = costs.num_places, costs.flows
+    here = np.isin(flows.what, (ACTIVATION, GRADIENT, SAVED))
+    side = np.where(flows.what[here] == GRADIENT, BACKWARD, FORWARD)
+    state = side * num + flows.source_place[here]
+    order = np.argsort(state, kind="stable")
+    begin = np.searchsorted(state[order], np.arange(3 * num + 1)).astype(np.int64)
+    return begin, flows.target[here][order].astype(np.int64)

@@ -1,0 +1,113 @@
+"""The compiled filling of waits with weight gradients. See weight_filling.py for what it does and why."""
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from penstock.arrays import Floats, Ints
+
+FORWARD, RECOMPUTE, BACKWARD, WEIGHTS = 0, 1, 2, 3
+NOT_YET = -1.0
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
+def run_filling(
+    offsets: Ints,
+    kind: Ints,
+    place: Ints,
+    microbatch: Ints,
+    num_microbatches: int,
+    seconds: Floats,
+    is_home: npt.NDArray[np.bool_],
+    need_begin: Ints,
+    need_state: Ints,
+    need_delay: Floats,
+    wake_begin: Ints,
+    wake_device: Ints,
+    most_kept: int,
+    least_fit: float,
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """How many jobs each device does; then kind, place and micro-batch of all, device after device.
+
+    A state is kind * places + place. Devices take turns; whoever cannot go on is woken by what it waits for.
+    """
+    num_devices, num_places = len(offsets) - 1, len(is_home)
+    end = np.full(3 * num_places * num_microbatches, NOT_YET)
+    clock, kept = np.zeros(num_devices), np.zeros(num_devices, np.int64)
+    counter = offsets[:-1].copy()
+    # Each device has room for its track and one weight gradient for each of its backwards.
+    out_begin = np.zeros(num_devices + 1, np.int64)
+    due_begin = np.zeros(num_devices + 1, np.int64)
+    for device in range(num_devices):
+        backwards = 0
+        for entry in range(offsets[device], offsets[device + 1]):
+            if kind[entry] == BACKWARD:
+                backwards += 1
+        due_begin[device + 1] = due_begin[device] + backwards
+        out_begin[device + 1] = out_begin[device] + offsets[device + 1] - offsets[device] + backwards
+    size = out_begin[num_devices]
+    out_kind, out_place, out_microbatch = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    out = out_begin[:-1].copy()
+    due_place, due_microbatch = np.empty(len(kind), np.int64), np.empty(len(kind), np.int64)
+    due_head, due_tail = due_begin[:-1].copy(), due_begin[:-1].copy()
+    stack, is_waiting = np.empty(num_devices, np.int64), np.ones(num_devices, np.bool_)
+    for device in range(num_devices):
+        stack[device] = device
+    height = num_devices
+    while height > 0:
+        height -= 1
+        device = stack[height]
+        is_waiting[device] = False
+        while counter[device] < offsets[device + 1]:
+            entry = counter[device]
+            state = kind[entry] * num_places + place[entry]
+            ready, is_ready = 0.0, True
+            for need in range(need_begin[state], need_begin[state + 1]):
+                done = end[need_state[need] * num_microbatches + microbatch[entry]]
+                if done == NOT_YET:
+                    is_ready = False
+                    break
+                ready = max(ready, done + need_delay[need])
+            if not is_ready:
+                break
+            while due_head[device] < due_tail[device]:
+                due = due_head[device]
+                weights = WEIGHTS * num_places + due_place[due]
+                fits = clock[device] + least_fit * seconds[weights] <= ready
+                full = kind[entry] == FORWARD and kept[device] >= most_kept
+                if not (fits or full):
+                    break
+                clock[device] += seconds[weights]
+                kept[device] -= 1
+                out_kind[out[device]] = WEIGHTS
+                out_place[out[device]], out_microbatch[out[device]] = due_place[due], due_microbatch[due]
+                out[device] += 1
+                due_head[device] += 1
+            clock[device] = max(clock[device], ready) + seconds[state]
+            end[state * num_microbatches + microbatch[entry]] = clock[device]
+            out_kind[out[device]] = kind[entry]
+            out_place[out[device]], out_microbatch[out[device]] = place[entry], microbatch[entry]
+            out[device] += 1
+            if kind[entry] == BACKWARD:
+                due_place[due_tail[device]], due_microbatch[due_tail[device]] = place[entry], microbatch[entry]
+                due_tail[device] += 1
+                if not is_home[place[entry]]:
+                    kept[device] += 1
+            elif kind[entry] == FORWARD and is_home[place[entry]]:
+                kept[device] += 1
+            counter[device] += 1
+            for wake in range(wake_begin[state], wake_begin[state + 1]):
+                other = wake_device[wake]
+                if not is_waiting[other] and other != device:
+                    is_waiting[other] = True
+                    stack[height] = other
+                    height += 1
+    for device in range(num_devices):
+        for due in range(due_head[device], due_tail[device]):
+            out_kind[out[device]] = WEIGHTS
+            out_place[out[device]], out_microbatch[out[device]] = due_place[due], due_microbatch[due]
+            out[device] += 1
+    counts = np.empty(num_devices, np.int64)
+    for device in range(num_devices):
+        counts[device] = out[device] - out_begin[device]
+    return counts, out_kind, out_place, out_microbatch

@@ -1,0 +1,75 @@
+"""Polishing: an order made better by moving jobs that stand on its critical path.
+
+List scheduling decides in the order of time and never looks back; on few jobs of unequal length that costs some
+percent. Here, as in searches for job shops, a job on the critical path that waits for its neighbour on the device is
+moved ahead of it, or the neighbour behind it; the change is kept if the estimate (estimate.py) gets no worse by more
+than a tolerance that falls to nothing, and no device keeps more than it may. The same order comes of it every time.
+
+Cost: O(jobs and messages) for every change that is tried; so fewer are tried where there are many jobs.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.plan.pricing import Costs
+from penstock.program import Program
+from penstock.program.lowering import lower
+from penstock.program.proof import memory_use
+from penstock.schedules.search.estimate import Estimator
+
+MOST_JOBS = 6_000
+"""Programs with more jobs are left as they are."""
+EFFORT = 1_200_000
+"""Jobs timed in all, over all changes that are tried."""
+TRIES = 3_000
+"""Changes that are tried from one order, if there are so many in all."""
+MOST_STARTS = 12
+"""From how many orders, at most: where one leads to nothing, another may."""
+TOLERATED_JOBS = 0.5
+"""By how many average jobs an order may at first be worse than the one before it."""
+
+
+def polished(programs: Sequence[Program], costs: Costs, estimator: Estimator) -> list[tuple[float, Program]]:
+    """The orders, which come with the most promising first, improved, with their estimates: the best first.
+
+    Only as many as there is effort for; the first one as it is if it is too large.
+    """
+    size = programs[0].num_actions
+    if size > MOST_JOBS:
+        return [(estimator.seconds(programs[0]), programs[0])]
+    tries = EFFORT // size
+    starts: list[Program] = []
+    for program in programs:
+        if not any(program.same_actions(other) for other in starts):
+            starts.append(program)
+        if len(starts) == max(1, min(MOST_STARTS, tries // TRIES)):
+            break
+    found = [polish(program, costs, estimator, min(TRIES, tries)) for program in starts]
+    return sorted(((estimator.seconds(program), program) for program in found), key=lambda item: item[0])
+
+
+def polish(program: Program, costs: Costs, estimator: Estimator, num_tries: int = TRIES) -> Program:
+    """The order, improved; the same one if nothing better was found."""
+    lowered = lower(program, costs)
+    peak = memory_use(lowered, costs).peak(lowered, costs)
+    held = _held(program, estimator)
+    # What the order keeps, and as much more as is free: buffers and what is held all the time stay as they are.
+    room = held + np.maximum(costs.memory_limit - peak, 0.0)
+    seconds = estimator.seconds(program)
+    if not 0 < seconds < np.inf:
+        return program
+    mean = float(estimator.order_of(program).seconds_in_order.mean())
+    return estimator.polished(program, room, num_tries, TOLERATED_JOBS * mean / seconds, seed=0)
+
+
+def _held(program: Program, estimator: Estimator) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Over devices: the most that the jobs keep."""
+    order = estimator.order_of(program)
+    before, after = estimator.kept(order)
+    come, go = before[order.jobs], after[order.jobs]
+    found = np.zeros(len(order.offsets) - 1)
+    for device, (first, last) in enumerate(zip(order.offsets[:-1], order.offsets[1:], strict=True)):
+        running = np.cumsum(come[first:last]) + np.cumsum(go[first:last]) - go[first:last]
+        found[device] = running.max(initial=0.0)
+    return found

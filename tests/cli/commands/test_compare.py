@@ -1,0 +1,82 @@
+"""penstock compare: filters, ratios, memory of every device, and what every freedom is worth."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.planners.studies.ablation import SETTINGS
+from tests.support.small import equal_profile
+
+Run = Callable[..., "tuple[int, str, str]"]
+
+BASE = ("compare", "--profile", "gpt2", "--rows", "4", "--cluster", "3 x RTX-3090 @ 12 GB/s", "-m", "4", "--work", "5")
+
+
+def test_only_some_planners_and_schedules(run: Run) -> None:
+    words = (*BASE, "--planners", "uniform,balanced", "--schedules", "1f1b, zb_h1")
+    found = json.loads(run(*words, "--json")[1])
+    named = {(entry["planner"], entry["schedule"]) for entry in found["plans"]}
+    assert named == {(planner, name) for planner in ("uniform", "balanced") for name in ("1f1b", "zb_h1")}
+    for entry in found["plans"]:
+        assert entry["gap"] == pytest.approx(entry["iteration_s"] / found["bound_s"] - 1)
+        assert entry["speed_up"] == pytest.approx(found["one_device_s"] / entry["iteration_s"])
+        assert [item["device"] for item in entry["devices"]] == ["d0", "d1", "d2"]
+        assert max(item["peak_bytes"] for item in entry["devices"]) == entry["peak_bytes"]
+        assert all(item["memory_bytes"] == 24e9 for item in entry["devices"])
+    best = {
+        name: min(entry["iteration_s"] for entry in found["plans"] if entry["planner"] == name)
+        for name in ("uniform", "balanced")
+    }
+    table = {item["planner"]: item["times_as_long_as"] for item in found["ratios"]}
+    assert table["uniform"]["balanced"] == pytest.approx(best["uniform"] / best["balanced"])
+    assert table["uniform"]["uniform"] == 1.0
+    code, out, _ = run(*words)
+    assert code == 0
+    assert "how many times as long the row takes as the column" in out
+    assert f"{best['uniform'] / best['balanced']:.2f}" in out
+
+
+def test_auto_keeps_to_the_schedules_that_are_named(run: Run) -> None:
+    found = json.loads(run(*BASE, "--planners", "auto,uniform", "--schedules", "1f1b", "--json")[1])["plans"]
+    seconds = {entry["planner"]: entry["iteration_s"] for entry in found}
+    assert [entry["schedule"] for entry in found] == ["1f1b", "1f1b"]
+    assert seconds["auto"] <= seconds["uniform"]
+
+
+def test_names_that_are_not_there(run: Run) -> None:
+    for words, said in (
+        (("--planners", "best"), "there is no planner 'best'"),
+        (("--schedules", "1f1b,2f2b"), "there is no schedule '2f2b'"),
+        (("--planners", " ,"), "no planner is named"),
+        (("--ablate", "--planners", "auto"), "--ablate is about the planner auto alone"),
+    ):
+        code, out, err = run(*BASE, *words)
+        assert (code, out) == (2, "")
+        assert said in err
+
+
+def test_ablate(run: Run, tmp_path: Path) -> None:
+    profile = str(tmp_path / "profile.json")
+    penstock.save_profile(equal_profile(3, cut_bytes=10, parameter_bytes=10), profile)
+    words = ("compare", "--profile", profile, "--cluster", "2 x k @ 1 GB/s", "-m", "2", "--work", "5", "--ablate")
+    code, out, _ = run(*words)
+    assert code == 0
+    for setting in SETTINGS:
+        assert setting.name in out
+    assert "Bi-Partition: without replication" in out
+    assert "-0." not in out
+    assert out.rstrip().splitlines()[-1].startswith("next: penstock plan ")
+    found = json.loads(run(*words, "--json")[1])["ablation"]
+    rows = {row["name"]: row for row in found["rows"]}
+    assert list(rows) == [setting.name for setting in SETTINGS]
+    assert rows["ordinary pipeline"]["freedoms"]["replication"] is False
+    least = rows["everything"]["outcome"]["iteration_s"]
+    for row in rows.values():
+        assert row["times_as_long"] == pytest.approx(row["outcome"]["iteration_s"] / least)
+        assert row["times_as_long"] >= 1.0
+    gain = found["bipartition"]
+    assert gain["one_set_s"] == rows["ordinary pipeline"]["outcome"]["iteration_s"]
+    assert gain["two_sets_s"] == rows["no replication"]["outcome"]["iteration_s"]

@@ -1,0 +1,272 @@
+"""penstock train, with real ranks on a tiny model."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.program.actions import Kind
+from tests.support.small_training import IS_RANK_1, SCRIPT, write_problem, write_script
+
+Run = Callable[..., "tuple[int, str, str]"]
+
+KILL = f"if step == 2 and {IS_RANK_1}: os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("train")
+    write_problem(path)
+    return path
+
+
+@pytest.fixture
+def script(folder: Path, request: pytest.FixtureRequest) -> Callable[[str], str]:
+    def make(fault: str = "pass") -> str:
+        return write_script(folder / f"{request.node.name}.py", fault)
+
+    return make
+
+
+def test_it_trains_as_one_process_does_and_compares(
+    run: Run, folder: Path, script: Callable[..., str], tmp_path: Path
+) -> None:
+    plan, output, trace = str(folder / "plan.json"), tmp_path / "timeline.json", tmp_path / "trace.json"
+    options = ("--steps", "4", "--batch", "10", "--accumulate", "2", "--seed", "3")
+    code, out, err = run(
+        "train", script(), "--plan", plan, *options, "--also-alone", "--json", "-o", str(output), "--trace", str(trace)
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    assert [step["step"] for step in found["steps"]] == [0, 1, 2, 3]
+    assert [step["num_rows"] for step in found["steps"]] == [20] * 4
+    assert len({step["loss"] for step in found["steps"]}) == 4
+    assert found["alone"]["losses_equal"]
+    assert [step["loss"] for step in found["alone"]["steps"]] == [step["loss"] for step in found["steps"]]
+    assert found["alone"]["speed_up"] > 0
+    comparison = found["comparison"]
+    # The plan has 3 units a device, each of 1 ms a pass at 4 rows, of which 4, 3 and 3 are trained on at a time.
+    by_name = {(row["kind"], row["segment"]): row for row in comparison["rows"]}
+    assert by_name["F", 0]["num"] == 3
+    assert by_name["F", 0]["predicted_s"] == pytest.approx(3e-3)
+    assert by_name["B", 1]["predicted_s"] == pytest.approx(6e-3)
+    assert all(row["measured_s"] > 0 for row in comparison["rows"] if row["kind"] in "FB")
+    assert comparison["ratio"] == pytest.approx(comparison["measured_s"] / comparison["predicted_s"])
+    timeline = penstock.load_timeline(output)
+    assert timeline.origin == "measured"
+    assert int((timeline.program.kind == Kind.B).sum()) == 6
+    assert 0 <= penstock.bubble_fraction(timeline) < 1
+    assert json.loads(trace.read_text())["traceEvents"]
+    assert err.count("batches of 10") == 2  # of one process, and of rank 0 of two
+
+
+def test_what_people_see(run: Run, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plain.py"
+    path.write_text(SCRIPT.partition("def make_batches")[0])
+    words = ("train", str(path), "--plan", str(folder / "plan.json"), "--steps", "3", "--lr", "0.01", "--threads", "2")
+    code, out, err = run(*words)
+    assert code == 0, err
+    assert "on 2 ranks: step 0 (1 of 3), loss " in out
+    assert "step 2 (3 of 3)" in out
+    assert "bubble" in out
+    assert "the sample batch of make_model is trained on over and over" in out
+    assert "simulated: " in out
+    assert "measured: " in out
+    assert "An iteration was predicted to take " in out
+    assert "forward of segment 1" in out
+    assert out.rstrip().splitlines()[-1].startswith("next: penstock check --numerics ")
+    assert "but ranks here are cpu-2-threads: what is predicted does not hold" in err
+
+
+def test_a_model_on_the_meta_device(run: Run, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "meta.py"
+    made = "    return nn.Sequential(*layers), torch.ones"
+    assert made in SCRIPT
+    path.write_text(SCRIPT.replace("FAULT", "pass").replace(made, made.replace("(*layers)", '(*layers).to("meta")')))
+    words = ("--plan", str(folder / "plan.json"), "--steps", "2", "--also-alone", "--json")
+    code, out, err = run("train", str(path), *words)
+    assert code == 0, err
+    found = json.loads(out)
+    first, second = (step["loss"] for step in found["steps"])
+    assert 0 < second != first
+    assert found["alone"]["losses_equal"]
+
+
+def test_the_printed_command_works(run: Run, folder: Path, script: Callable[..., str]) -> None:
+    code, out, _ = run("train", script(), "--plan", str(folder / "plan.json"), "--steps", "2", "--dry-run")
+    assert code == 0
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        ["sh", "-c", out.strip()], capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines() if "loss" in line] == ["step 0", "step 1"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        ('if step == 2: raise ValueError("no more data")', 2, "ValueError: no more data"),
+        (KILL, 1, "rank 1 was ended by SIGKILL, at step 2"),
+        (f"if {IS_RANK_1}: torch.randn(1)", 2, "at step 0 rank 1 was given another batch than rank 0"),
+        ("if step == 1: yield torch.ones(num_rows, 6), torch.ones(num_rows, 3)", 2, "In the loss, step 1, rows 0 to 3"),
+    ],
+    ids=["script", "killed", "batches", "loss"],
+)  # fmt: skip
+def test_one_clear_message(
+    run: Run, folder: Path, script: Callable[..., str], fault: str, code: int, said: str
+) -> None:
+    found, out, err = run("train", script(fault), "--plan", str(folder / "plan.json"), "--steps", "9", "-q")
+    assert found == code, err
+    assert said in err
+    assert err.count("error: ") == 1
+    assert "Traceback" not in err + out
+    assert len(err.splitlines()) <= 8
+    assert ("What each rank did last:" in err) == (code == 1)
+
+
+NO_NUMBER = "if step == 1: yield torch.full((num_rows, 6), torch.nan), torch.zeros(num_rows, 2)"
+
+
+def test_a_loss_that_is_not_a_number(run: Run, folder: Path, script: Callable[..., str]) -> None:
+    words = ("train", script(NO_NUMBER), "--plan", str(folder / "plan.json"), "--steps", "3")
+    code, out, err = run(*words, "--also-alone")
+    assert code == 0, err
+    assert "loss nan" in out
+    assert "all 3 losses are equal, to the last bit" in out
+    assert "on 2 ranks: the loss is not finite from step 1 on; --check-finite stops, and says where" in err
+    code, _, err = run(*words, "--check-finite", "-q")
+    assert code == 1
+    assert "not finite" in err
+    assert "step 1" in err
+    code, _, err = run("check", str(folder / "plan.json"), "--numerics", words[1])
+    assert code == 2
+    assert "the loss is nan at step 1 in one process, and what is no number cannot be compared" in err
+
+
+# Whoever starts the tests in the background has them ignore Ctrl-C, and this would inherit it.
+INTERRUPTIBLE = """
+import signal
+from penstock.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
+def test_ctrl_c_ends_all_and_keeps_what_there_is(folder: Path, script: Callable[..., str], tmp_path: Path) -> None:
+    output = tmp_path / "timeline.json"
+    path = script("time.sleep(0.2)")
+    words = ["train", path, "--plan", str(folder / "plan.json"), "--steps", "500", "-o", str(output)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "(1 of 500)" not in line and "step" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "error: stopped" in err
+    assert "An iteration was predicted to take " in out
+    assert penstock.load_timeline(output).origin == "measured"
+    left = subprocess.run(["pgrep", "-f", shlex.quote(path)], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--batch", "2"), "a batch of 2 rows is too small for the plan's 3 micro-batches"),
+        (("--steps", "0"), "0 is not in the range"),
+        (("--nnodes", "2"), "several hosts must know where they meet"),
+        (("--nnodes", "2", "--rdzv-endpoint", "h:1", "--node-rank", "2"), "host 2 is not one of 2"),
+        (("--rdzv-endpoint", "h:1"), "one host meets nobody"),
+        (("--profile", "gpt2"), "the plan covers 6 units"),
+    ],
+)
+def test_bad_options(run: Run, folder: Path, script: Callable[..., str], words: tuple[str, ...], said: str) -> None:
+    code, out, err = run("train", script(), "--plan", str(folder / "plan.json"), *words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_files_that_are_not_there(run: Run, folder: Path, script: Callable[..., str]) -> None:
+    plan = str(folder / "plan.json")
+    assert "none.py: no such file" in run("train", "none.py", "--plan", plan)[2]
+    assert "this is not a Python script" in run("train", "gpt2", "--plan", plan)[2]
+    code, out, err = run("train", script(), "--plan", plan, "--checkpoint", plan)
+    assert (code, out) == (2, "")
+    assert "checkpoints need a folder, and this is a file" in err
+    assert "is read by this command" in run("train", script(), "--plan", plan, "-o", plan)[2]
+    assert "--force does not go with --numerics" in run("check", plan, "--force", "--numerics", script())[2]
+
+
+def test_ranks_of_several_hosts(run: Run, folder: Path, script: Callable[..., str]) -> None:
+    words = ("--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "10.0.0.1:29501", "--dry-run")
+    code, out, _ = run("train", script(), "--plan", str(folder / "plan.json"), *words)
+    assert code == 0
+    found = shlex.split(out)
+    assert found[3:15] == [
+        *("--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "29501"),
+        *("--nproc-per-node", "1", "-m", "penstock.launch.ranks.train_main"),
+    ]
+
+
+def test_it_goes_on_from_a_checkpoint(run: Run, folder: Path, script: Callable[..., str], tmp_path: Path) -> None:
+    words = ("train", script(), "--plan", str(folder / "plan.json"), "--json")
+    code, out, _ = run(*words, "--steps", "5")
+    assert code == 0
+    whole = json.loads(out)["steps"]
+    kept = str(tmp_path / "kept")
+    code, _, _ = run(*words, "--steps", "3", "--checkpoint", kept, "--save-every", "2")
+    assert code == 0
+    assert sorted(path.name for path in Path(kept).glob("step-*")) == ["step-00000002", "step-00000003"]
+    code, out, _ = run(*words, "--steps", "5", "--checkpoint", kept)
+    assert code == 0
+    found = json.loads(out)
+    assert [(step["step"], step["loss"]) for step in found["steps"]] == [
+        (step["step"], step["loss"]) for step in whole[3:]
+    ]
+    assert any("after 3 steps" in note for note in found["notes"])
+    code, out, _ = run(*words, "--steps", "5", "--checkpoint", kept)
+    assert code == 0
+    assert json.loads(out)["steps"] == []
+
+
+def test_ranks_do_not_outlive_the_command(folder: Path, script: Callable[..., str]) -> None:
+    path = script("time.sleep(0.2)")
+    words = ["train", path, "--plan", str(folder / "plan.json"), "--steps", "500"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *words], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout is not None
+    assert next(line for line in process.stdout if "step 0" in line)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    deadline = time.monotonic() + 30
+    while left := subprocess.run(["pgrep", "-f", path], capture_output=True, text=True, check=False).stdout:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+
+
+def test_batches_of_other_sizes_are_told(run: Run, folder: Path, script: Callable[..., str]) -> None:
+    path = script("num_rows = 9")
+    code, out, err = run("train", path, "--plan", str(folder / "plan.json"), "--steps", "2")
+    assert code == 0, err
+    assert "the script's batches have other rows than the 12 that are predicted for" in out

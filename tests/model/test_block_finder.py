@@ -1,0 +1,290 @@
+"""Which blocks a model has: children, named ones, found ones; and clear words where there are none."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from penstock.errors import InputError
+from penstock.model.blocks import find_blocks, parameters_of, shared_parameters
+from tests.support.model_cases import GPT, VGG
+
+
+def test_a_sequential_is_its_children() -> None:
+    tied = nn.Linear(3, 3)
+    model = nn.Sequential(tied, nn.ReLU(), tied, nn.BatchNorm1d(3))
+    blocks = find_blocks(model)
+    assert [block.name for block in blocks] == ["0", "1", "2", "3"]
+    assert [block.module for block in blocks] == list(model)
+    assert [list(names) for names in parameters_of(blocks)] == [
+        ["0.weight", "0.bias"],
+        [],
+        ["0.weight", "0.bias"],
+        ["3.weight", "3.bias"],
+    ]
+    assert shared_parameters(blocks) == {"0.weight": (0, 2), "0.bias": (0, 2)}
+    assert list(blocks[3].buffers) == ["3.running_mean", "3.running_var", "3.num_batches_tracked"]
+    x = torch.randn(4, 3)
+    carry = x
+    for block in blocks:
+        carry = block.call(carry)
+    model[3].reset_running_stats()  # type: ignore[operator]
+    assert torch.equal(carry, model(x))
+
+
+def test_a_sequential_can_have_coarser_blocks() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2), nn.ReLU())
+    blocks = find_blocks(model, ["0", "2"], torch.ones(3, 2))
+    x = torch.randn(5, 2)
+    assert torch.equal(blocks[1].call(blocks[0].call(x)), model(x))
+
+
+def test_an_empty_sequential() -> None:
+    with pytest.raises(InputError, match="empty"):
+        find_blocks(nn.Sequential())
+
+
+def test_another_model_needs_inputs() -> None:
+    with pytest.raises(InputError, match=r"GPT is not an nn.Sequential.*\n.*sample inputs"):
+        find_blocks(GPT())
+
+
+def test_items_of_lists_and_what_is_beside_them_are_found() -> None:
+    ids, images = torch.zeros(2, 7, dtype=torch.long), torch.randn(2, 3, 8, 8)
+    names = [block.name for block in find_blocks(GPT(), None, ids)]
+    assert names == ["embed", "place", "layers.0", "layers.1", "layers.2", "norm", "head"]
+    assert [block.name for block in find_blocks(VGG(), None, images)] == [
+        "features.0",
+        "features.1",
+        "features.2",
+        "classifier",
+    ]
+
+
+def test_several_lists_in_the_order_of_the_calls() -> None:
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.after = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+            self.before = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for part in self.before:
+                x = part(x)
+            result: Tensor = self.after(x)
+            return result
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = nn.Linear(2, 2)
+            self.twice, self.head = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.parts = nn.ModuleDict({"inner": Inner(), "stem": nn.Linear(2, 2)})
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.parts["inner"](self.twice(self.parts["stem"](x)))
+            result: Tensor = self.head(self.twice(x))
+            return result
+
+    model = Outer()
+    blocks = find_blocks(model, None, torch.randn(3, 2))
+    assert [block.name for block in blocks] == [
+        "parts.stem", "parts.inner.before.0", "parts.inner.before.1", "parts.inner.after.0", "parts.inner.after.2",
+        "head",
+    ]  # fmt: skip
+    # What is called twice goes with the blocks before it; what is never called, with the last.
+    assert shared_parameters(blocks) == {"twice.weight": (0, 4), "twice.bias": (0, 4)}
+    assert list(blocks[-1].parameters) == ["head.weight", "head.bias", "unused.weight", "unused.bias"]
+
+
+class Once(nn.Module):
+    """Calls one layer several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(3, 3), nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = torch.tanh(self.layer(x))
+        result: Tensor = self.head(x)
+        return result
+
+
+def test_a_module_that_is_called_again_is_several_blocks() -> None:
+    model, x = Once(), torch.randn(4, 3)
+    blocks = find_blocks(model, ["layer", "layer", "layer", "head"], x)
+    assert [block.name for block in blocks] == ["layer", "layer (2)", "layer (3)", "head"]
+    assert shared_parameters(blocks) == {"layer.weight": (0, 1, 2), "layer.bias": (0, 1, 2)}
+    carry: Any = x
+    for block in blocks:
+        carry = block.call(carry)
+    assert torch.equal(carry, model(x))
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["layer", "head"], "calls block 'layer' where block 'head' was expected"),
+        (["head", "layer"], "calls block 'layer' where block 'head' was expected"),
+        (["layer"] * 4, "did not call block 'layer'"),
+        (["layer"] * 2, "calls block 'layer' once more"),
+        (["layer", "tail"], "Once has no submodule 'tail'"),
+        ([], "no blocks are named"),
+        ([""], "Once has no submodule ''"),
+    ],
+)
+def test_names_in_the_wrong_order_are_refused(names: list[str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        find_blocks(Once(), names, torch.randn(4, 3))
+
+
+def test_blocks_inside_of_blocks_are_refused() -> None:
+    with pytest.raises(InputError, match=r"'layers.0.mlp' is a part of block 'layers.0'"):
+        find_blocks(GPT(), ["layers.0", "layers.0.mlp"], torch.zeros(2, 7, dtype=torch.long))
+
+
+def test_no_list_at_all() -> None:
+    with pytest.raises(InputError, match="the blocks of Once are not plain: it has no list"):
+        find_blocks(Once(), None, torch.ones(2, 3))
+
+
+def test_a_list_whose_items_are_not_called_one_after_another() -> None:
+    class Weights(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(x, self.parts[0].weight + self.parts[1].weight)  # type: ignore[operator]
+
+    with pytest.raises(InputError, match="forward does not call the items of parts"):
+        find_blocks(Weights(), None, torch.ones(2, 2))
+
+
+class Chain(nn.Module):
+    """Two blocks."""
+
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+        self.register_buffer("count", torch.zeros(()))
+
+    def last(self, x: Tensor) -> Tensor:
+        result: Tensor = self.parts[1](x)
+        return result
+
+
+class Replaces(Chain):
+    def forward(self, x: Tensor) -> Tensor:
+        self.count = self.count + 1
+        return self.last(self.parts[0](x))
+
+
+class SharesState(Chain):
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        return self.last(self.parts[0](x)) * self.count
+
+
+class Adds(nn.Linear):
+    hidden: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.hidden
+
+
+class Hides(Chain):
+    """Hands a tensor over beside the arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts[1] = Adds(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.parts[1].hidden = torch.sin(x)
+        return self.last(self.parts[0](x))
+
+
+class Numbers(Chain):
+    """Takes the numbers out of a tensor and brings them back."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        numbers = torch.sin(x).tolist()
+        return self.last(self.parts[0](x)) + torch.tensor(numbers)
+
+
+def test_numbers_that_go_through_python_are_handed_on() -> None:
+    model, x = Numbers(), torch.randn(2, 2)
+    blocks = find_blocks(model, None, x)
+    other = torch.randn(3, 2)
+    assert torch.equal(blocks[1].call(blocks[0].call(other)), model(other))
+
+
+class ByRows(Chain):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.parts[0](x)
+        return self.last(y if len(x) < 3 else torch.sin(y))
+
+
+class Square(Chain):
+    """A shape that grows with the square of the rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        pairs = (x @ x.T).flatten()
+        return self.last(self.parts[0](x)) + pairs.sum()
+
+
+class Bare(Chain):
+    """A block that returns something unknown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts[0].forward = lambda x: {1.5: x, "mean": x.mean().item()}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.parts[0](x)[1.5])
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Replaces, "a new tensor in the place of buffer 'count'"),
+        (SharesState, "changes 'count' near block 'parts.0' and uses it near block 'parts.1'"),
+        (ByRows, "something else with 4 rows than with 2"),
+        (Bare, "block 'parts.0' returns a float, which cannot be handed on"),
+        (Hides, "block 'parts.1': forward computes aten.add.Tensor with what 'sin' made near block 'parts.0'"),
+        (Square, "each dimension must be fixed or a multiple of the rows"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_in_words(model: type[Chain], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        find_blocks(model(), None, torch.randn(2, 2))
+
+
+def test_a_tensor_that_only_looks_as_if_it_had_rows() -> None:
+    class Biased(Chain):
+        def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+            return self.last(self.parts[0](x)) + bias
+
+    with pytest.raises(InputError, match=r"runs on 2 rows, but not on 4: RuntimeError(.|\n)*another number of rows"):
+        find_blocks(Biased(), None, (torch.randn(2, 2), torch.randn(2)))
+    assert len(find_blocks(Biased(), None, (torch.randn(3, 2), torch.randn(2)))) == 2
+
+
+def test_a_chain_with_other_numbers_than_the_model_is_refused() -> None:
+    class Counts(Chain):
+        """Python counts its own calls, and every unit calls forward anew."""
+
+        turn = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.turn += 1
+            return self.last(self.parts[0](x) * self.turn)
+
+    with pytest.raises(InputError, match=r"block 'parts.0': run block by block, the model gives other numbers"):
+        find_blocks(Counts(), None, torch.randn(2, 2))

@@ -1,0 +1,52 @@
+"""The canonical order of devices does not depend on how they are numbered or named."""
+
+import msgspec
+import numpy as np
+from hypothesis import given
+
+from penstock.cluster.load import load_cluster
+from penstock.cluster.types import Cluster
+from penstock.planners.auto.canonical_order import canonical_order
+from tests.support.strategies import clusters
+from tests.support.thoroughness import examples
+
+
+def _seen_from_outside(cluster: Cluster, order: list[int]) -> list[object]:
+    """All that there is to say about the devices in that order, without names."""
+    devices = [cluster.devices[place] for place in order]
+    grid = np.ix_(order, order)
+    off = ~np.eye(len(order), dtype=bool)
+    hosts = cluster.host_index[order]
+    return [
+        [(device.kind, device.speed, device.memory_bytes) for device in devices],
+        cluster.bandwidth[grid][off].tolist(),
+        cluster.latency_s[grid][off].tolist(),
+        (hosts[:, None] == hosts[None, :]).tolist(),
+    ]
+
+
+@examples(100)
+@given(clusters())
+def test_a_permutation_of_all_devices(cluster: Cluster) -> None:
+    assert sorted(canonical_order(cluster)) == list(range(cluster.num_devices))
+
+
+def test_the_same_from_every_numbering() -> None:
+    cluster = load_cluster("4 x X @ 1 GB/s")
+    speeds = (1.0, 2.0, 1.5, 2.0)
+    devices = tuple(
+        msgspec.structs.replace(device, speed=speed) for device, speed in zip(cluster.devices, speeds, strict=True)
+    )
+    cluster = msgspec.structs.replace(cluster, devices=devices)
+    first = _seen_from_outside(cluster, canonical_order(cluster))
+    for seed in range(10):
+        order = np.random.default_rng(seed).permutation(4)
+        other = msgspec.structs.replace(cluster, devices=tuple(devices[place] for place in order))
+        assert _seen_from_outside(other, canonical_order(other)) == first
+
+
+def test_hosts_stay_together() -> None:
+    cluster = load_cluster("3 x 2 x X @ 10 GB/s / 1 GB/s")
+    mixed = msgspec.structs.replace(cluster, devices=tuple(cluster.devices[place] for place in (0, 2, 4, 1, 3, 5)))
+    hosts = [mixed.devices[place].host for place in canonical_order(mixed)]
+    assert hosts == ["h0", "h0", "h1", "h1", "h2", "h2"]

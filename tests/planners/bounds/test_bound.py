@@ -1,0 +1,215 @@
+"""Lower bounds: by hand, and never above what any plan takes."""
+
+from itertools import product
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster.types import Cluster
+from penstock.errors import InputError
+from penstock.planners.bounds.bound import Bound, lower_bound
+from penstock.planners.bounds.chain import spread
+from penstock.planners.bounds.unit_seconds import Lines, unit_times
+from penstock.planners.bounds.work import Prices
+from penstock.planners.methods.balanced import balanced
+from penstock.planners.methods.data_parallel import data_parallel
+from penstock.planners.problem import Problem
+from penstock.profile.types import Profile, Sizes, Times, Unit
+from penstock.simulate.evaluation import evaluate
+from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.small import equal_profile, one_host
+from tests.support.strategies import Case, cases, clusters, profiles
+from tests.support.thoroughness import examples
+
+TOLERANCE = 1 + 1e-9
+
+
+def parts(bound: Bound) -> dict[str, float]:
+    return {part.name: part.seconds for part in bound.parts}
+
+
+def iteration_s(case: Case) -> float:
+    return evaluate(case.plan, case.profile, case.cluster, within_memory=False).timeline.iteration_s
+
+
+def only_one_device(case: Case) -> Case:
+    """The same plan with the first member of every group."""
+    segments = tuple(
+        msgspec.structs.replace(
+            segment,
+            forward=(msgspec.structs.replace(segment.forward[0], share=1.0),),
+            backward=(msgspec.structs.replace(segment.backward[0], share=1.0),),
+        )
+        for segment in case.plan.segments
+    )
+    return Case(case.profile, case.cluster, msgspec.structs.replace(case.plan, segments=segments))
+
+
+def not_moved(case: Case) -> Case:
+    segments = tuple(msgspec.structs.replace(segment, backward=segment.forward) for segment in case.plan.segments)
+    return Case(case.profile, case.cluster, msgspec.structs.replace(case.plan, segments=segments))
+
+
+@examples(250)
+@given(cases(), st.booleans(), st.booleans())
+def test_no_plan_is_faster(case: Case, replication: bool, moved: bool) -> None:
+    case = case if replication else only_one_device(case)
+    case = case if moved else not_moved(case)
+    plan = case.plan
+    bound = lower_bound(
+        case.profile, case.cluster, plan.num_microbatches, plan.rows, replication=replication, moved=moved
+    )
+    taken = iteration_s(case)
+    for part in bound.parts:
+        assert part.seconds <= taken * TOLERANCE + 1e-12, part
+    assert bound.seconds == max(part.seconds for part in bound.parts)
+
+
+@examples(40)
+@given(profiles(overheads=True), clusters(), st.integers(1, 6))
+def test_fewer_freedoms_never_lower_the_bound(profile: Profile, cluster: Cluster, num: int) -> None:
+    full = parts(lower_bound(profile, cluster, num))
+    for replication, moved in product((True, False), repeat=2):
+        restricted = parts(lower_bound(profile, cluster, num, replication=replication, moved=moved))
+        assert all(restricted[name] >= full[name] * (1 - 1e-3) for name in full)
+
+
+def test_one_device_is_met_exactly() -> None:
+    # One device does everything one after the other: 3 micro-batches of (1 + 2 + 3) and of (2 + 1 + 1) seconds.
+    profile, cluster = profile_of([(1.0, 2.0, 3.0), (2.0, 1.0, 1.0)]), cluster_of([1.0])
+    problem = Problem(profile, cluster, 3)
+    case = Case(profile, cluster, balanced(problem))
+    assert lower_bound(profile, cluster, 3).seconds == pytest.approx(30.0, rel=1e-12)
+    assert iteration_s(case) == pytest.approx(30.0)
+
+
+def test_data_parallel_meets_the_work_bound() -> None:
+    # Two devices, one twice as fast, free reductions: 4 micro-batches of 12 seconds at speed 3 take 16 seconds.
+    profile, cluster = equal_profile(4), cluster_of([2.0, 1.0])
+    cluster = msgspec.structs.replace(
+        cluster, devices=tuple(msgspec.structs.replace(device, kind="k") for device in cluster.devices)
+    )
+    bound = lower_bound(profile, cluster, 4)
+    assert bound.seconds == parts(bound)["work"] == pytest.approx(16.0)
+    assert iteration_s(Case(profile, cluster, data_parallel(Problem(profile, cluster, 4)))) == pytest.approx(16.0)
+
+
+def test_chain_by_hand() -> None:
+    # One unit of F = 4, I = W = 1 on two equal devices, in one micro-batch, one after the other: 4, 1, 1. Split over
+    # both it takes half of that.
+    profile, cluster = profile_of([(4.0, 1.0, 1.0)]), cluster_of([1.0, 1.0])
+    assert parts(lower_bound(profile, cluster, 1, replication=False))["chain"] == pytest.approx(6.0)
+    assert parts(lower_bound(profile, cluster, 1))["chain"] == pytest.approx(3.0)
+    # With 10 micro-batches: all through F on one device, then 1 + 1; on one device for both directions, all 60.
+    assert parts(lower_bound(profile, cluster, 10, replication=False))["chain"] == pytest.approx(42.0)
+    assert parts(lower_bound(profile, cluster, 10, replication=False, moved=False))["chain"] == pytest.approx(60.0)
+
+
+def test_fill_by_hand() -> None:
+    # Two units of F = I = W = 1 on two devices, M = 8, nothing to send: 48 seconds of work on two devices, of which one
+    # waits for one forward: 2 T >= 48 + 1. Zero-bubble schedules need 25; the bound says 24.5.
+    profile, cluster = equal_profile(2), one_host(2)
+    assert parts(lower_bound(profile, cluster, 8, replication=False))["fill"] == pytest.approx(24.5)
+    assert parts(lower_bound(profile, cluster, 8))["work"] == pytest.approx(24.0)
+    # One micro-batch: F F I I W, and the chain says so.
+    assert lower_bound(profile, cluster, 1, replication=False).seconds == pytest.approx(5.0)
+
+
+def test_packing_by_hand() -> None:
+    # Three units of 3 seconds for two devices: two on one of them, if forward and backward stay together; else six jobs
+    # of 1 and 2 seconds, together 9, and one device waits for a forward: 2 T >= 10.
+    profile, cluster = equal_profile(3), one_host(2)
+    assert parts(lower_bound(profile, cluster, 1, replication=False, moved=False))["packing"] == pytest.approx(6.0)
+    assert parts(lower_bound(profile, cluster, 1, replication=False))["packing"] == pytest.approx(5.0)
+    # Five units on three devices, 8 micro-batches: forwards of 8 seconds and backwards of 16, together 120 on three
+    # devices; 40 is 5 times 8, but with forward and backward in one place a device has 24, 48, ... seconds of them.
+    five = equal_profile(5)
+    assert parts(lower_bound(five, one_host(3), 8, replication=False, moved=False))["packing"] == pytest.approx(48.0)
+    # Six units on four devices, moved: 144 seconds, 36 each, but in pieces of 8: one device has 40.
+    six = lower_bound(equal_profile(6), one_host(4), 8, replication=False)
+    assert parts(six)["packing"] == pytest.approx(40.0, rel=2e-3)
+    assert parts(six)["fill"] < 38
+
+
+def test_kinds_that_are_good_at_different_units() -> None:
+    # Unit a takes 1 second on kind x and 9 on kind y, unit b the other way round, F only: each on its own device, 1.
+    units = tuple(
+        Unit(
+            name=name,
+            parameter_bytes=0,
+            sizes=(Sizes(rows=1, cut_bytes=0, saved_bytes=0),),
+            times=tuple(
+                Times(kind=kind, rows=1, forward_s=seconds, input_grad_s=0.0, weight_grad_s=0.0)
+                for kind, seconds in zip("xy", times, strict=True)
+            ),
+        )
+        for name, times in (("a", (1.0, 9.0)), ("b", (9.0, 1.0)))
+    )
+    cluster = cluster_of([1.0, 1.0])
+    devices = tuple(msgspec.structs.replace(d, kind=kind) for d, kind in zip(cluster.devices, "xy", strict=True))
+    bound = lower_bound(Profile(name="two", rows=1, units=units), msgspec.structs.replace(cluster, devices=devices), 5)
+    assert parts(bound)["work"] == pytest.approx(5.0, rel=1e-6)
+
+
+@examples(100)
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1, max_size=4),
+    st.lists(st.floats(0.01, 1.0), min_size=4, max_size=4),
+)
+def test_no_shares_are_below_the_spread(lines: list[tuple[float, float]], weights: list[float]) -> None:
+    table = np.array(lines)
+    least = float(spread(Lines(table[:, :1], table[:, 1:]))[0])
+    shares = np.array(weights[: len(lines)]) / sum(weights[: len(lines)])
+    assert least <= (shares * (table[:, 0] + shares * table[:, 1])).sum() + 1e-9
+    assert least <= table.sum(axis=1).min() + 1e-9
+
+
+def test_spread_by_hand() -> None:
+    # Two devices without base, 2 and 4 seconds: shares 2/3 and 1/3, each done after 4/3. With a base of 10 on the
+    # second it is not worth while: all rows on the first.
+    assert spread(Lines(np.zeros((2, 1)), np.array([[2.0], [4.0]])))[0] == pytest.approx(4 / 3)
+    assert spread(Lines(np.array([[0.0], [10.0]]), np.array([[2.0], [4.0]])))[0] == pytest.approx(2.0)
+    # A device that takes 3 seconds however few rows it gets, and one of 4 in proportion. The chain of an average row:
+    # x 3 + (1 - x) (1 - x) 4, least at 1 - x = 3/8: 39/16.
+    assert spread(Lines(np.array([[3.0], [0.0]]), np.array([[0.0], [4.0]])))[0] == pytest.approx(39 / 16)
+
+
+@examples(30)
+@given(st.data())
+def test_prices_come_close_to_the_best(data: st.DataObject) -> None:
+    # Three kinds: against a fine grid of weights.
+    seconds = st.floats(0.1, 5.0)
+    num_units = data.draw(st.integers(1, 4))
+    units = tuple(
+        Unit(
+            name=f"u{number}",
+            parameter_bytes=0,
+            sizes=(Sizes(rows=1, cut_bytes=0, saved_bytes=0),),
+            times=tuple(
+                Times(kind=kind, rows=1, forward_s=data.draw(seconds), input_grad_s=0.5, weight_grad_s=0.5)
+                for kind in "xyz"
+            ),
+        )
+        for number in range(num_units)
+    )
+    cluster = cluster_of([1.0, 2.0, 1.0])
+    devices = tuple(msgspec.structs.replace(d, kind=kind) for d, kind in zip(cluster.devices, "xyz", strict=True))
+    cluster = msgspec.structs.replace(cluster, devices=devices)
+    times = unit_times(Problem(Profile(name="three", rows=1, units=units), cluster, 1))
+    jobs = np.concatenate([times.forward.whole, (times.input_grad + times.weight_grad).whole], axis=1)
+    found = Prices(times).best(jobs, np.zeros(3))
+    grid = np.linspace(0, 1, 41)
+    best = max(
+        float((np.array([a, b, 1 - a - b])[:, None] * jobs).min(axis=0).sum()) for a in grid for b in grid if a + b <= 1
+    )
+    assert found >= best * 0.99
+
+
+def test_bad_numbers_are_refused() -> None:
+    with pytest.raises(InputError):
+        lower_bound(equal_profile(1), one_host(1), 0)
+    with pytest.raises(InputError):
+        lower_bound(equal_profile(1), one_host(1), 1, rows=0)

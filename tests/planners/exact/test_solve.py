@@ -1,0 +1,271 @@
+"""Exact: against every order of tiny problems, against other orders of larger ones, and with its bounds."""
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster.types import Cluster, Device, Host, Link, Wire
+from penstock.errors import DeadlockError, InputError
+from penstock.plan.pricing.costs import Costs
+from penstock.plan.pricing.pricing import price
+from penstock.planners.bounds.bound import lower_bound
+from penstock.planners.bounds.unit_seconds import unit_times
+from penstock.planners.exact.bounds import map_bounds
+from penstock.planners.exact.cp_order import Job
+from penstock.planners.exact.maps import all_maps, plan_of_map, runs, segments_of
+from penstock.planners.exact.program import lowered_order
+from penstock.planners.exact.solve import exact
+from penstock.planners.methods.balanced import balanced
+from penstock.planners.methods.bipartition.planner import bipartition
+from penstock.planners.problem import Problem
+from penstock.profile.types import Profile, Sizes, Times, Unit
+from penstock.program.actions import Kind
+from penstock.simulate.evaluation import evaluate, evaluate_costs
+from tests.support.small import equal_profile, one_host
+from tests.support.strategies import clusters, profiles
+from tests.support.thoroughness import examples
+
+pytest.importorskip("ortools", reason="the exact planner needs OR-tools")
+
+
+def unequal(seed: int, num_units: int, num_devices: int, num_microbatches: int) -> Problem:
+    """Everything differs: units, kinds, speeds, links in both directions."""
+    draw = random.Random(seed)
+    units = tuple(
+        Unit(
+            name=f"u{number}",
+            parameter_bytes=draw.randint(0, 400),
+            sizes=(Sizes(rows=4, cut_bytes=draw.randint(10, 300), saved_bytes=draw.randint(50, 900)),),
+            times=tuple(
+                Times(
+                    kind=kind,
+                    rows=4,
+                    forward_s=draw.uniform(0.3, 2.0),
+                    input_grad_s=draw.uniform(0.3, 2.0),
+                    weight_grad_s=draw.uniform(0.2, 2.0),
+                    step_s=draw.uniform(0.0, 0.3),
+                )
+                for kind in "ab"
+            ),
+        )
+        for number in range(num_units)
+    )
+    names = [f"d{number}" for number in range(num_devices)]
+    links = tuple(
+        Link(source=a, target=b, wire=Wire(bandwidth=draw.uniform(100, 2000), latency_s=draw.uniform(0.0, 0.3)))
+        for a in names
+        for b in names
+        if a != b
+    )
+    devices = tuple(
+        Device(name=name, host="h", kind=draw.choice("ab"), speed=draw.choice([0.5, 1.0, 2.0])) for name in names
+    )
+    wire = Wire(bandwidth=1000.0)
+    cluster = Cluster(name="c", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire, links=links)
+    profile = Profile(name="r", rows=4, units=units, input_bytes=draw.randint(10, 300))
+    return Problem(profile, cluster, num_microbatches)
+
+
+def jobs_of(costs: Costs) -> list[list[Job]]:
+    """The compute jobs of every device."""
+    found: list[list[Job]] = [[] for _ in range(costs.num_devices)]
+    for segment in range(costs.plan.num_segments):
+        ahead, back = int(costs.forward_device[segment]), int(costs.backward_device[segment])
+        for number in range(costs.num_microbatches):
+            found[ahead].append((Kind.F, segment, number))
+            kinds = [Kind.R, Kind.I, Kind.W] if costs.recompute[segment] else [Kind.I, Kind.W]
+            found[back] += [(kind, segment, number) for kind in kinds]
+    return found
+
+
+def must_follow(later: Job, earlier: Job) -> bool:
+    """Whether one job of a micro-batch needs the other, directly or not."""
+    if later[2] != earlier[2]:
+        return False
+    if later[0] == Kind.W:
+        return earlier[1] == later[1] or earlier[0] == Kind.F or (earlier[0] == Kind.I and earlier[1] > later[1])
+    if later[0] == Kind.R:
+        return earlier[0] == Kind.F and earlier[1] <= later[1]
+    if later[0] == Kind.I:
+        if earlier[0] == Kind.R:
+            return earlier[1] >= later[1]
+        return earlier[0] == Kind.F or (earlier[0] == Kind.I and earlier[1] > later[1])
+    return earlier[0] == Kind.F and earlier[1] < later[1]
+
+
+def all_orders(jobs: Sequence[Job]) -> Iterator[tuple[Job, ...]]:
+    """Every order in which no job stands before one that it needs."""
+    if not jobs:
+        yield ()
+    for job in jobs:
+        if not any(must_follow(job, other) for other in jobs if other != job):
+            rest = [other for other in jobs if other != job]
+            for order in all_orders(rest):
+                yield (job, *order)
+
+
+def with_steps(costs: Costs, orders: Sequence[Sequence[Job]]) -> tuple[tuple[Job, ...], ...]:
+    steps: list[list[Job]] = [[] for _ in orders]
+    for segment, device in enumerate(costs.backward_device.tolist()):
+        steps[device].append((Kind.STEP, segment, 0))
+    return tuple((*order, *more) for order, more in zip(orders, steps, strict=True))
+
+
+def simulated(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> float:
+    program = lowered_order(costs, orders)
+    return evaluate_costs(costs, program=program, within_memory=False).timeline.iteration_s
+
+
+def every_time(problem: Problem, *, moved: bool) -> Iterator[float]:
+    """The times of all maps in all orders."""
+    maps = all_maps(problem, moved=moved, recompute=True)
+    for turn in range(len(maps.forward)):
+        costs = price(plan_of_map(problem, maps, turn), problem.profile, problem.cluster)
+        for orders in product(*[list(all_orders(jobs)) for jobs in jobs_of(costs)]):
+            with contextlib.suppress(DeadlockError):  # each device's order is fine, but not all of them together
+                yield simulated(costs, with_steps(costs, orders))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_microbatch_against_every_map_and_order(seed: int) -> None:
+    problem = unequal(seed, 2, 2, 1)
+    found = exact(problem)
+    assert found.proved
+    assert found.makespan_s == pytest.approx(min(every_time(problem, moved=True)), rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_two_microbatches_against_every_order(seed: int) -> None:
+    # Micro-batches in any order: taking them in turn loses nothing.
+    problem = unequal(seed, 2, 2, 2)
+    found = exact(problem, moved=False)
+    assert found.proved
+    assert found.makespan_s == pytest.approx(min(every_time(problem, moved=False)), rel=1e-6)
+
+
+@examples(12)
+@given(st.integers(0, 10**6), st.randoms(use_true_random=False))
+def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> None:
+    problem = unequal(seed, 4, 3, 2)
+    best = exact(problem)
+    assert best.proved
+    maps = all_maps(problem, moved=True, recompute=True)
+    bounds = map_bounds(unit_times(problem), maps)
+    for _ in range(10):
+        turn = draw.randrange(len(maps.forward))
+        costs = price(plan_of_map(problem, maps, turn), problem.profile, problem.cluster)
+        # By random times that rise along all needs: F up the segments, then I down, then W.
+        last = 2 * costs.plan.num_segments
+        delay = [draw.random() * last for _ in range(costs.num_microbatches)]
+
+        def when(job: Job, last: int = last, delay: Sequence[float] = delay) -> float:
+            level = {Kind.F: job[1], Kind.R: last - job[1] - 0.6, Kind.I: last - job[1] - 0.5}
+            return delay[job[2]] + level.get(job[0], last - job[1] - 0.4 + draw.random() * last)
+
+        orders = [sorted(jobs, key=when) for jobs in jobs_of(costs)]
+        taken = simulated(costs, with_steps(costs, orders))
+        assert bounds[turn] <= taken * (1 + 1e-9)
+        assert best.makespan_s <= taken * (1 + 1e-6)
+
+
+@examples(30)
+@given(profiles(max_units=3, overheads=True), clusters(max_devices=3), st.integers(1, 3), st.booleans())
+def test_any_small_problem(profile: Profile, cluster: Cluster, num: int, moved: bool) -> None:
+    problem = Problem(profile, cluster, num, schedule="zb_h1")
+    found = exact(problem, moved=moved)
+    assert found.at_least_s <= found.makespan_s
+    shared = any(host.interface_bandwidth is not None for host in cluster.hosts)
+    assert found.proved or shared
+    again = evaluate_costs(price(found.plan, profile, cluster), program=found.program, within_memory=False)
+    assert again.timeline.iteration_s == found.makespan_s
+    bound = lower_bound(profile, cluster, num, replication=False, moved=moved)
+    assert bound.seconds <= found.makespan_s * (1 + 1e-9)
+    assert found.at_least_s >= 0
+    if found.proved:
+        others = [balanced(problem)] + ([bipartition(problem)] if moved else [])
+        for plan in others:
+            taken = evaluate(plan, profile, cluster, within_memory=False).timeline.iteration_s
+            assert found.makespan_s <= taken * (1 + 1e-6)
+
+
+def test_zero_bubble_by_hand() -> None:
+    # Two equal units on two devices, F = I = W = 1, free links, 3 micro-batches: device 1 waits one forward and then
+    # works for 9 seconds; device 0 ends its last I one second after device 1 at the latest, and needs no more.
+    found = exact(Problem(equal_profile(2), one_host(2), 3), moved=False)
+    assert found.proved
+    assert found.makespan_s == pytest.approx(10.0)
+
+
+def test_moving_a_backward_by_hand() -> None:
+    # One unit on two devices, F = 2, I = W = 1, nothing to send, 2 micro-batches: together on one device 8 seconds;
+    # apart F F on one, then I W I W on the other from second 2 on: 6.
+    problem = Problem(equal_profile(1, forward_s=2.0), one_host(2), 2)
+    assert exact(problem, moved=False).makespan_s == pytest.approx(8.0)
+    found = exact(problem)
+    assert found.makespan_s == pytest.approx(6.0)
+    assert found.plan.segments[0].is_moved
+
+
+def test_recomputing_instead_of_shipping_by_hand() -> None:
+    # The same, with 100 bytes saved at 1 byte a second, and an input of none: shipping takes 100 seconds, recomputing 2
+    # for each micro-batch on the second device. F F | R I W R I W from second 2 on would take 10: 8 on one is best.
+    profile = equal_profile(1, forward_s=2.0, saved_bytes=100)
+    assert exact(Problem(profile, one_host(2), 2)).makespan_s == pytest.approx(8.0)
+    # With W = 10 and F = 1 it is 22 seconds of backward: 24 on one device; 1 + 24 if recomputed elsewhere.
+    # Twice as fast there: 1 + 12 seconds.
+    profile = equal_profile(1, forward_s=1.0, weight_grad_s=10.0, saved_bytes=100)
+    cluster = one_host(2)
+    devices = (cluster.devices[0], msgspec.structs.replace(cluster.devices[1], speed=2.0))
+    cluster = msgspec.structs.replace(cluster, devices=devices)
+    assert exact(Problem(profile, cluster, 2)).makespan_s == pytest.approx(12.0)
+
+
+def test_all_runs() -> None:
+    # 3 devices, 6 units: 3 with one run, 5 cuts x 6 with two, 10 pairs of cuts x 6 with three.
+    ways = list(runs(6, 3))
+    assert len(ways) == len({tuple(way) for way in ways}) == 93
+    assert segments_of([0, 0, 1], [0, 1, 1]) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_fewer_stages_use_the_first_devices() -> None:
+    full = unequal(1, 3, 3, 2)
+    found = exact(Problem(full.profile, full.cluster, 2, num_stages=2))
+    assert set(found.plan.devices) <= {"d0", "d1"}
+
+
+def test_a_large_problem_is_refused() -> None:
+    with pytest.raises(InputError, match="too many"):
+        exact(Problem(equal_profile(30), one_host(5), 2))
+    with pytest.raises(InputError, match="some time"):
+        exact(Problem(equal_profile(2), one_host(2), 2), seconds=0.0)
+
+
+def test_without_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    with pytest.raises(InputError, match="OR-tools"):
+        exact(unequal(4, 6, 3, 3))
+
+
+def test_out_of_time_is_not_proved() -> None:
+    problem = unequal(4, 6, 3, 3)
+    found = exact(problem, seconds=1e-9)
+    assert found.num_solved == 0
+    assert not found.proved
+    assert found.at_least_s < exact(problem).makespan_s < found.makespan_s
+
+
+def test_the_stated_size() -> None:
+    problem = unequal(0, 6, 3, 3)
+    found = exact(problem)
+    assert found.proved
+    # Lowered as always, with few receives posted ahead, it takes no less.
+    costs = price(found.plan, problem.profile, problem.cluster)
+    usual = evaluate_costs(costs, program=found.order, within_memory=False).timeline.iteration_s
+    assert found.makespan_s <= usual * (1 + 1e-12)

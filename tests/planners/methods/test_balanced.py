@@ -1,0 +1,91 @@
+"""Balanced: no other cuts are better, on devices of any speed."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.plan.shapes import Shape
+from penstock.planners.api import plan
+from penstock.planners.methods.balanced import balanced_cuts
+from penstock.planners.problem import Problem
+from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.thoroughness import examples
+
+SPEEDS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 4.0])
+
+
+def slowest(seconds: list[float], speeds: list[float], cuts: tuple[int, ...]) -> float:
+    return max(sum(seconds[a:b]) / speed for (a, b), speed in zip(pairwise(cuts), speeds, strict=True))
+
+
+def best(seconds: list[float], speeds: list[float]) -> float:
+    """Over all ways to cut."""
+    units, segments = len(seconds), len(speeds)
+    inner = combinations(range(1, units), segments - 1)
+    return min(slowest(seconds, speeds, (0, *cuts, units)) for cuts in inner)
+
+
+@st.composite
+def problems(draw: st.DrawFn, values: st.SearchStrategy[float]) -> tuple[list[float], list[float]]:
+    seconds = draw(st.lists(values, min_size=1, max_size=9))
+    return seconds, draw(st.lists(SPEEDS, min_size=1, max_size=len(seconds)))
+
+
+def cuts_of(seconds: list[float], speeds: list[float]) -> tuple[int, ...]:
+    sums = np.concatenate([[0.0], np.cumsum(seconds)])
+    cuts = tuple(balanced_cuts([sums / speed for speed in speeds]))
+    assert (cuts[0], cuts[-1], len(cuts)) == (0, len(seconds), len(speeds) + 1)
+    assert all(a < b for a, b in pairwise(cuts))
+    return cuts
+
+
+@examples(300)
+@given(problems(st.integers(0, 20).map(float)))
+def test_no_cuts_are_better_with_whole_numbers(problem: tuple[list[float], list[float]]) -> None:
+    # Whole seconds and speeds that are powers of two: everything is exact.
+    assert slowest(*problem, cuts_of(*problem)) == best(*problem)
+
+
+@examples(300)
+@given(problems(st.floats(0.0, 1e3)))
+def test_no_cuts_are_better_with_any_numbers(problem: tuple[list[float], list[float]]) -> None:
+    assert slowest(*problem, cuts_of(*problem)) <= best(*problem) * (1 + 1e-12) + 1e-12 * sum(problem[0])
+
+
+@examples(100)
+@given(st.data(), st.sampled_from([(Shape.STRAIGHT, 1), (Shape.LOOP, 2), (Shape.V, 2), (Shape.LOOP, 3)]))
+def test_plans_over_every_shape(data: st.DataObject, layout: tuple[Shape, int]) -> None:
+    shape, chunks = layout
+    devices = data.draw(st.integers(1, 3))
+    speeds = data.draw(st.lists(SPEEDS, min_size=devices, max_size=devices))
+    jobs = st.tuples(*[st.integers(0, 9)] * 3)
+    times = data.draw(st.lists(jobs, min_size=devices * chunks, max_size=9))
+    profile, cluster = profile_of(times), cluster_of(speeds)
+    found = plan(profile, cluster, 2, planner="balanced", num_chunks=chunks, shape=shape)
+    lanes = Problem(profile, cluster, 2, num_chunks=chunks, shape=shape).lanes
+    assert [segment.forward[0].device for segment in found.segments] == [f"d{lane}" for lane in lanes]
+    cuts = (0, *(segment.stop for segment in found.segments))
+    seconds = [float(sum(entry)) for entry in times]
+    along = [speeds[lane] for lane in lanes]
+    assert slowest(seconds, along, cuts) == pytest.approx(best(seconds, along), rel=1e-12)
+
+
+def test_by_hand() -> None:
+    # 9 | 1 2 | 6 on equal devices; with the first one three times as fast it also takes what follows.
+    assert cuts_of([9, 1, 2, 6], [1.0, 1.0, 1.0])[1] == 1
+    assert cuts_of([9, 1, 2, 6], [4.0, 1.0]) == (0, 3, 4)
+
+
+def test_a_slow_device_gets_past_a_long_unit() -> None:
+    # The long unit belongs on the last device, which is twice as fast as the two before it; filling the first ones as
+    # far as they go would leave it to the third.
+    assert slowest([0, 0, 0, 1, 0], [0.5, 0.25, 0.25, 0.5], cuts_of([0, 0, 0, 1, 0], [0.5, 0.25, 0.25, 0.5])) == 2.0
+
+
+def test_many_units_and_devices() -> None:
+    sums = np.arange(100_001, dtype=np.float64)
+    cuts = balanced_cuts([sums] * 1000)
+    assert {b - a for a, b in pairwise(cuts)} == {100}

@@ -1,0 +1,247 @@
+"""Bi-Partition: the best cuts by brute force, the published gains, and never worse than balanced."""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, pairwise, product
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.arrays import Floats
+from penstock.plan.shapes import Shape
+from penstock.plan.types import Plan
+from penstock.planners.methods.balanced import balanced, balanced_cuts
+from penstock.planners.methods.bipartition.cuts import TwoSets, bottleneck, two_sets_of_cuts
+from penstock.planners.methods.bipartition.planner import MOST_CUTS, bipartition
+from penstock.planners.methods.bipartition.priced_cuts import Joint, Row, priced_cuts
+from penstock.planners.problem import Problem
+from penstock.profile.affine_model import fit
+from penstock.schedules.registry import SCHEDULES
+from penstock.simulate.evaluation import evaluate
+from tests.support.paths import REPOSITORY
+from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.small import equal_profile, one_host
+from tests.support.strategies import clusters, profiles
+from tests.support.thoroughness import examples
+
+GAINS = {
+    "pipedream/vgg16": [1.12, 1.04, 1.33, 1.27, 1.44, 1.44, 1.44],
+    "hpgo/vgg19": [1.07, 1.15, 1.08, 1.16, 1.23, 1.22, 1.25],
+    "pipedream/alexnet": [1.02, 1.10, 1.35, 1.35, 1.35, 1.35, 1.35],
+    "pipedream/gnmt": [1.03, 1.14, 1.14, 1.35, 1.20, 1.20, 1.20],
+    "hpgo/bert_large": [1.00, 1.00, 1.00, 1.03, 1.00, 1.14, 1.00],
+    "hpgo/xlnet": [1.01, 1.02, 1.03, 1.02, 1.02, 1.13, 1.03],
+    "hpgo/amoebanet_18": [1.00, 1.08, 1.01, 1.09, 1.14, 1.17, 1.09],
+    "hpgo/gnmt_16": [1.02, 1.00, 1.06, 1.10, 1.20, 1.11, 1.24],
+    "pipedream/resnet50": [1.01, 1.01, 1.03, 1.03, 1.02, 1.04, 1.05],
+}
+"""One set of cuts over two sets, computing only, on 2 to 8 equal workers."""
+
+
+def sums(values: npt.ArrayLike) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+@st.composite
+def stages(draw: st.DrawFn, values: st.SearchStrategy[float]) -> tuple[list[Floats], list[Floats]]:
+    """Running sums for up to 4 stages, each on a device of its own."""
+    num_units, num_stages = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    lists = st.lists(values, min_size=num_units, max_size=num_units).map(sums)
+    drawn = st.lists(lists, min_size=num_stages, max_size=num_stages)
+    return draw(drawn), draw(drawn)
+
+
+def all_cuts(num_units: int, num_stages: int) -> list[list[int]]:
+    inner = combinations_with_replacement(range(num_units + 1), num_stages - 1)
+    return [[0, *cuts, num_units] for cuts in inner]
+
+
+def best(forward: list[Floats], backward: list[Floats]) -> float:
+    ways = all_cuts(len(forward[0]) - 1, len(forward))
+    return min(bottleneck(forward, backward, TwoSets(p, q)) for p in ways for q in ways)
+
+
+def checked(forward: list[Floats], backward: list[Floats]) -> float:
+    found = two_sets_of_cuts(forward, backward)
+    for cuts in found:
+        assert (cuts[0], cuts[-1], len(cuts)) == (0, len(forward[0]) - 1, len(forward) + 1)
+        assert all(a <= b for a, b in pairwise(cuts))
+    return bottleneck(forward, backward, found)
+
+
+@examples(150)
+@given(stages(st.integers(0, 12).map(float)))
+def test_no_two_sets_are_better_with_whole_numbers(problem: tuple[list[Floats], list[Floats]]) -> None:
+    assert checked(*problem) == best(*problem)
+
+
+@examples(150)
+@given(stages(st.floats(0.0, 1e3)))
+def test_no_two_sets_are_better_with_any_numbers(problem: tuple[list[Floats], list[Floats]]) -> None:
+    assert checked(*problem) <= best(*problem) * (1 + 1e-11) + 1e-9
+
+
+def test_two_sets_by_hand() -> None:
+    # F = B = 1 for three units on two devices: one set of cuts gives 4 and 2, two sets give 3 and 3.
+    ones = [sums([1.0, 1.0, 1.0])] * 2
+    assert two_sets_of_cuts(ones, ones) == TwoSets([0, 1, 3], [0, 2, 3])
+    # The second device is three times as slow: it gets two of eight seconds.
+    slow = sums([3.0] * 4)
+    found = two_sets_of_cuts([sums([1.0] * 4), slow], [sums([1.0] * 4), slow])
+    assert bottleneck([sums([1.0] * 4), slow], [sums([1.0] * 4), slow], found) == 6.0
+
+
+def test_cuts_that_need_not_part_do_not() -> None:
+    # Four equal units on two devices are even with one set of cuts.
+    ones = [sums([1.0] * 4)] * 2
+    assert two_sets_of_cuts(ones, ones) == TwoSets([0, 2, 4], [0, 2, 4])
+
+
+@pytest.mark.parametrize("name", GAINS)
+def test_published_gains(name: str) -> None:
+    folder = Path(os.environ.get("PENSTOCK_INSTANCES") or REPOSITORY.parent / "shared" / "instances")
+    if not folder.is_dir():
+        pytest.skip(f"no published profiles in {folder}; PENSTOCK_INSTANCES names the folder")
+    spec = importlib.util.spec_from_file_location("instances", REPOSITORY / "benchmarks" / "instances.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    profile = module.all_profiles(folder)[name]
+    costs = fit(profile, profile.kinds[0]).at(profile.rows)
+    ahead, back = sums(costs.forward_s), sums(costs.input_grad_s + costs.weight_grad_s)
+    for workers, expected in enumerate(GAINS[name], start=2):
+        forward, backward = [ahead] * workers, [back] * workers
+        cuts = balanced_cuts([ahead + back] * workers)
+        one = bottleneck(forward, backward, TwoSets(cuts, cuts))
+        assert one / checked(forward, backward) == pytest.approx(expected, abs=0.01)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> Row:
+    num_units, num_stages = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    seconds = st.lists(st.integers(0, 9).map(float), min_size=num_units, max_size=num_units).map(sums)
+    sizes = st.lists(st.integers(0, 9).map(float), min_size=num_units + 1, max_size=num_units + 1)
+    rates = st.sampled_from([1.0, 3.0, 100.0, np.inf])
+    crossing = np.array([0.0, *draw(sizes)[1:-1], 0.0])
+    return Row(
+        forward=draw(st.lists(seconds, min_size=num_stages, max_size=num_stages)),
+        backward=draw(st.lists(seconds, min_size=num_stages, max_size=num_stages)),
+        rates=draw(st.lists(st.tuples(rates, rates), min_size=num_stages - 1, max_size=num_stages - 1)),
+        cut_bytes=crossing,
+        input_bytes=np.array([5.0, *crossing[1:]]),
+        saved_bytes=sums(draw(sizes)[1:]),
+        parameter_bytes=sums(draw(sizes)[1:]),
+    )
+
+
+def slowest(row: Row, joints: list[Joint], weight: float) -> float:
+    """The bottleneck of some joints, unit by unit."""
+    stage_s = np.zeros(len(row.forward))
+    for stage, (front, behind) in enumerate(pairwise(joints)):
+        stage_s[stage] += row.forward[stage][behind.p] - row.forward[stage][front.p]
+        stage_s[stage] += row.backward[stage][behind.q] - row.backward[stage][front.q]
+    link_s = [0.0]
+    for place, (p, q, again) in enumerate(joints[1:-1]):
+        first, last = min(p, q), max(p, q)
+        back_on = place if q > p else place + 1
+        if again:
+            stage_s[back_on] += row.forward[back_on][last] - row.forward[back_on][first]
+        saved = row.saved_bytes[last] - row.saved_bytes[first]
+        kept = row.input_bytes[first] if again and saved > 0 else saved
+        returned = row.parameter_bytes[last] - row.parameter_bytes[first]
+        down, up = (returned, kept) if q > p else (kept, returned)
+        if np.isinf(weight):
+            link_s += [np.inf if p != q else 0.0]
+            down = up = 0.0
+            weight_here = 0.0
+        else:
+            weight_here = weight
+        link_s.append((row.cut_bytes[p] + weight_here * down) / row.rates[place][0])
+        link_s.append((row.cut_bytes[q] + weight_here * up) / row.rates[place][1])
+    return float(max(stage_s.max(), *link_s))
+
+
+def all_joints(row: Row) -> Iterator[list[Joint]]:
+    """Those that move no unit further than one stage."""
+    last = row.end
+    single = [Joint(p, q, again) for p in range(last + 1) for q in range(last + 1) for again in (0, 1)]
+    for inner in product(single, repeat=len(row.rates)):
+        joints = [Joint(0, 0, 0), *inner, Joint(last, last, 0)]
+        if all(max(a.p, a.q) <= min(b.p, b.q) for a, b in pairwise(joints)):
+            yield joints
+
+
+@examples(60)
+@given(rows(), st.sampled_from([0.25, 1.0, 4.0, np.inf]))
+def test_no_priced_cuts_are_better(row: Row, weight: float) -> None:
+    found = priced_cuts(row, weight)
+    assert all(max(a.p, a.q) <= min(b.p, b.q) for a, b in pairwise(found))
+    least = min(slowest(row, joints, weight) for joints in all_joints(row))
+    assert slowest(row, found, weight) <= least * (1 + 2e-4) + 1e-9
+
+
+def iteration_s(problem: Problem, plan: Plan) -> float:
+    return evaluate(plan, problem.profile, problem.cluster, within_memory=False).timeline.iteration_s
+
+
+@examples(25)
+@given(st.data())
+def test_never_worse_than_balanced(data: st.DataObject) -> None:
+    profile, cluster = data.draw(profiles()), data.draw(clusters())
+    schedule = data.draw(st.sampled_from(list(SCHEDULES)))
+    chunks = min(2, profile.num_units)
+    shape = data.draw(st.sampled_from(list(Shape))) if profile.num_units > 1 else Shape.STRAIGHT
+    chunks = 1 if shape is Shape.STRAIGHT else chunks
+    most = min(cluster.num_devices, profile.num_units // chunks)
+    problem = Problem(
+        profile,
+        cluster,
+        data.draw(st.integers(1, 4)),
+        schedule=schedule,
+        num_stages=data.draw(st.none() | st.integers(1, most)),
+        num_chunks=chunks,
+        shape=shape,
+    )
+    found = bipartition(problem)
+    assert found == bipartition(problem)
+    assert found.planner == "bipartition"
+    assert iteration_s(problem, found) <= iteration_s(problem, balanced(problem))
+    if problem.num_stages is not None:
+        allowed = {device.name for device in cluster.devices[: problem.num_stages]}
+        assert set(found.devices) <= allowed
+
+
+def test_a_gain_by_hand() -> None:
+    # Three units of F = B = 1 on two devices with quick links: 3 seconds a micro-batch on either, instead of 4 and 2.
+    profile = profile_of([(1.0, 0.5, 0.5)] * 3)
+    problem = Problem(profile, cluster_of([1.0, 1.0]), 16)
+    found = bipartition(problem)
+    assert [(one.start, one.stop) for one in found.segments if one.is_moved] == [(1, 2)]
+    # 16 micro-batches of 3 seconds and about one forward and backward through both, against 16 of 4 seconds.
+    assert iteration_s(problem, found) < 56
+    assert iteration_s(problem, balanced(problem)) > 64
+
+
+def test_slow_links_keep_the_cuts_together() -> None:
+    # The same, but what a unit saves takes 10 seconds to ship and recomputing needs an input of 10 seconds too.
+    profile = equal_profile(3, input_grad_s=0.5, weight_grad_s=0.5, cut_bytes=10, saved_bytes=10)
+    problem = Problem(profile, one_host(2), 8)
+    assert not any(segment.is_moved for segment in bipartition(problem).segments)
+
+
+def test_more_devices_than_units() -> None:
+    # One unit, two devices: the forward of the next micro-batch while the last one goes back.
+    problem = Problem(profile_of([(1.0, 0.5, 0.5)]), cluster_of([1.0, 1.0]), 10)
+    assert bipartition(problem).segments[0].is_moved
+
+
+def test_more_units_than_cuts_are_considered() -> None:
+    profile = equal_profile(2 * MOST_CUTS + 7)
+    problem = Problem(profile, one_host(3), 4)
+    assert iteration_s(problem, bipartition(problem)) <= iteration_s(problem, balanced(problem))

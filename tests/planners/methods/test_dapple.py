@@ -1,0 +1,239 @@
+"""DAPPLE: no other stages with its placements have a smaller latency, and it never loses to data parallelism."""
+
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.plan.pricing.flows import ACTIVATION, GRADIENT
+from penstock.plan.pricing.pricing import price
+from penstock.plan.types import Plan
+from penstock.planners.costs.replica_groups import Replicas
+from penstock.planners.methods.dapple.placement import (
+    MOST_STEPS,
+    POLICIES,
+    Taken,
+    append_first,
+    find_steps,
+    fresh_first,
+    scatter_first,
+)
+from penstock.planners.methods.dapple.planner import _blocks, dapple, latency_s, pivot_latency_s
+from penstock.planners.methods.pipedream.levels import Stage
+from penstock.planners.problem import Problem
+from penstock.profile.types import Profile
+from penstock.simulate.evaluation import evaluate
+from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.small import equal_profile, one_host
+from tests.support.strategies import clusters, profiles
+from tests.support.thoroughness import examples
+
+CLOSE = 1 + 1e-9
+
+module = sys.modules["penstock.planners.methods.dapple.planner"]
+"""`penstock.planners.methods.dapple.planner` as an attribute is the function."""
+
+
+def plain_latency(plan: Plan, profile: Profile, cluster: Cluster) -> float:
+    """The latency around the worst pivot, from the price of the plan."""
+    costs = price(plan, profile, cluster)
+    flows = costs.flows
+    jobs: list[tuple[float, float, float]] = []
+    for segment in range(plan.num_segments):
+        places = costs.places(segment)
+        back = costs.input_grad_s[places] + costs.weight_grad_s[places]
+        rings = [item.ring for item in costs.reductions if item.number == segment]
+        reduction = sum(ring.occupancy_s + ring.latency_s for ring in rings)
+        jobs.append((float(costs.forward_s[places].max()), float(back.max()), reduction))
+        if segment + 1 == plan.num_segments:
+            break
+        ways = []
+        for what, source in ((ACTIVATION, segment), (GRADIENT, segment + 1)):
+            loads, latency = {}, 0.0
+            for flow in np.flatnonzero((flows.what == what) & (costs.place_segment[flows.source_place] == source)):
+                pair = int(flows.source[flow]), int(flows.target[flow])
+                size = float(flows.num_bytes[flow])
+                loads[pair] = size / float(cluster.bandwidth[pair])
+                latency = max(latency, float(cluster.latency_s[pair]))
+                ends = [int(cluster.host_index[end]) for end in pair]
+                for side, host in enumerate(ends):
+                    speed = cluster.hosts[host].interface_bandwidth
+                    if ends[0] != ends[1] and speed is not None:
+                        key = (-1 - side, host)
+                        loads[key] = loads.get(key, 0.0) + size / speed
+            ways.append(latency + max(loads.values()))
+        jobs.append((ways[0], ways[1], 0.0))
+    worst = 0.0
+    for pivot, (f, b, _) in enumerate(jobs):
+        warm_up = sum(job[0] for job in jobs[: pivot + 1])
+        steady = (plan.num_microbatches - 1) * (f + b)
+        for place, (_, _, reduction) in enumerate(jobs):
+            drain = sum(job[1] for job in jobs[place : pivot + 1])
+            ahead = sum(job[1] for job in jobs[pivot + 1 : place])
+            worst = max(worst, warm_up + steady + reduction + (drain if place <= pivot else -ahead))
+    return worst
+
+
+def all_stages(
+    replicas: Replicas, taken: Taken | None = None, start: int = 0, done: tuple[Stage, ...] = ()
+) -> Iterator[tuple[Stage, ...]]:
+    """All ways to cut the units and to place each stage by some policy."""
+    hosts, num_units = replicas.hosts, replicas.problem.profile.num_units
+    sizes = tuple(len(host) for host in hosts)
+    taken = taken or (0,) * len(sizes)
+    if start == num_units:
+        yield done
+        return
+    options = {policy(taken, sizes, count) for count in range(1, sum(sizes) - sum(taken) + 1) for policy in POLICIES}
+    for after in sorted(options):
+        spans = zip(hosts, taken, after, strict=True)
+        group = tuple(place for host, first, last in spans for place in host[first:last])
+        if replicas.shares(group) is not None:
+            for stop in range(start + 1, num_units + 1):
+                yield from all_stages(replicas, after, stop, (*done, Stage(start, stop, group)))
+
+
+def plan_of(replicas: Replicas, stages: tuple[Stage, ...]) -> Plan:
+    cuts = [0, *(stage.stop for stage in stages)]
+    return replicas.problem.plan("test", cuts, [replicas.members(stage.group) for stage in stages])
+
+
+def stages_of(plan: Plan, cluster: Cluster) -> list[Stage]:
+    return [
+        Stage(segment.start, segment.stop, tuple(cluster.index[member.device] for member in segment.forward))
+        for segment in plan.segments
+    ]
+
+
+@examples(60)
+@given(profiles(max_units=4), clusters(max_devices=4), st.integers(1, 6))
+def test_no_stages_are_better(profile: Profile, cluster: Cluster, num: int) -> None:
+    profile = msgspec.structs.replace(profile, ties=())
+    problem = Problem(profile, cluster, num)
+    replicas = Replicas(problem)
+    single = {(Stage(0, profile.num_units, (place,)),) for place in replicas.row}
+    every = single | set(all_stages(replicas))
+    best = min(plain_latency(plan_of(replicas, stages), profile, cluster) for stages in every)
+    found = dapple(problem)
+    assert plain_latency(found, profile, cluster) == pytest.approx(best, rel=1e-9)
+    assert latency_s(replicas, stages_of(found, cluster)) == pytest.approx(best, rel=1e-9)
+
+
+def test_latency_by_hand() -> None:
+    # One job: 3 micro-batches of 1 + 2 s, and 5 s of reduction.
+    assert pivot_latency_s([1], [2], [5], 3) == 14.0
+    # Three jobs, 10 micro-batches, the pivot in the middle: 1 + 4, 9 * 8, and 4 + 2 s back to the front.
+    assert pivot_latency_s([1, 4, 1], [2, 4, 2], [0, 0, 0], 10) == 83.0
+    # A reduction of 30 s behind the pivot starts when the pivot's last backward does: 1 + 4 + 72 + 30.
+    assert pivot_latency_s([1, 4, 1], [2, 4, 2], [0, 0, 30], 10) == 107.0
+    # A job further behind was done 2 s before that.
+    assert pivot_latency_s([1, 4, 1, 1], [2, 4, 2, 2], [0, 0, 0, 30], 10) == 105.0
+
+
+def test_stages_by_hand() -> None:
+    # Nothing to send or reduce: one stage on both has no fill, (2 * 4 units * 3 s) / 2 = 12 s.
+    free = equal_profile(4)
+    assert shape(Problem(free, one_host(2), 2)) == [(4, 2)]
+    # 100 s for the reduction: two stages of two units take 2 + 2 + 6 + 4 + 4 = 18 s, and one device 24 s.
+    heavy = equal_profile(4, parameter_bytes=25)
+    assert shape(Problem(heavy, one_host(2), 2)) == [(2, 1), (4, 1)]
+    # With a single micro-batch two stages are no faster than one, and cuts of 1 byte cost 2 s more.
+    single = equal_profile(4, parameter_bytes=25, cut_bytes=1)
+    assert shape(Problem(single, one_host(2), 1)) == [(4, 1)]
+
+
+def shape(problem: Problem) -> list[tuple[int, int]]:
+    return [(segment.stop, segment.num_replicas) for segment in dapple(problem).segments]
+
+
+@examples(60)
+@given(profiles(), clusters(), st.integers(1, 5), st.data())
+def test_plans_prove_and_do_not_lose(profile: Profile, cluster: Cluster, num: int, data: st.DataObject) -> None:
+    most = min(cluster.num_devices, profile.num_units)
+    num_stages = data.draw(st.none() | st.integers(1, most))
+    problem = Problem(profile, cluster, num, num_stages=num_stages)
+    plan = dapple(problem)
+    assert plan == dapple(problem)
+    assert (plan.planner, plan.schedule) == ("dapple", "1f1b")
+    used = [member.device for segment in plan.segments for member in segment.forward]
+    assert len(used) == len(set(used))
+    assert set(used) <= {device.name for device in cluster.devices[:num_stages]}
+    evaluate(plan, profile, cluster, within_memory=False)
+    replicas = Replicas(problem)
+    if replicas.shares(replicas.row) is not None:
+        together = latency_s(replicas, [Stage(0, profile.num_units, replicas.row)])
+        assert latency_s(replicas, stages_of(plan, cluster)) <= together * CLOSE
+
+
+def test_policies() -> None:
+    sizes = (4, 4, 4)
+    assert fresh_first((2, 0, 0), sizes, 6) == (2, 4, 2)
+    assert fresh_first((2, 1, 4), sizes, 3) == (4, 2, 4)
+    assert append_first((2, 1, 0), sizes, 6) == (4, 4, 1)
+    assert scatter_first((0, 0, 0), sizes, 3) == (1, 1, 1)
+    assert scatter_first((2, 1, 0), sizes, 3) == (4, 2, 0)
+    assert scatter_first((4, 3, 0), sizes, 3) == (4, 4, 2)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(1,), (4,), (3, 1, 2), (4, 4, 4, 4), (8,) * 8, (3,) * 20, (1,) * 64, (8, 1) * 9, (1,) * 150],
+    ids=lambda sizes: f"{len(sizes)}x{sizes[0]}",
+)
+def test_steps_fit_together(sizes: Taken) -> None:
+    steps = find_steps(sizes)
+    assert len(steps) == len(set(steps))
+    assert len(steps) <= 2 * MOST_STEPS
+    sources = [step.before for step in steps]
+    # Steps from the same state stand together, and come after all steps that lead there.
+    first_seen = {source: number for number, source in reversed(list(enumerate(sources)))}
+    assert sum(source != later for source, later in pairwise(sources)) + 1 == len(first_seen)
+    for number, step in enumerate(steps):
+        assert all(a <= b <= size for a, b, size in zip(step.before, step.after, sizes, strict=True))
+        assert step.before != step.after
+        assert first_seen.get(step.after, len(steps)) > number
+        assert step.after in first_seen or step.after == sizes
+    # All devices at once, and one at a time, are always among them.
+    assert any(step.after == sizes for step in steps if sum(step.before) == 0)
+    assert any(sum(step.after) == 1 for step in steps)
+
+
+def test_large_clusters_and_long_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = tuple(Host(name=f"h{number}", inside=Wire(bandwidth=1e9)) for number in range(6))
+    devices = tuple(Device(name=f"d{number}", host=f"h{number // 4}", kind="k") for number in range(24))
+    cluster = Cluster(name="large", hosts=hosts, devices=devices, between=Wire(bandwidth=1e3))
+    profile = profile_of([(1.0 + place % 3, 1.0, 1.0) for place in range(40)])
+    monkeypatch.setattr(module, "MOST_BLOCKS", 10)
+    monkeypatch.setattr(module, "MOST_WORK", 1.0)
+    problem = Problem(profile, cluster, 8)
+    plan = dapple(problem)
+    replicas = Replicas(problem)
+    together = latency_s(replicas, [Stage(0, 40, replicas.row)])
+    assert latency_s(replicas, stages_of(plan, cluster)) <= together * CLOSE
+    evaluate(plan, profile, cluster, within_memory=False)
+
+
+def test_blocks_end_where_little_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BLOCKS", 2)
+    monkeypatch.setattr(module, "MOST_WORK", 1.0)
+    profile = equal_profile(8, cut_bytes=5)
+    sizes = msgspec.structs.replace(profile.units[4].sizes[0], cut_bytes=1)
+    thin = (*profile.units[:4], msgspec.structs.replace(profile.units[4], sizes=(sizes,)), *profile.units[5:])
+    # Two parts meet in the middle; of the cuts between a quarter and three quarters the one behind unit 4 is thinnest.
+    for units, cut in ((profile.units, 4), (thin, 5)):
+        replicas = Replicas(Problem(msgspec.structs.replace(profile, units=units), one_host(2), 1))
+        assert _blocks(replicas, 1).tolist() == [0, cut, 8]
+    idle = equal_profile(8, forward_s=0.0, input_grad_s=0.0, weight_grad_s=0.0)
+    assert len(_blocks(Replicas(Problem(idle, one_host(2), 1)), 1)) == 3
+
+
+def test_devices_that_are_far_too_slow_are_not_in_a_group() -> None:
+    assert dapple(Problem(equal_profile(2), cluster_of([1.0, 1e-11]), 4)).devices == ("d0",)
+    # The row starts with the one that is of no use, but the fastest one is always tried alone.
+    assert dapple(Problem(equal_profile(2), cluster_of([1e-11, 1.0]), 4)).devices == ("d1",)

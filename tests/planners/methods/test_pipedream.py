@@ -1,0 +1,259 @@
+"""PipeDream: no other cuts and replica counts have a smaller bottleneck, on one level and on two."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.plan.pricing.flows import ACTIVATION, GRADIENT
+from penstock.plan.pricing.pricing import price
+from penstock.plan.types import Plan
+from penstock.planners.costs.replica_groups import BACKWARD, FORWARD, Replicas
+from penstock.planners.methods.pipedream.levels import Stage, find_flat, find_levels, replica_counts
+from penstock.planners.methods.pipedream.planner import bottleneck_s, pipedream
+from penstock.planners.problem import Problem
+from penstock.profile.types import Profile
+from penstock.simulate.evaluation import evaluate
+from tests.support.planner_cases import cluster_of
+from tests.support.small import equal_profile, one_host
+from tests.support.strategies import clusters, profiles
+from tests.support.thoroughness import examples
+
+CLOSE = 1 + 1e-9
+
+
+def plain_bottleneck(plan: Plan, profile: Profile, cluster: Cluster) -> float:
+    """The slowest stage or channel for one micro-batch, from the price of the plan."""
+    costs = price(plan, profile, cluster)
+    work = costs.forward_s + costs.input_grad_s + costs.weight_grad_s
+    stages = [float(work[costs.places(number)].max()) for number in range(plan.num_segments)]
+    for item in costs.reductions:
+        stages[item.number] += (item.ring.occupancy_s + item.ring.latency_s) / plan.num_microbatches
+    flows, found = costs.flows, max(stages)
+    for cut in range(plan.num_segments - 1):
+        both = 0.0
+        for what, segment in ((ACTIVATION, cut), (GRADIENT, cut + 1)):
+            loads, latency = {}, 0.0
+            for flow in np.flatnonzero((flows.what == what) & (costs.place_segment[flows.source_place] == segment)):
+                pair = int(flows.source[flow]), int(flows.target[flow])
+                size = float(flows.num_bytes[flow])
+                loads[pair] = size / float(cluster.bandwidth[pair])
+                latency = max(latency, float(cluster.latency_s[pair]))
+                ends = [int(cluster.host_index[end]) for end in pair]
+                for side, host in enumerate(ends):
+                    speed = cluster.hosts[host].interface_bandwidth
+                    if ends[0] != ends[1] and speed is not None:
+                        key = (-1 - side, host)
+                        loads[key] = loads.get(key, 0.0) + size / speed
+            both += latency + max(loads.values())
+        found = max(found, both)
+    return found
+
+
+def all_stages(num_units: int, row: Sequence[int], *, replication: bool = True) -> Iterator[list[Stage]]:
+    """All ways to cut the units and to give each stage the next devices of a row, some left over at its end or not."""
+    for number in range(1, min(num_units, len(row)) + 1):
+        for inner in combinations(range(1, num_units), number - 1):
+            for taken in combinations(range(1, len(row) + 1), number):
+                spans = list(zip(pairwise((0, *inner, num_units)), pairwise((0, *taken)), strict=True))
+                if replication or all(last - first == 1 for _, (first, last) in spans):
+                    yield [Stage(start, stop, tuple(row[first:last])) for (start, stop), (first, last) in spans]
+
+
+def plan_of(replicas: Replicas, stages: Sequence[Stage]) -> Plan | None:
+    if any(replicas.shares(stage.group) is None for stage in stages):
+        return None
+    cuts = [0, *(stage.stop for stage in stages)]
+    return replicas.problem.plan("test", cuts, [replicas.members(stage.group) for stage in stages])
+
+
+@examples(80)
+@given(profiles(max_units=4), clusters(max_devices=4), st.integers(1, 5), st.booleans())
+def test_no_stages_in_a_row_are_better(profile: Profile, cluster: Cluster, num: int, replication: bool) -> None:
+    profile = msgspec.structs.replace(profile, ties=())
+    problem = Problem(profile, cluster, num)
+    replicas = Replicas(problem)
+    every = all_stages(profile.num_units, replicas.row, replication=replication)
+    candidates = [plan_of(replicas, stages) for stages in every]
+    best = min(plain_bottleneck(plan, profile, cluster) for plan in candidates if plan is not None)
+    flat = plan_of(replicas, find_flat(replicas, replication=replication))
+    assert flat is not None
+    assert plain_bottleneck(flat, profile, cluster) == pytest.approx(best, rel=1e-9)
+    # Levels may find something better still; what is returned is never worse.
+    found = pipedream(problem, replication=replication)
+    assert plain_bottleneck(found, profile, cluster) <= best * CLOSE
+    if not replication:
+        assert all(segment.num_replicas == 1 for segment in found.segments)
+
+
+def twin_hosts(
+    num_hosts: int, speeds: Sequence[float], inside: Wire, between: Wire, interface: float | None = None
+) -> Cluster:
+    """Hosts that are all alike."""
+    return Cluster(
+        name="twins",
+        hosts=tuple(Host(name=f"h{n}", inside=inside, interface_bandwidth=interface) for n in range(num_hosts)),
+        devices=tuple(
+            Device(name=f"h{n}d{place}", host=f"h{n}", kind="slow", speed=speed)
+            for n in range(num_hosts)
+            for place, speed in enumerate(speeds)
+        ),
+        between=between,
+    )
+
+
+def nested_values(replicas: Replicas) -> dict[tuple[Stage, ...], float]:
+    """Every pipeline of pipelines, with its bottleneck by the sum of what both levels cost."""
+    hosts, num = replicas.hosts, replicas.problem.num_microbatches
+    heads = [host[0] for host in hosts]
+    found: dict[tuple[Stage, ...], float] = {}
+
+    def inner_value(stages: Sequence[Stage], portion: float) -> float:
+        worst = 0.0
+        for stage, before in zip(stages, [None, *stages[:-1]], strict=True):
+            sums = replicas.sums(stage.group, FORWARD + BACKWARD, portion=portion)
+            size = float(replicas.parameter_sums[stage.stop] - replicas.parameter_sums[stage.start])
+            own = float((sums[:, stage.stop] - sums[:, stage.start]).max())
+            worst = max(worst, own + replicas.reduce_price(stage.group).of(size) / num)
+            if before is not None:
+                channel = replicas.channel(before.group, stage.group)
+                worst = max(worst, channel.both_ways_s(float(replicas.cut_bytes[stage.start]) * portion))
+        return worst
+
+    def extend(outer: list[Stage], done: list[Stage], value: float) -> None:
+        if not outer:
+            key = tuple(done)
+            found[key] = min(found.get(key, np.inf), value)
+            return
+        stage, rest = outer[0], outer[1:]
+        chosen = [host for host in hosts if host[0] in stage.group]
+        size = float(replicas.parameter_sums[stage.stop] - replicas.parameter_sums[stage.start])
+        across = replicas.reduce_price(stage.group).of(size) / num
+        for inner in all_stages(stage.stop - stage.start, chosen[0]):
+            moved = [Stage(part.start + stage.start, part.stop + stage.start, part.group) for part in inner]
+            own = inner_value(moved, 1 / len(chosen)) + across
+            spread = []
+            for part in moved:
+                places = [chosen[0].index(place) for place in part.group]
+                group = tuple(host[place] for host in chosen for place in places)
+                spread.append(Stage(part.start, part.stop, group))
+            extend(rest, done + spread, max(value, own))
+
+    for outer in all_stages(replicas.problem.profile.num_units, heads):
+        value = 0.0
+        for left, right in pairwise(outer):
+            channel = replicas.channel(left.group, right.group)
+            value = max(value, channel.both_ways_s(float(replicas.cut_bytes[right.start])))
+        extend(outer, [], value)
+    return found
+
+
+@examples(40)
+@given(st.data())
+def test_no_pipelines_inside_hosts_are_better(data: st.DataObject) -> None:
+    profile = data.draw(profiles(max_units=3))
+    wires = st.builds(Wire, bandwidth=st.sampled_from([10.0, 1e3, 1e6]), latency_s=st.sampled_from([0.0, 0.5]))
+    speeds = data.draw(st.sampled_from([[1.0, 1.0], [1.0, 2.0], [2.0, 1.0]]))
+    interface = data.draw(st.sampled_from([None, 50.0]))
+    cluster = twin_hosts(data.draw(st.integers(2, 3)), speeds, data.draw(wires), data.draw(wires), interface)
+    replicas = Replicas(Problem(profile, cluster, data.draw(st.integers(1, 5))))
+    assume(replicas.shares(replicas.hosts[0]) is not None)
+    stages = find_levels(replicas, replication=True)
+    assert stages is not None
+    values = nested_values(replicas)
+    assert values[tuple(stages)] == pytest.approx(min(values.values()), rel=1e-9)
+
+
+def test_hosts_that_differ_are_one_level() -> None:
+    wire = Wire(bandwidth=1.0)
+    same = twin_hosts(2, [1.0, 2.0], wire, wire)
+    profile = equal_profile(4)
+    assert find_levels(Replicas(Problem(profile, same, 2)), replication=True) is not None
+    others = [
+        msgspec.structs.replace(same, devices=same.devices[:3]),
+        msgspec.structs.replace(same, devices=(*same.devices[:2], *same.devices[:1:-1])),
+        msgspec.structs.replace(
+            same, hosts=(same.hosts[0], msgspec.structs.replace(same.hosts[1], inside=Wire(bandwidth=2.0)))
+        ),
+        one_host(4),
+    ]
+    for cluster in others:
+        assert find_levels(Replicas(Problem(profile, cluster, 2)), replication=True) is None
+
+
+def test_by_hand() -> None:
+    # Nothing to send and nothing to reduce: any even split takes 12 / 4 = 3 s, and one stage has the least to fill.
+    free = equal_profile(4)
+    assert bottleneck_of(free, one_host(4), 2) == (3.0, [(4, 4)])
+    # Two devices, 1 byte/s: reducing 4 * 6 bytes takes 24 s, 12 s a micro-batch. So two stages of two units instead.
+    heavy = equal_profile(4, parameter_bytes=6)
+    assert bottleneck_of(heavy, one_host(2), 2) == (6.0, [(2, 1), (4, 1)])
+    # With 24 micro-batches the all-reduce adds 1 s to 6 s; cuts of 4 bytes would take 8 s both ways.
+    wide = equal_profile(4, parameter_bytes=6, cut_bytes=4)
+    assert bottleneck_of(wide, one_host(2), 24) == (7.0, [(4, 2)])
+    # Off, there is no replication: 8 s for the channel is still better than 12 s on one device.
+    straight = pipedream(Problem(wide, one_host(2), 24), replication=False)
+    assert [segment.num_replicas for segment in straight.segments] == [1, 1]
+    # Devices of speed 1 and 2: 3 and 6 of nine seconds' work for 3 s each.
+    unequal = pipedream(Problem(equal_profile(3), cluster_of([1.0, 2.0]), 1), replication=False)
+    assert [segment.stop for segment in unequal.segments] == [1, 3]
+
+
+def bottleneck_of(profile: Profile, cluster: Cluster, num: int) -> tuple[float, list[tuple[int, int]]]:
+    problem = Problem(profile, cluster, num)
+    plan = pipedream(problem)
+    stages = [
+        Stage(segment.start, segment.stop, tuple(cluster.index[member.device] for member in segment.forward))
+        for segment in plan.segments
+    ]
+    shape = [(segment.stop, segment.num_replicas) for segment in plan.segments]
+    return bottleneck_s(Replicas(problem), stages), shape
+
+
+def test_a_pipeline_inside_every_host() -> None:
+    # Two hosts of two, two units of 3 s, 100 micro-batches. A unit on the same device of both hosts takes 1.5 s and
+    # 100 bytes / 10 bytes/s = 10 s for its reduction: 1.6 s. The whole model on all four: 1.5 s and 30 s for 200 bytes:
+    # 1.8 s. A unit a host would send 1000 bytes over links of 10 bytes/s; inside a host that takes little.
+    profile = equal_profile(2, parameter_bytes=100, cut_bytes=1000)
+    cluster = twin_hosts(2, [1.0, 1.0], Wire(bandwidth=1e4), Wire(bandwidth=10.0))
+    twins = msgspec.structs.replace(
+        cluster, devices=tuple(msgspec.structs.replace(device, kind="k") for device in cluster.devices)
+    )
+    plan = pipedream(Problem(profile, twins, 100))
+    groups = [[member.device for member in segment.forward] for segment in plan.segments]
+    assert groups == [["h0d0", "h1d0"], ["h0d1", "h1d1"]]
+    assert bottleneck_of(profile, twins, 100)[0] == pytest.approx(1.6)
+
+
+@examples(60)
+@given(profiles(), clusters(), st.integers(1, 5), st.booleans(), st.data())
+def test_plans_prove(profile: Profile, cluster: Cluster, num: int, replication: bool, data: st.DataObject) -> None:
+    most = min(cluster.num_devices, profile.num_units)
+    num_stages = data.draw(st.none() | st.integers(1, most))
+    problem = Problem(profile, cluster, num, num_stages=num_stages)
+    plan = pipedream(problem, replication=replication)
+    assert plan == pipedream(problem, replication=replication)
+    assert (plan.planner, plan.schedule) == ("pipedream", "1f1b")
+    used = [member.device for segment in plan.segments for member in segment.forward]
+    assert len(used) == len(set(used))
+    assert set(used) <= {device.name for device in cluster.devices[:num_stages]}
+    evaluate(plan, profile, cluster, within_memory=False)
+
+
+def test_many_devices() -> None:
+    counts = replica_counts(200)
+    assert counts[:4] == [1, 2, 3, 4]
+    assert counts[-1] == 200
+    assert all(a < b <= -(-a * 4 // 3) for a, b in pairwise(counts))
+    plan = pipedream(Problem(equal_profile(3, parameter_bytes=1), one_host(70, bandwidth=1e9), 4))
+    assert len(plan.devices) == 70
+
+
+def test_devices_that_are_far_too_slow_are_not_in_a_group() -> None:
+    for speeds, used in (([1.0, 1e-11], "d0"), ([1e-11, 1.0], "d1")):
+        assert pipedream(Problem(equal_profile(2), cluster_of(speeds), 4)).devices == (used,)

@@ -1,0 +1,109 @@
+"""What each freedom is worth: never less than nothing, within the freedoms, and Bi-Partition's gain by hand."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from penstock.plan.types import Plan
+from penstock.planners.auto.search import auto
+from penstock.planners.methods.balanced import balanced
+from penstock.planners.methods.uniform import uniform
+from penstock.planners.problem import Problem
+from penstock.planners.search_space import Freedoms
+from penstock.planners.studies.ablation import (
+    EVERYTHING,
+    NO_REPLICATION,
+    ORDINARY,
+    SETTINGS,
+    Ablation,
+    Setting,
+    ablate,
+    is_within,
+)
+from penstock.profile.types import Profile
+from tests.support.small import equal_profile, one_host
+
+
+def uneven_profile() -> Profile:
+    """Two units, F 1 and 4 s, I + W 2 and 5 s: 3 and 9 s if they stay whole, 1 + 5 and 4 + 2 s if they do not."""
+    profile = equal_profile(2)
+    units = tuple(
+        msgspec.structs.replace(
+            unit,
+            times=(msgspec.structs.replace(unit.times[0], forward_s=f, input_grad_s=b / 2, weight_grad_s=b / 2),),
+        )
+        for unit, f, b in zip(profile.units, (1.0, 4.0), (2.0, 5.0), strict=True)
+    )
+    return msgspec.structs.replace(profile, units=units)
+
+
+def searched(problem: Problem) -> Callable[[Setting], Plan]:
+    return lambda setting: auto(problem, freedoms=setting.freedoms, work=60)
+
+
+def by_name(found: Ablation) -> dict[str, float]:
+    return {row.name: row.outcome.iteration_s for row in found.rows}
+
+
+def test_rows_are_as_their_freedoms_are() -> None:
+    problem = Problem(uneven_profile(), one_host(2, bandwidth=1e9), 8)
+    found = ablate(problem, searched(problem))
+    assert [row.name for row in found.rows] == [setting.name for setting in SETTINGS]
+    seconds = by_name(found)
+    for less in SETTINGS:
+        for more in SETTINGS:
+            if is_within(less.freedoms, more.freedoms):
+                assert seconds[more.name] <= seconds[less.name]
+    for row in found.rows:
+        assert row.times_as_long is not None
+        assert row.times_as_long >= 1.0
+        assert row.bound_s <= row.outcome.iteration_s * (1 + 1e-9)
+        for segment in row.plan.segments:
+            assert row.freedoms.replication or segment.num_replicas == 1
+            assert row.freedoms.two_cuts or not segment.is_moved
+            assert row.freedoms.recomputation or not segment.recompute
+        if row.freedoms.schedule:
+            assert row.plan.schedule == row.freedoms.schedule
+
+
+def test_bipartition_gains_where_whole_units_do_not_divide() -> None:
+    # 12 s of work a micro-batch; whole units give one device at least 9 s, two sets of cuts can give each 6 s.
+    problem = Problem(uneven_profile(), one_host(2, bandwidth=1e9), 16)
+    gain = ablate(problem, searched(problem)).bipartition
+    assert gain is not None
+    assert gain.one_set_s >= 16 * 9
+    assert 16 * 6 <= gain.two_sets_s < 16 * 7
+    assert gain.fraction == pytest.approx(1 - gain.two_sets_s / gain.one_set_s)
+
+
+def test_a_plan_found_with_less_is_used_with_more() -> None:
+    """A search that finds something good only for the ordinary pipeline."""
+    profile = uneven_profile()
+    problem = Problem(profile, one_host(2, bandwidth=1e9), 8)
+    good, bad = balanced(problem), replace(problem, num_stages=1)
+
+    def find(setting: Setting) -> Plan:
+        return good if setting.name == ORDINARY else uniform(bad)
+
+    rows = {row.name: row for row in ablate(problem, find).rows}
+    assert rows[EVERYTHING].found_with == rows[NO_REPLICATION].found_with == ORDINARY
+    assert rows[EVERYTHING].plan == good
+    assert rows["no recomputation"].found_with == "no recomputation"
+
+
+def test_within() -> None:
+    everything = Freedoms()
+    for setting in SETTINGS:
+        assert is_within(setting.freedoms, everything)
+        assert is_within(SETTINGS[-1].freedoms, setting.freedoms)
+        assert is_within(everything, setting.freedoms) == (setting.name == EVERYTHING)
+    assert not is_within(Freedoms(schedule="gpipe"), Freedoms(schedule="1f1b"))
+
+
+def test_nothing_is_said_of_a_gain_where_nothing_fits() -> None:
+    problem = Problem(equal_profile(2, parameter_bytes=100), one_host(2, memory_bytes=1), 2)
+    found = ablate(problem, lambda _: balanced(problem))
+    assert found.bipartition is None
+    assert not any(row.outcome.fits for row in found.rows)

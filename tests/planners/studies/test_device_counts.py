@@ -1,0 +1,130 @@
+"""How many devices: which are taken, the fewest that meet a target, and that a part's plan holds for the whole."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster.load import load_cluster
+from penstock.cluster.types import Cluster, Device
+from penstock.errors import InputError
+from penstock.plan.types import Plan
+from penstock.planners.methods.balanced import balanced
+from penstock.planners.methods.spp.planner import spp
+from penstock.planners.problem import Problem
+from penstock.planners.studies.device_counts import (
+    DeviceChoice,
+    choose_devices,
+    device_part,
+    for_whole,
+    growing_order,
+    spread,
+)
+from penstock.profile.types import Profile
+from penstock.simulate.evaluation import evaluate
+from tests.support.small import equal_profile, one_host
+from tests.support.strategies import clusters, profiles
+from tests.support.thoroughness import examples
+
+
+def choose(problem: Problem, counts: range, under_s: float | None = None) -> DeviceChoice:
+    def plan_on(part: Cluster) -> Plan:
+        return balanced(Problem(problem.profile, part, problem.num_microbatches))
+
+    return choose_devices(problem, counts, plan_on, under_s=under_s)
+
+
+def test_by_hand() -> None:
+    # Eight units of 3 s, 8 micro-batches, 1F1B of n equal stages: (8 + n - 1) * 24 / n s.
+    problem = Problem(equal_profile(8), one_host(8), 8)
+    found = {item.num_devices: item for item in choose(problem, range(1, 9)).counts}
+    for num in (1, 2, 4, 8):
+        outcome = found[num].outcome
+        assert outcome is not None
+        assert outcome.iteration_s == pytest.approx((7 + num) * 24 / num)
+        assert found[num].speed_up == pytest.approx(8 * num / (7 + num))
+        assert found[num].efficiency == pytest.approx(8 / (7 + num))
+    best = choose(problem, range(1, 9)).best
+    assert best is not None
+    assert best.num_devices == 8
+
+
+def test_the_fewest_under_a_target() -> None:
+    # 192 s of work: 1 device takes 192 s, 2 take 108, 3 (stages of 3, 3 and 2 units) 90, 4 take 66.
+    problem = Problem(equal_profile(8), one_host(8), 8)
+    choice = choose(problem, range(1, 9), under_s=67.0)
+    assert choice.best is not None
+    assert choice.best.num_devices == 4
+    assert [item.num_devices for item in choice.counts] == [1, 2, 3, 4]
+    assert choice.counts[0].plan is None
+    assert choice.counts[0].bound_s >= 67.0
+    assert choose(problem, range(1, 9), under_s=20.0).best is None
+
+
+def test_a_large_range_is_halved() -> None:
+    problem = Problem(equal_profile(40), one_host(40), 8)
+    one_by_one = next(num for num in range(1, 41) if choose(problem, range(num, num + 1)).counts[0].meets(200.0))
+    choice = choose(problem, range(1, 41), under_s=200.0)
+    assert choice.best is not None
+    assert choice.best.num_devices == one_by_one
+    assert len(choice.counts) < 16
+    assert [item.num_devices for item in choose(problem, range(1, 41)).counts] == [1, 2, 4, 8, 16, 32, 40]
+    assert spread(range(5, 8)) == [5, 7]
+
+
+def test_a_target_needs_what_fits() -> None:
+    # One device would be quick enough, but holds 8 units of 100 bytes only in two.
+    profile = equal_profile(8, saved_bytes=100)
+    problem = Problem(profile, one_host(4, memory_bytes=900), 1)
+    choice = choose(problem, range(1, 5), under_s=1000.0)
+    assert choice.best is not None
+    assert choice.best.num_devices == 1
+    tight = choose(Problem(profile, one_host(4, memory_bytes=500), 1), range(1, 5), under_s=1000.0)
+    assert tight.best is not None
+    assert tight.best.num_devices == 2
+    assert tight.counts[0].outcome is not None
+    assert not tight.counts[0].outcome.fits
+
+
+def test_hosts_are_filled_one_after_the_other() -> None:
+    cluster = load_cluster("2 x 4 x T4 @ 10 GB/s / 1 GB/s")
+    profile = equal_profile(8)
+    assert growing_order(Problem(profile, cluster, 1)) == list(range(8))
+    quick = tuple(
+        msgspec.structs.replace(device, speed=2.0) if place >= 4 else device
+        for place, device in enumerate(cluster.devices)
+    )
+    order = growing_order(Problem(profile, msgspec.structs.replace(cluster, devices=quick), 1))
+    assert sorted(order[:4]) == [4, 5, 6, 7]
+    assert order[4:] == [3, 2, 1, 0]
+
+
+def test_the_quickest_device_is_the_first() -> None:
+    cluster = one_host(4)
+    devices = (*cluster.devices[:2], Device(name="quick", host="h", kind="k", speed=3.0), cluster.devices[3])
+    order = growing_order(Problem(equal_profile(2), msgspec.structs.replace(cluster, devices=devices), 1))
+    assert order[0] == 2
+    assert sorted(order) == [0, 1, 2, 3]
+
+
+@examples(40)
+@given(profiles(), clusters(), st.integers(1, 4), st.data())
+def test_a_plan_for_a_part_takes_as_long_in_the_whole(
+    profile: Profile, cluster: Cluster, num: int, data: st.DataObject
+) -> None:
+    problem = Problem(profile, cluster, num)
+    count = data.draw(st.integers(1, cluster.num_devices))
+    order = growing_order(problem)
+    assert sorted(order) == list(range(cluster.num_devices))
+    part = device_part(problem, count)
+    assert {device.name for device in part.devices} == {cluster.devices[place].name for place in order[:count]}
+    for planner in (balanced, spp):
+        made = planner(Problem(profile, part, num))
+        here = evaluate(made, profile, part).timeline.iteration_s
+        assert evaluate(for_whole(made, cluster), profile, cluster).timeline.iteration_s == here
+
+
+@pytest.mark.parametrize("counts", [range(3), range(2, 6), range(3, 3)])
+def test_numbers_that_are_not_there(counts: range) -> None:
+    with pytest.raises(InputError, match="the cluster has 4 devices"):
+        choose(Problem(equal_profile(4), one_host(4), 2), counts)

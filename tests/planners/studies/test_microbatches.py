@@ -1,0 +1,136 @@
+"""How many micro-batches: the least over all sizes, by hand where times have a base, and what is said of the times."""
+
+import math
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster.types import Cluster
+from penstock.errors import InputError
+from penstock.plan.types import Plan
+from penstock.planners.methods.balanced import balanced
+from penstock.planners.methods.data_parallel import data_parallel
+from penstock.planners.methods.uniform import uniform
+from penstock.planners.outcome import outcome_of
+from penstock.planners.problem import Problem
+from penstock.planners.studies.microbatches import Basis, basis_of, choose_microbatches, row_sizes
+from penstock.profile.types import Profile, Sizes, Times, Unit
+from tests.support.small import equal_profile, one_host
+from tests.support.strategies import clusters, profiles
+from tests.support.thoroughness import examples
+
+
+def affine_profile(base_s: float, per_row_s: float, *, saved_bytes: int = 0) -> Profile:
+    """Two units whose F, I and W each take base + per row * rows, measured at 2 and 8 rows."""
+
+    def times(rows: int) -> Times:
+        part = base_s + per_row_s * rows
+        return Times(kind="k", rows=rows, forward_s=part, input_grad_s=part, weight_grad_s=part)
+
+    sizes = tuple(Sizes(rows=rows, cut_bytes=0, saved_bytes=saved_bytes * rows) for rows in (2, 8))
+    units = tuple(
+        Unit(name=name, parameter_bytes=0, sizes=sizes, times=tuple(map(times, (2, 8)))) for name in ("a", "b")
+    )
+    return Profile(name="affine", rows=2, units=units)
+
+
+def test_by_hand() -> None:
+    # Two stages, 1F1B: (M + 1) * 3 * (base + per_row * 16 / M), with base 1 and 1 a row:
+    # M = 1: 102, 2: 81, 4: 75, 8: 81, 16: 102.
+    choice = choose_microbatches(affine_profile(1.0, 1.0), one_host(2), 16, balanced)
+    found = {size.num_microbatches: size.outcome.iteration_s for size in choice.sizes if size.outcome}
+    by_hand = {1: 102.0, 2: 81.0, 4: 75.0, 8: 81.0, 16: 102.0}
+    assert found == pytest.approx({num: by_hand[num] for num in found})
+    assert (choice.best.num_microbatches, choice.best.rows) == (4, 4)
+    for size in choice.sizes:  # what was not planned could not have won
+        assert size.bound_s <= by_hand[size.num_microbatches] + 1e-9
+        if size.outcome is None:
+            assert size.bound_s >= 75.0
+    assert choice.notes == ()
+
+
+def test_memory_rules_out_large_ones() -> None:
+    # 1F1B's first stage keeps 2 micro-batches: 2 * rows bytes; one of 16 rows is one, and keeps 16.
+    # With a base of 100 s, few micro-batches are faster.
+    profile = affine_profile(100.0, 1.0, saved_bytes=1)
+    free = choose_microbatches(profile, one_host(2), 16, balanced)
+    assert free.best.num_microbatches == 1
+    tight = choose_microbatches(profile, one_host(2, memory_bytes=8), 16, balanced)
+    assert (tight.best.rows, tight.best.num_microbatches) == (4, 4)
+    nothing = choose_microbatches(profile, one_host(2, memory_bytes=0), 16, balanced)
+    assert nothing.best.outcome is not None
+    assert not nothing.best.outcome.fits
+    assert nothing.best.rows == 1
+
+
+@examples(40)
+@given(profiles(), clusters(max_devices=3), st.integers(1, 24))
+def test_the_best_is_the_least_over_all_sizes(profile: Profile, cluster: Cluster, batch: int) -> None:
+    choice = choose_microbatches(profile, cluster, batch, balanced)
+    assert [size.rows for size in choice.sizes] == [rows for rows in range(1, batch + 1) if batch % rows == 0]
+    every = [
+        outcome_of(balanced(problem), profile, cluster).iteration_s
+        for problem in (Problem(profile, cluster, batch // size.rows, rows=size.rows) for size in choice.sizes)
+    ]
+    assert choice.best.outcome is not None
+    assert choice.best.outcome.iteration_s <= min(every) * (1 + 1e-9)
+    assert choice.best in choice.sizes
+
+
+def test_no_device_is_left_with_less_than_a_row() -> None:
+    def plan_one(problem: Problem) -> Plan:
+        """All four devices where a micro-batch has too few rows for them, one device where it has enough."""
+        return data_parallel(problem) if problem.microbatch_rows < 4 else uniform(replace(problem, num_stages=1))
+
+    choice = choose_microbatches(equal_profile(1), one_host(4), 16, plan_one)
+    assert choice.best.rows >= 4
+    assert [size.outcome.iteration_s for size in choice.sizes if size.outcome] == pytest.approx([12.0] * 2 + [48.0] * 3)
+    assert [size.rows for size in choice.sizes if size.starves] == [1, 2]
+    forced = choose_microbatches(equal_profile(1), one_host(4), 2, data_parallel)
+    assert "less than one row" in forced.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "basis"), [(2, Basis.MEASURED), (4, Basis.BETWEEN), (1, Basis.BEYOND), (16, Basis.BEYOND)]
+)
+def test_basis(rows: int, basis: Basis) -> None:
+    assert basis_of(affine_profile(1.0, 1.0), rows) is basis
+
+
+def test_what_is_said_of_the_times() -> None:
+    assert basis_of(equal_profile(1), 1) is Basis.MEASURED
+    assert basis_of(equal_profile(1), 2) is Basis.PROPORTIONAL
+    one_size = choose_microbatches(equal_profile(2), one_host(2), 8, balanced)
+    assert one_size.best.num_microbatches == 8  # proportional: the more the better
+    assert "one size only (1 rows)" in one_size.notes[0]
+    beyond = choose_microbatches(affine_profile(100.0, 1.0), one_host(1), 64, balanced)
+    assert beyond.best.rows == 64
+    assert "2 to 8 rows; those for 64 rows are extended" in beyond.notes[0]
+
+    def computed(rows: int) -> Profile:
+        return msgspec.structs.replace(affine_profile(100.0, 1.0), name=f"for {rows}")
+
+    exact = choose_microbatches(computed(2), one_host(1), 64, balanced, profile_at=computed)
+    assert exact.notes == ()
+    assert {size.basis for size in exact.sizes} == {Basis.COMPUTED}
+    assert exact.best.plan is not None
+    assert exact.best.plan.profile.name == "for 64"
+
+
+@given(st.integers(1, 10**6), st.integers(2, 12))
+def test_row_sizes(batch: int, most: int) -> None:
+    found = row_sizes(batch, most)
+    assert found == sorted(set(found))
+    assert len(found) <= most
+    assert all(batch % rows == 0 and batch // rows <= 4096 for rows in found)
+    assert found[-1] == batch
+    smallest = next(rows for rows in range(math.ceil(batch / 4096), batch + 1) if batch % rows == 0)
+    assert found[0] == smallest
+
+
+def test_batches_that_cannot_be() -> None:
+    with pytest.raises(InputError, match="a batch must have 1 to"):
+        row_sizes(0)

@@ -1,0 +1,108 @@
+"""Every freedom that is switched off stays off, alone and together."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster.load import load_cluster
+from penstock.cluster.types import Cluster
+from penstock.errors import InputError
+from penstock.plan.pricing.pricing import price
+from penstock.plan.types import Member, Plan, on
+from penstock.planners.auto.search import auto
+from penstock.planners.problem import Problem
+from penstock.planners.search_space import Freedoms, has_virtual_stages, has_whole_rows
+from penstock.profile.load import load_profile
+from penstock.profile.types import Profile
+from penstock.program.actions import Kind
+from penstock.schedules.registry import schedule
+from tests.support.small import equal_profile, one_host
+from tests.support.strategies import clusters, profiles
+from tests.support.thoroughness import examples
+
+SWITCHES = [field.name for field in fields(Freedoms) if field.type in (bool, "bool")]
+
+
+def _plan(*groups: object) -> Plan:
+    problem = Problem(equal_profile(len(groups)), one_host(4), 2, rows=4)
+    return problem.plan("test", list(range(len(groups) + 1)), groups)  # type: ignore[arg-type]
+
+
+def _keeps_to(plan: Plan, freedoms: Freedoms, profile: Profile, cluster: Cluster) -> None:
+    """Looked at with other eyes than Freedoms.allow."""
+    if not freedoms.replication:
+        assert all(len(item.forward) == 1 for item in plan.segments)
+    if not freedoms.two_cuts:
+        assert all(item.forward == item.backward for item in plan.segments)
+    if not freedoms.recomputation:
+        assert not any(item.recompute for item in plan.segments)
+    if not freedoms.device_order:
+        names = [device.name for device in cluster.devices]
+        assert [name for name in names if name in plan.devices] == list(plan.devices)
+    if not freedoms.virtual_stages:
+        for side in ("forward", "backward"):
+            for device in plan.devices:
+                has = [any(m.device == device for m in getattr(item, side)) for item in plan.segments]
+                assert np.count_nonzero(np.diff([False, *has]).astype(int)) <= 2
+    if not freedoms.part_rows:
+        for item in plan.segments:
+            rows = [member.share * plan.rows for member in item.forward]
+            assert rows == pytest.approx([max(1, round(row)) for row in rows])
+    if not freedoms.split_backward:
+        kinds = schedule(price(plan, profile, cluster)).kind
+        assert Kind.I not in kinds
+        assert Kind.W not in kinds
+
+
+@examples(25)
+@given(
+    profiles(overheads=True),
+    clusters(),
+    st.integers(1, 3),
+    st.fixed_dictionaries({name: st.booleans() for name in SWITCHES}),
+)
+def test_kept_in_any_combination(profile: Profile, cluster: Cluster, num: int, switches: dict[str, bool]) -> None:
+    freedoms = Freedoms(**switches)  # type: ignore[arg-type]
+    made = auto(Problem(profile, cluster, num), freedoms=freedoms, work=20)
+    assert freedoms.allow(made, cluster)
+    _keeps_to(made, freedoms, profile, cluster)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1", "auto_whole"])
+def test_a_fixed_schedule(name: str) -> None:
+    problem = Problem(equal_profile(6, cut_bytes=1), one_host(3), 4)
+    made = auto(problem, freedoms=Freedoms(schedule=name), work=20)
+    assert made.schedule == name
+
+
+def test_a_schedule_that_parts_the_backward_contradicts_whole_backwards() -> None:
+    with pytest.raises(InputError, match="parts the backward"):
+        Freedoms(schedule="zb_h1", split_backward=False)
+    assert Freedoms(schedule="auto", split_backward=False).plan_schedule == "auto_whole"
+
+
+def test_an_unknown_schedule() -> None:
+    with pytest.raises(InputError, match="there is no schedule"):
+        Freedoms(schedule="2f2b")
+
+
+def test_virtual_stages_are_told_from_groups_that_overlap() -> None:
+    assert not has_virtual_stages(_plan(on("d0"), on("d1")))
+    assert has_virtual_stages(_plan(on("d0"), on("d1"), on("d0")))
+    assert not has_virtual_stages(_plan(on("d0", "d1"), on("d1", "d2")))
+    assert has_virtual_stages(_plan(on("d0", "d1"), on("d2"), on("d1", "d3")))
+
+
+def test_whole_rows() -> None:
+    assert has_whole_rows(_plan(on("d0", "d1"), (Member("d0", 0.25), Member("d1", 0.75))))
+    assert not has_whole_rows(_plan(on("d0", "d1", "d2")))
+
+
+def test_whole_rows_on_unequal_devices() -> None:
+    cluster = load_cluster("4 x T4 @ 10 GB/s")
+    profile = load_profile("gpt2", kinds=["T4"], rows=6)
+    made = auto(Problem(profile, cluster, 4), freedoms=Freedoms(part_rows=False), work=50)
+    assert has_whole_rows(made)

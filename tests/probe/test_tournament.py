@@ -1,0 +1,51 @@
+"""Everybody meets everybody once, nobody twice in a round, and shared interfaces carry one pair at a time."""
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.probe.tournament import partners, plan_rounds, tournament
+
+
+@pytest.mark.parametrize("number", range(2, 17))
+def test_tournament(number: int) -> None:
+    rounds = tournament(range(number))
+    assert len(rounds) == number - 1 + number % 2
+    assert Counter(pair for games in rounds for pair in games) == Counter(combinations(range(number), 2))
+    for games in rounds:
+        assert len({rank for pair in games for rank in pair}) == 2 * len(games)
+
+
+@pytest.mark.parametrize("number", range(2, 17))
+def test_about_as_many_rounds_as_devices_where_nothing_is_shared(number: int) -> None:
+    pairs = list(combinations(range(number), 2))
+    assert len(plan_rounds(pairs, [str(rank) for rank in range(number)], ())) == number - 1 + number % 2
+
+
+@pytest.mark.parametrize(("num_hosts", "per_host"), [(2, 2), (2, 4), (4, 2), (4, 4), (8, 2)])
+def test_shared_interfaces_need_a_round_for_each_of_their_links(num_hosts: int, per_host: int) -> None:
+    host_of = [f"h{rank // per_host}" for rank in range(num_hosts * per_host)]
+    pairs = [(a, b) for a, b in combinations(range(len(host_of)), 2) if host_of[a] != host_of[b]]
+    # A host has so many links to others, and can take part in one a round.
+    assert len(plan_rounds(pairs, host_of, host_of)) == per_host * (len(host_of) - per_host)
+
+
+@given(st.data(), st.integers(2, 12), st.integers(1, 5))
+def test_rules_hold_for_any_pairs(data: st.DataObject, number: int, num_hosts: int) -> None:
+    host_of = data.draw(st.lists(st.sampled_from("abcde"[:num_hosts]), min_size=number, max_size=number))
+    pairs = data.draw(st.sets(st.sampled_from(list(combinations(range(number), 2)))))
+    alone = data.draw(st.sets(st.sampled_from("abcde")))
+    rounds = plan_rounds(pairs, host_of, alone)
+    assert Counter(pair for games in rounds for pair in games) == Counter(pairs)
+    for games in rounds:
+        ranks = [rank for pair in games for rank in pair]
+        assert len(set(ranks)) == len(ranks)
+        hosts = Counter(host for a, b in games for host in {host_of[a], host_of[b]})
+        assert all(count == 1 for host, count in hosts.items() if host in alone)
+
+
+def test_partners() -> None:
+    assert partners(((0, 3), (1, 2))) == {0: 3, 3: 0, 1: 2, 2: 1}

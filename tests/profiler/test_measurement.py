@@ -1,0 +1,215 @@
+"""Measuring models: bytes against counts by hand, times that make sense, nothing left behind."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import penstock
+from penstock.errors import InputError
+from penstock.profile.types import Profile
+from penstock.profiler.measurement import measure
+from tests.support.model_cases import CASES, GPT, VGG
+from tests.support.undisturbed import undisturbed
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+def _mean_square(output: Tensor) -> Tensor:
+    return output.square().mean()
+
+
+def _bytes(found: Profile, rows: int) -> list[tuple[int, int]]:
+    sizes = [next(size for size in unit.sizes if size.rows == rows) for unit in found.units]
+    return [(size.cut_bytes, size.saved_bytes) for size in sizes]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own
+@undisturbed
+def test_compiled_blocks_make_both_gradients_at_once() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64))
+    model[1].compile(backend="aot_eager")
+    found = measure(model, torch.randn(32, 64), _mean_square, seconds=0)
+    _, compiled, plain = (unit.times[0] for unit in found.units)
+    assert compiled.weight_grad_s == 0.0
+    assert compiled.input_grad_s > 0
+    assert plain.weight_grad_s > 0
+
+
+def test_bytes_of_linear_layers() -> None:
+    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5, bias=False))
+    found = measure(model, torch.randn(6, 10), _mean_square, seconds=0)
+    assert found.rows == 6
+    assert found.input_bytes == 6 * 10 * 4
+    assert [unit.parameter_bytes for unit in found.units] == [(10 * 20 + 20) * 4, 0, 20 * 5 * 4]
+    for rows in (6, 3):
+        hidden, out = rows * 20 * 4, rows * 5 * 4
+        assert _bytes(found, rows) == [
+            (hidden, rows * 10 * 4),  # keeps its input
+            (hidden, hidden),  # its input; what ReLU keeps is its result, and that is the next one's input
+            (0, hidden + out),  # its input, and the output for the square
+        ]
+    assert found.ties == ()
+    assert (found.gradient_ratio, found.optimizer_ratio) == (1.0, 2.0)
+
+
+def test_what_is_changed_in_place_is_kept_once() -> None:
+    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(inplace=True), nn.Linear(20, 5))
+    found = measure(model, torch.randn(4, 10), _mean_square, seconds=0)
+    assert _bytes(found, 4)[1] == (4 * 20 * 4, 0)
+
+
+def test_a_skip_is_in_every_cut_that_it_crosses() -> None:
+    case = CASES["resnet"]
+    found = measure(case.model(), torch.randn(4, 4, 6, 6), _mean_square, blocks=case.names, rows=[2], seconds=0)
+    image = 2 * 4 * 6 * 6 * 4
+    assert [cut for cut, _ in _bytes(found, 2)] == [image, 2 * image, 2 * image, image, 0]
+
+
+def test_tied_parameters_are_found() -> None:
+    ids = torch.randint(0, 11, (4, 7))
+    found = penstock.profile(GPT(), ids, lambda out, targets: F.cross_entropy(out, targets.flatten()), targets=ids,
+                             seconds=0)  # fmt: skip
+    assert found.ties == (penstock.Tie(name="embed.weight", parameter_bytes=11 * 8 * 4, units=(0, 6)),)
+    assert found.kinds == ("cpu-1-thread",)
+    assert [time.rows for time in found.units[0].times] == [4, 2]
+    assert found.units[0].times[0].input_grad_s == 0
+
+
+def test_times_follow_the_work() -> None:
+    """A product of 4 x the size takes longer in each pass, and twice the rows take longer."""
+    model = nn.Sequential(nn.Linear(128, 128), nn.Linear(128, 1024), nn.Linear(1024, 128), nn.Dropout(0.5))
+    found = measure(model, torch.randn(512, 128), _mean_square, rows=[512, 128], seconds=1)
+    small, wide, narrow, drop = (unit.times[0] for unit in found.units)
+    for time in (wide, narrow):
+        assert time.forward_s > small.forward_s
+        assert time.input_grad_s > 0
+        assert time.weight_grad_s > small.weight_grad_s
+        assert time.step_s > small.step_s > 0
+    assert small.input_grad_s == 0
+    assert small.weight_grad_s > 0
+    assert (drop.weight_grad_s, drop.step_s) == (0, 0)
+    assert drop.input_grad_s > 0
+    assert found.units[1].times[1].forward_s < wide.forward_s
+
+
+def test_frozen_parameters_take_no_weight_gradient() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 8))
+    model[1].requires_grad_(False)
+    times = [unit.times[0] for unit in measure(model, torch.randn(64, 64), _mean_square, seconds=0).units]
+    assert times[1].weight_grad_s == times[1].step_s == 0
+    assert times[1].input_grad_s > 0
+
+
+@pytest.mark.parametrize("make", [VGG, lambda: nn.Sequential(VGG(), nn.Dropout(0.2))])
+def test_nothing_is_left_behind(make: Callable[[], nn.Module]) -> None:
+    model = make()
+    model.eval()
+    first = next(iter(model.parameters()))
+    first.grad = torch.ones_like(first)
+    images = torch.randn(4, 3, 8, 8)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    kept, random = images.clone(), torch.get_rng_state()
+    model[0].train() if isinstance(model, nn.Sequential) else model.train()
+    measure(model, images, _mean_square, seconds=0)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(images, kept)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert torch.equal(first.grad, torch.ones_like(first))
+    assert all(parameter.grad is None for parameter in model.parameters() if parameter is not first)
+    assert model.training == (not isinstance(model, nn.Sequential))
+
+
+def test_it_says_how_steady_it_was() -> None:
+    heard: list[int] = []
+    model = nn.Sequential(nn.Linear(4, 4))
+    found = measure(
+        model, torch.randn(4, 4), _mean_square, seconds=0, report=lambda steadiness: heard.append(steadiness.num_rounds)
+    )
+    assert heard == [1, 2, 3, 4]  # at least so many, however little time
+    # As soon as it is steady, however much time there is; and until then, as long as there is some.
+    steady = measure(model, torch.randn(4, 4), _mean_square, seconds=1e6, steady=10.0)
+    assert steady.assumptions[0].startswith("Measured in 4 rounds over ")
+    heard.clear()
+    unsteady = measure(
+        model, torch.randn(4, 4), _mean_square, seconds=0.3, steady=0.0, report=lambda it: heard.append(it.num_rounds)
+    )
+    assert heard == list(range(1, len(heard) + 1))
+    assert len(heard) > 8
+    assert unsteady.assumptions[0].startswith("NOT steady to 0.0 %: measured in ")
+    assert "the least steady one (0) to" in unsteady.assumptions[0]
+    assert found.digest != unsteady.digest
+    assert "The model was in evaluation mode." not in found.assumptions
+    model.eval()
+    assert "The model was in evaluation mode." in measure(model, torch.randn(4, 4), _mean_square, seconds=0).assumptions
+
+
+def test_one_row_is_measured_beside_two() -> None:
+    found = measure(nn.Sequential(nn.Linear(3, 3)), torch.randn(1, 3), _mean_square, seconds=0)
+    assert found.rows == 1
+    assert found.input_bytes == 12
+    assert [size.rows for size in found.units[0].sizes] == [2, 1]
+
+
+def test_checkpointed_blocks_keep_their_inputs_only() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Sequential(nn.Linear(4, 40), nn.ReLU(), nn.Linear(40, 4)) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for part in self.parts:
+                x = checkpoint(part, x, use_reentrant=False)
+            return x
+
+    names = ["parts.0", "parts.1", "parts.2"]
+    found = measure(Checkpointed(), torch.randn(6, 4), _mean_square, blocks=names, seconds=0)
+    assert [saved for _, saved in _bytes(found, 6)][:2] == [6 * 4 * 4] * 2
+
+
+def test_under_autocast() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = measure(model, torch.randn(4, 8), lambda out: out.float().square().mean(), seconds=0)
+    assert _bytes(found, 4)[0][0] == 4 * 16 * 2
+
+
+def test_a_planner_can_use_it() -> None:
+    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+    found = measure(model, torch.randn(8, 16), _mean_square, seconds=0)
+    cluster = penstock.load_cluster("2 x cpu-1-thread @ 1 GB/s")
+    plan = penstock.plan(found, cluster, 4, planner="balanced", schedule="1f1b")
+    assert penstock.evaluate(plan, found, cluster).timeline.iteration_s > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "loss", "options", "words"),
+    [
+        (nn.ReLU, torch.ones(2, 2), _mean_square, {}, "no parameters"),
+        (lambda: nn.Linear(2, 2, device="meta"), torch.ones(2, 2), _mean_square, {}, "meta device"),
+        (nn.Sequential(nn.Linear(2, 2)).float, torch.ones(2, 2), lambda out: out, {}, r"tensor of shape \(2, 2\)"),
+        (nn.Sequential(nn.Linear(2, 2)).float, torch.ones(2, 2), lambda out: 3, {}, "but is a int"),
+        (nn.Sequential(nn.Linear(2, 2)).float, torch.ones(2, 2), lambda out: out.detach().sum(), {}, "no parameter"),
+        (nn.Sequential(nn.Linear(2, 2)).float, torch.ones(2, 2), _mean_square, {"rows": [2, 0]}, "at least 1 row"),
+        (
+            nn.Sequential(nn.Linear(2, 2)).float,
+            torch.ones(4, 2),
+            lambda out: (out - torch.ones(4, 2)).sum(),
+            {},
+            "do not run on 2 rows: RuntimeError: .*\n.*as targets",
+        ),
+    ],
+)
+def test_what_cannot_be_measured(
+    model: Callable[[], nn.Module], inputs: Any, loss: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        measure(model(), inputs, loss, seconds=0, **options)

@@ -1,0 +1,240 @@
+"""Memory along a program: two stages by hand, and everything against a walk that keeps a list of what is there."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.arrays import Ints
+from penstock.plan.pricing.costs import Costs
+from penstock.plan.pricing.flows import ACTIVATION, GRADIENT
+from penstock.plan.types import on
+from penstock.program.actions import Action, Kind
+from penstock.program.proof.memory import memory_use
+from penstock.program.proof.proof import prove
+from penstock.program.types import Program
+from tests.support.strategies import Case, cases, two_stages
+from tests.support.thoroughness import examples
+
+
+def told(case: Case) -> dict[str, list[tuple[str, float, float]]]:
+    """For each device its actions with bytes during and after, less what is held all the time."""
+    costs = case.costs
+    program = case.lowered(costs)
+    use = memory_use(program, costs)
+    rows: dict[str, list[tuple[str, float, float]]] = {name: [] for name in program.devices}
+    for place in range(program.num_actions):
+        static = float(costs.static_bytes[program.device_of[place]])
+        entry = (str(program.action(place)), float(use.during[place]) - static, float(use.after[place]) - static)
+        rows[program.devices[int(program.device_of[place])]].append(entry)
+    return rows
+
+
+def test_two_stages_by_hand() -> None:
+    # Saved 8, cut 4; static: 16 bytes of parameters as weights, gradients, and twice for the optimizer.
+    case = two_stages(num_microbatches=2)
+    assert case.costs.static_bytes.tolist() == [64, 64]
+    assert told(case) == {
+        "d0": [
+            ("0RECV_B0@d1", 4, 4),
+            ("0RECV_B1@d1", 8, 8),
+            ("0F0", 16, 16),
+            ("0SEND_F0@d1", 20, 20),
+            ("0F1", 28, 24),  # the first message has left when the next action is done
+            ("0SEND_F1@d1", 28, 28),
+            ("0B0", 28, 12),  # its saved tensors, its gradient and the second message go
+            ("0B1", 12, 0),
+            ("0STEP", 0, 0),
+        ],
+        "d1": [
+            ("1RECV_F0@d0", 4, 4),
+            ("1RECV_F1@d0", 8, 8),
+            ("1F0", 12, 12),  # what was received becomes part of what is saved
+            ("1B0", 12, 4),
+            ("1SEND_B0@d0", 8, 8),
+            ("1F1", 12, 8),
+            ("1B1", 8, 0),
+            ("1SEND_B1@d0", 4, 4),
+            ("1STEP", 4, 0),
+        ],
+    }
+    costs = case.costs
+    assert prove(case.lowered(costs), costs).peak_bytes.tolist() == [64 + 28, 64 + 12]
+
+
+def test_a_split_backward_by_hand() -> None:
+    # Of 8 bytes, 6 stay until W.
+    assert told(two_stages(num_microbatches=1, schedule_name="zb_h1"))["d0"] == [
+        ("0RECV_B0@d1", 4, 4),
+        ("0F0", 12, 12),
+        ("0SEND_F0@d1", 16, 16),
+        ("0I0", 16, 6),
+        ("0W0", 6, 0),
+        ("0STEP", 0, 0),
+    ]
+
+
+def test_recomputation_by_hand() -> None:
+    # Stage 0 keeps its input of 3 bytes, stage 1 its input of 4; R brings the rest of the 8.
+    rows = told(two_stages(num_microbatches=1, recompute=True))
+    assert rows == {
+        "d0": [
+            ("0RECV_B0@d1", 4, 4),
+            ("0F0", 7, 7),
+            ("0SEND_F0@d1", 11, 11),
+            ("0R0", 16, 12),
+            ("0B0", 12, 0),
+            ("0STEP", 0, 0),
+        ],
+        "d1": [
+            ("1RECV_F0@d0", 4, 4),
+            ("1F0", 4, 4),
+            ("1R0", 8, 8),
+            ("1B0", 8, 0),
+            ("1SEND_B0@d0", 4, 4),
+            ("1STEP", 4, 0),
+        ],
+    }
+
+
+def test_a_backward_elsewhere_by_hand() -> None:
+    case = two_stages(num_microbatches=1, groups=((on("d0"), on("d0")), (on("d1"), on("d0"))))
+    # d0 trains both segments: 4 x 32; d1 holds a copy of segment 1's weights only.
+    assert case.costs.static_bytes.tolist() == [128, 16]
+    assert told(case) == {
+        "d0": [
+            ("1RECV_S0@d1", 8, 8),
+            ("0F0", 16, 16),
+            ("0SEND_F0@d1", 20, 20),
+            ("1B0", 20, 8),
+            ("0B0", 8, 0),
+            ("1STEP", 0, 0),
+            ("1SEND_P@d1", 0, 0),
+            ("0STEP", 0, 0),
+        ],
+        "d1": [
+            ("1RECV_F0@d0", 4, 4),
+            ("1F0", 8, 8),
+            ("1SEND_S0@d0", 8, 8),  # no action of d1 follows: it stays to the end
+            ("1RECV_P@d0", 8, 8),
+        ],
+    }
+
+
+class Walk:
+    """What a device holds, thing by thing."""
+
+    def __init__(self, costs: Costs, device: int, actions: list[Action]) -> None:
+        self.costs, self.device = costs, device
+        self.shipped = [(item.segment, item.peer, item.microbatch) for item in actions if item.kind == Kind.RECV_S]
+        self.things: dict[tuple[object, ...], float] = {}
+        self.leaving: list[tuple[object, ...]] = []
+
+    @property
+    def total(self) -> float:
+        return float(self.costs.static_bytes[self.device]) + sum(self.things.values())
+
+    def place(self, segment: int, devices: Ints) -> int:
+        span = self.costs.places(segment)
+        (found,) = np.flatnonzero(devices[span] == self.device)
+        return int(span.start + found)
+
+    def flow_bytes(self, what: int, place: int, peer: int, outgoing: bool) -> float:
+        flows = self.costs.flows
+        ends, peers = (flows.source_place, flows.target) if outgoing else (flows.target_place, flows.source)
+        (found,) = np.flatnonzero((flows.what == what) & (ends == place) & (peers == peer))
+        return float(flows.num_bytes[found])
+
+    def do(self, kind: Kind, segment: int, microbatch: int, peer: int) -> tuple[float, float]:
+        costs, things = self.costs, self.things
+        job = (segment, microbatch)
+        hosts = costs.cluster.host_index
+        is_copied = costs.copies_sent[self.device] and peer >= 0 and hosts[self.device] == hosts[peer]
+        if kind in (Kind.F, Kind.SEND_F, Kind.RECV_F, Kind.SEND_S):
+            place = self.place(segment, costs.forward_device)
+        elif kind in (Kind.RECV_P, Kind.REDUCE_TIE):
+            return self.total, self.total
+        else:
+            place = self.place(segment, costs.backward_device)
+        share = float(costs.share[place])
+        kept = float(costs.input_bytes[segment] if costs.recompute[segment] else costs.saved_bytes[segment]) * share
+        saved, pending = float(costs.saved_bytes[segment]) * share, float(costs.pending_bytes[segment]) * share
+        at_home = costs.forward_device[place] == costs.backward_device[place]
+        if kind == Kind.F:
+            self.forget("activation", *job)
+            things["saved" if at_home else "moving", *job] = kept
+        elif kind == Kind.R:
+            things["saved", *job] = saved
+        elif kind == Kind.RECV_S:
+            things["saved", *job] = kept
+            sender = costs.cluster.devices[peer].name
+            later = [item[2] for item in self.shipped if item[:2] == (segment, sender)]
+            later = later[later.index(microbatch) + 1 :][:1]
+            if is_copied and later:
+                things["saved", segment, later[0]] = kept
+        elif kind == Kind.RECV_F:
+            things["activation", *job, peer] = self.flow_bytes(ACTIVATION, place, peer, outgoing=False)
+        elif kind == Kind.RECV_B:
+            things["gradient", *job, peer] = self.flow_bytes(GRADIENT, place, peer, outgoing=False)
+        elif kind in (Kind.SEND_F, Kind.SEND_B):
+            what = ACTIVATION if kind == Kind.SEND_F else GRADIENT
+            things["sent", kind, *job, peer] = self.flow_bytes(what, place, peer, outgoing=True)
+            self.leaving.append(("sent", kind, *job, peer))
+        elif kind == Kind.SEND_S:
+            self.leaving.append(("moving", *job))
+        during = self.total
+        if kind == Kind.STEP:
+            during += float(costs.more_at_step_bytes[self.device])
+        if kind == Kind.I:
+            things["saved", *job] = pending
+        if kind in (Kind.I, Kind.B):
+            self.forget("gradient", *job)
+        if kind in (Kind.W, Kind.B):
+            del things["saved", *job]
+        if kind <= Kind.STEP:
+            for thing in self.leaving:
+                del things[thing]
+            self.leaving.clear()
+        elif kind in (Kind.SEND_F, Kind.SEND_B, Kind.SEND_S) and is_copied:
+            del things[self.leaving.pop()]
+        return during, self.total
+
+    def forget(self, *start: object) -> None:
+        for thing in [thing for thing in self.things if thing[: len(start)] == start]:
+            del self.things[thing]
+
+
+def walk(program: Program, costs: Costs) -> tuple[list[float], list[float], list[float]]:
+    during, after = [], []
+    peaks = costs.static_bytes.tolist()
+    for device, name in enumerate(program.devices):
+        state = Walk(costs, device, list(program.actions(name)))
+        for action in program.actions(name):
+            peer = costs.cluster.index.get(action.peer, -1)
+            found = state.do(action.kind, action.segment, action.microbatch, peer)
+            during.append(found[0])
+            after.append(found[1])
+            peaks[device] = max(peaks[device], *found)
+        # Whatever is left has been sent, and nothing was done after it.
+        assert set(state.things) == set(state.leaving)
+    return during, after, peaks
+
+
+@examples(200)
+@given(cases(), st.integers(0, 50), st.integers(0, 50), st.booleans())
+def test_equal_to_a_walk(case: Case, work: int, more_at_step: int, copies: bool) -> None:
+    all_devices = np.ones(case.costs.num_devices)
+    costs = replace(
+        case.costs,
+        work_bytes=work * all_devices,
+        more_at_step_bytes=more_at_step * all_devices,
+        copies_sent=np.full(case.costs.num_devices, copies),
+    )
+    program = case.lowered(costs)
+    use = memory_use(program, costs)
+    during, after, peaks = walk(program, costs)
+    assert np.allclose(use.during, during, rtol=1e-12, atol=1e-6)
+    assert np.allclose(use.after, after, rtol=1e-12, atol=1e-6)
+    assert np.allclose(use.peak(program, costs), peaks, rtol=1e-12, atol=1e-6)
+    assert np.array_equal(prove(program, costs).peak_bytes, use.peak(program, costs))

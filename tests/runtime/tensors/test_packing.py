@@ -1,0 +1,106 @@
+"""Carries taken apart and put together."""
+
+import pickle
+
+import pytest
+import torch
+from torch import Tensor
+
+from penstock.errors import InputError
+from penstock.runtime.tensors.packing import (
+    dense_stride,
+    from_form,
+    in_memory_order,
+    join_gradients,
+    join_rows,
+    pack,
+    take_rows,
+    unpack,
+)
+from penstock.runtime.tensors.rows import Rows
+
+
+def test_a_tensor_that_is_there_twice_travels_once() -> None:
+    x, odd = torch.randn(2, 3, requires_grad=True), torch.arange(2)
+    packed, tensors = pack({"a": x, "b": (x, None, 5), "c": [odd]})
+    assert [id(tensor) for tensor in tensors] == [id(x), id(odd)]
+    assert packed.needs_grad == (True, False)
+    assert not any(tensor.requires_grad for tensor in packed.tensors)
+    back = unpack(packed, tensors)
+    assert back["a"] is x
+    assert back["b"][0] is x
+    assert back["b"][1:] == (None, 5)
+    assert back["c"][0] is odd
+
+
+def test_a_form_is_all_the_other_side_needs() -> None:
+    packed, _ = pack((torch.randn(2, 3), {"k": None}, 7))
+    form = pickle.loads(pickle.dumps(packed.form))
+    assert form == packed.form
+    back = from_form(form, packed.tensors)
+    assert unpack(back, back.tensors)[1:] == ({"k": None}, 7)
+    assert form != pack((torch.randn(2, 4), {"k": None}, 7))[0].form
+    assert form != pack((torch.randn(2, 3), {"k": None}, 8))[0].form
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.randn(2, 3, 4),
+        torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.randn(4, 3).t(),
+        torch.randn(6, 8)[:, ::2],
+        torch.randn(3, 1).expand(3, 4),
+        torch.randn(()),
+        torch.randn(0, 3),
+        torch.randn(2, 1, 3).transpose(0, 1),
+    ],
+)
+def test_tensors_keep_their_layout_on_the_way(tensor: Tensor) -> None:
+    stride = dense_stride(tensor)
+    arrived = torch.empty_strided(tuple(tensor.shape), stride)
+    into = in_memory_order(arrived)
+    assert into.untyped_storage().data_ptr() == arrived.untyped_storage().data_ptr()
+    sent = in_memory_order(tensor if stride == tuple(tensor.stride()) else tensor.contiguous())
+    into.copy_(sent)
+    assert torch.equal(arrived, tensor)
+
+
+def test_only_tensors_with_gaps_are_made_plain() -> None:
+    last = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert dense_stride(last) == tuple(last.stride())
+    assert dense_stride(torch.randn(4, 3).t()) == (1, 3)
+    assert dense_stride(torch.randn(6, 8)[:, ::2]) == (4, 1)
+    assert dense_stride(torch.randn(3, 1).expand(3, 4)) == (4, 1)
+
+
+def test_rows_are_cut_out_and_joined() -> None:
+    packed, _ = pack((torch.arange(10.0).view(5, 2), torch.arange(5), "text"))
+    first = take_rows(packed, Rows(20, 25), Rows(20, 22))
+    second = take_rows(packed, Rows(20, 25), Rows(22, 25))
+    assert first.tensors[1].tolist() == [0, 1]
+    assert second.tensors[0].tolist() == [[4, 5], [6, 7], [8, 9]]
+    joined = join_rows([first, second], [2, 3])
+    assert all(torch.equal(one, other) for one, other in zip(joined.tensors, packed.tensors, strict=True))
+    assert take_rows(packed, Rows(0, 5), Rows(0, 5)) is packed
+
+
+def test_a_tensor_without_rows_first_cannot_be_split() -> None:
+    packed, _ = pack((torch.randn(5, 2), torch.randn(3, 3)))
+    with pytest.raises(InputError, match=r"shape \(3, 3\) .* not the 5 rows"):
+        take_rows(packed, Rows(0, 5), Rows(0, 2))
+
+
+def test_parts_must_have_one_structure() -> None:
+    with pytest.raises(InputError, match="same structure"):
+        join_rows([pack((torch.randn(1, 2), 1))[0], pack((torch.randn(1, 2), 2))[0]], [1, 1])
+
+
+def test_a_missing_gradient_counts_as_zero() -> None:
+    ones = torch.ones(2, 3)
+    joined = join_gradients([pack([ones, None, None])[0], pack([None, None, ones])[0]], [2, 2])
+    assert joined[1] is None
+    assert joined[0] is not None
+    assert joined[0].tolist() == [[1] * 3] * 2 + [[0] * 3] * 2
+    assert joined[2] is not None
+    assert joined[2].tolist() == [[0] * 3] * 2 + [[1] * 3] * 2

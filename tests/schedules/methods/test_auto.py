@@ -1,0 +1,129 @@
+"""The schedule auto: never worse than the others, within memory, and as good as the theory allows on equal stages."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from penstock.errors import MemoryLimitError
+from penstock.plan.pricing.costs import Costs
+from penstock.plan.pricing.pricing import price
+from penstock.plan.shapes import Shape
+from penstock.planners.api import plan
+from penstock.program.actions import Kind
+from penstock.program.lowering.lowering import lower
+from penstock.program.makespan import makespan_s
+from penstock.program.proof.proof import prove
+from penstock.schedules.ordering.clock import with_split
+from penstock.schedules.registry import SCHEDULES, schedule
+from penstock.schedules.search.greedy import Greedy, Rules
+from penstock.simulate.compiled import simulate
+from tests.support.small import equal_profile, one_host
+from tests.support.strategies import Case, cases, with_limits
+from tests.support.thoroughness import examples
+
+ROUNDING = 1 + 1e-12
+"""Estimates add up the same seconds in another order than the simulator."""
+
+
+def _seconds(costs: Costs, name: str) -> float:
+    return makespan_s(prove(lower(schedule(costs, name), costs), costs))
+
+
+@examples(60)
+@given(cases())
+def test_never_worse_than_any_other(case: Case) -> None:
+    costs = case.costs
+    best = min(_seconds(costs, name) for name in SCHEDULES if name != "auto")
+    assert _seconds(costs, "auto") <= best * ROUNDING
+
+
+@examples(40)
+@given(cases())
+def test_fits_wherever_another_fits(case: Case) -> None:
+    peaks = [
+        prove(lower(schedule(case.costs, name), case.costs), case.costs).peak_bytes
+        for name in SCHEDULES
+        if name != "auto"
+    ]
+    tightest = min(peaks, key=lambda peak: float(peak.max()))
+    costs = with_limits(case, [int(np.ceil(peak)) for peak in tightest]).costs
+    fitting = []
+    for name in SCHEDULES:
+        try:
+            fitting.append(_seconds(costs, name))
+        except MemoryLimitError:
+            assert name != "auto"
+    assert _seconds(costs, "auto") <= min(fitting) * ROUNDING
+
+
+@examples(100)
+@given(cases())
+def test_makespan_is_the_simulators(case: Case) -> None:
+    costs = case.costs
+    proof = prove(case.lowered(costs), costs)
+    assert makespan_s(proof) == simulate(proof).iteration_s
+
+
+def _equal(
+    num_stages: int, num_microbatches: int, times: tuple[float, float, float], memory: int | None, cut: int = 0
+) -> Costs:
+    forward, input_grad, weight_grad = times
+    profile = equal_profile(
+        num_stages,
+        forward_s=forward,
+        input_grad_s=input_grad,
+        weight_grad_s=weight_grad,
+        saved_bytes=1000,
+        cut_bytes=cut,
+    )
+    cluster = one_host(num_stages, bandwidth=8.0, memory_bytes=memory)
+    made = plan(profile, cluster, num_microbatches, planner="uniform", schedule="auto", shape=Shape.STRAIGHT)
+    return price(made, profile, cluster)
+
+
+@pytest.mark.parametrize("times", [(1.0, 1.0, 1.0), (1.0, 2.0, 1.0), (2.0, 1.0, 3.0), (1.0, 1.25, 1.0)])
+@pytest.mark.parametrize(("num_stages", "num_microbatches"), [(2, 4), (4, 8), (4, 16), (8, 16), (8, 24)])
+def test_meets_the_zero_bubble_bound_with_memory_for_2p(
+    num_stages: int, num_microbatches: int, times: tuple[float, float, float]
+) -> None:
+    costs = _equal(num_stages, num_microbatches, times, memory=2 * num_stages * 1000)
+    bound = (num_stages - 1) * times[0] + num_microbatches * sum(times)
+    assert _seconds(costs, "auto") == pytest.approx(bound, rel=1e-12)
+
+
+@pytest.mark.parametrize("times", [(1.0, 1.0, 1.0), (1.0, 2.0, 1.0), (1.0, 1.5, 0.5), (2.0, 1.0, 3.0)])
+@pytest.mark.parametrize("cut", [0, 2])
+def test_no_worse_than_h1_with_its_memory(times: tuple[float, float, float], cut: int) -> None:
+    for num_stages, num_microbatches in ((2, 2), (4, 3), (4, 4), (4, 12), (8, 16)):
+        unlimited = _equal(num_stages, num_microbatches, times, None, cut)
+        peak = prove(lower(schedule(unlimited, "zb_h1"), unlimited), unlimited).peak_bytes.max()
+        costs = _equal(num_stages, num_microbatches, times, int(peak), cut)
+        assert _seconds(costs, "auto") <= _seconds(costs, "zb_h1") * ROUNDING
+
+
+def test_memory_is_kept() -> None:
+    """Memory for three of eight stages' micro-batches: no other schedule fits, auto does, and says so by proving."""
+    costs = _equal(8, 16, (1.0, 1.0, 1.0), memory=3000)
+    for name in SCHEDULES:
+        if not name.startswith("auto"):
+            with pytest.raises(MemoryLimitError):
+                _seconds(costs, name)
+    assert prove(lower(schedule(costs, "auto"), costs), costs).peak_bytes.max() <= 3000
+
+
+def test_too_little_room_for_the_first_micro_batch_still_ends() -> None:
+    costs = _equal(3, 4, (1.0, 1.0, 1.0), memory=None)
+    found = Greedy(costs).run(Rules(split=True, room=np.zeros(3)))
+    assert found is not None
+    prove(lower(found, costs), costs)
+
+
+@examples(40)
+@given(cases())
+def test_whole_backwards_stay_whole(case: Case) -> None:
+    kinds = schedule(case.costs, "auto_whole").kind
+    assert Kind.I not in kinds
+    assert Kind.W not in kinds
+    others = [name for name in SCHEDULES if not name.startswith(("auto", "zb"))]
+    whole = with_split(case.costs, False)
+    assert _seconds(case.costs, "auto_whole") <= min(_seconds(whole, name) for name in others) * ROUNDING

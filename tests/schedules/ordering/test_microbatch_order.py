@@ -1,0 +1,101 @@
+"""Programs in any order that can run: with micro-batches in turn they can still run, as fast and in as much memory."""
+
+from random import Random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.plan.pricing.costs import Costs
+from penstock.program.actions import Action, Kind
+from penstock.program.lowering.lowering import lower
+from penstock.program.makespan import makespan_s
+from penstock.program.proof.proof import prove
+from penstock.program.types import Program, program_from_actions
+from penstock.schedules.ordering.microbatch_order import in_turn
+from penstock.schedules.registry import SCHEDULES, schedule
+from tests.support.strategies import Case, cases, two_stages
+from tests.support.thoroughness import examples
+
+Job = tuple[Kind, int, int]
+"""Kind, place and micro-batch."""
+
+
+def needs_of(costs: Costs, job: Job) -> set[Job]:
+    """What must be done before: of neighbouring segments all places."""
+    kind, place, microbatch = job
+    segment = int(costs.place_segment[place])
+
+    def everywhere(what: Kind, number: int) -> set[Job]:
+        inside = 0 <= number < costs.plan.num_segments
+        return {(what, int(item), microbatch) for item in np.flatnonzero(costs.place_segment == number) if inside}
+
+    if kind == Kind.F:
+        return everywhere(Kind.F, segment - 1)
+    if kind == Kind.R:
+        return everywhere(Kind.F, segment)
+    if kind == Kind.I:
+        before = Kind.R if costs.recompute[segment] else Kind.F
+        return everywhere(before, segment) | everywhere(Kind.I, segment + 1)
+    return {(Kind.I, place, microbatch)}
+
+
+def any_order(costs: Costs, random: Random) -> Program:
+    """A compute program in which jobs come in any order in which they can."""
+    jobs = [
+        (kind, place, microbatch)
+        for place in range(costs.num_places)
+        for microbatch in range(costs.num_microbatches)
+        for kind in (Kind.F, Kind.R, Kind.I, Kind.W)
+        if kind != Kind.R or costs.recompute[costs.place_segment[place]]
+    ]
+    missing = {job: needs_of(costs, job) for job in jobs}
+    waits: dict[Job, list[Job]] = {job: [] for job in jobs}
+    for job, needs in missing.items():
+        for needed in needs:
+            waits[needed].append(job)
+    ready = [job for job in jobs if not missing[job]]
+    orders: list[list[Action]] = [[] for _ in range(costs.num_devices)]
+    while ready:
+        kind, place, microbatch = job = ready.pop(random.randrange(len(ready)))
+        for waiting in waits[job]:
+            missing[waiting].remove(job)
+            if not missing[waiting]:
+                ready.append(waiting)
+        device = (costs.forward_device if kind == Kind.F else costs.backward_device)[place]
+        orders[device].append(Action(kind, int(costs.place_segment[place]), microbatch, ""))
+    return program_from_actions(costs.plan, [item.name for item in costs.cluster.devices], orders)
+
+
+@examples(150)
+@given(cases(max_microbatches=5), st.randoms(use_true_random=False))
+def test_any_order_in_turn(case: Case, random: Random) -> None:
+    costs = case.costs
+    program = any_order(costs, random)
+    before, after = (prove(lower(item, costs), costs, within_memory=False) for item in (program, in_turn(program)))
+    assert (after.peak_bytes <= before.peak_bytes * (1 + 1e-12) + 1e-6).all()
+    if all(host.interface_bandwidth is None for host in case.cluster.hosts):
+        # What shares an interface may pass in another way.
+        assert makespan_s(after) <= makespan_s(before) * (1 + 1e-12)
+
+
+@examples(100)
+@given(cases(max_microbatches=9))
+def test_every_schedule_takes_micro_batches_in_turn(case: Case) -> None:
+    costs = case.costs
+    for name in SCHEDULES:
+        program = schedule(costs, name)
+        for kinds in ((Kind.F,), (Kind.R,), (Kind.I, Kind.B), (Kind.W, Kind.B)):
+            rows = np.flatnonzero(np.isin(program.kind, kinds))
+            for key in {(int(program.device_of[row]), int(program.segment[row])) for row in rows}:
+                mine = [row for row in rows if (program.device_of[row], program.segment[row]) == key]
+                if kinds != (Kind.W, Kind.B) or len({int(program.kind[row]) for row in mine}) == 1:
+                    assert (np.diff(program.microbatch[mine]) > 0).all()
+
+
+def test_weight_gradients_follow_their_input_gradients() -> None:
+    costs = two_stages(num_microbatches=3).costs
+    words = ["0F2", "0F0", "0B2", "0I0", "0F1", "0I1", "0W1", "0W0"]
+    actions = [Action(Kind[word[1]], 0, int(word[2]), "") for word in words]
+    found = in_turn(program_from_actions(costs.plan, ["d0"], [actions]))
+    assert [str(action) for action in found.actions("d0")] == ["0F0", "0F1", "0B0", "0I1", "0F2", "0I2", "0W1", "0W2"]

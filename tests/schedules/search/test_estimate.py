@@ -1,0 +1,71 @@
+"""The estimate of an order: never above the simulator, equal to it where nothing is left out, above the floor."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from penstock.plan.pricing.pricing import price
+from penstock.planners.api import plan
+from penstock.program.lowering.lowering import lower
+from penstock.program.makespan import makespan_s
+from penstock.program.proof.proof import prove
+from penstock.schedules.methods.auto import candidates
+from penstock.schedules.registry import schedule
+from penstock.schedules.search.estimate import Estimator
+from penstock.schedules.search.polish import polish
+from penstock.schedules.search.scoring import score_program
+from tests.support.small import equal_profile, one_host
+from tests.support.strategies import NAMED_SCHEDULES, Case, cases
+from tests.support.thoroughness import examples
+
+CLOSE = 1 + 1e-9
+
+
+@examples(100)
+@given(cases())
+def test_never_above_the_simulator_and_never_below_the_floor(case: Case) -> None:
+    costs = case.costs
+    estimator = Estimator(costs)
+    floor = estimator.floor_s()
+    for program in candidates(costs):
+        estimate = estimator.seconds(program)
+        assert floor <= estimate * CLOSE
+        assert estimate <= score_program(program, costs).seconds * CLOSE
+
+
+@examples(100)
+@given(cases())
+def test_a_program_there_and_back(case: Case) -> None:
+    estimator = Estimator(case.costs)
+    for name in NAMED_SCHEDULES:
+        program = schedule(case.costs, name)
+        assert estimator.program_of(estimator.order_of(program)).same_actions(program)
+
+
+@examples(100)
+@given(cases())
+def test_polishing_gives_a_program_that_proves_and_is_no_slower(case: Case) -> None:
+    costs = case.costs
+    estimator = Estimator(costs)
+    program = schedule(costs, "1f1b")
+    better = polish(program, costs, estimator)
+    prove(lower(better, costs), costs)
+    assert estimator.seconds(better) <= estimator.seconds(program)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb_h1", "pe"])
+def test_equal_to_the_simulator_on_a_row_with_transfers(name: str) -> None:
+    profile = equal_profile(4, forward_s=1.0, input_grad_s=1.5, weight_grad_s=0.5, saved_bytes=10, cut_bytes=4)
+    cluster = one_host(4, bandwidth=8.0)
+    costs = price(plan(profile, cluster, 6, planner="uniform", schedule=name), profile, cluster)
+    program = schedule(costs)
+    expected = makespan_s(prove(lower(program, costs), costs))
+    assert Estimator(costs).seconds(program) == pytest.approx(expected, rel=1e-12)
+
+
+def test_polishing_keeps_to_the_memory() -> None:
+    profile = equal_profile(4, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0, saved_bytes=1000)
+    cluster = one_host(4, memory_bytes=4000)
+    costs = price(plan(profile, cluster, 12, planner="uniform", schedule="1f1b"), profile, cluster)
+    better = polish(schedule(costs, "zb_h1"), costs, Estimator(costs))
+    assert np.all(prove(lower(better, costs), costs).peak_bytes <= 4000)

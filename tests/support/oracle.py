@@ -1,0 +1,275 @@
+"""A naive interpreter of lowered programs: it hands tokens around and complains when one is missing.
+
+Written without a look at how the proof works: devices take turns, each does its next action if it can, sends and
+receives of a link are matched one by one, and in the end all work must have been done once.
+"""
+
+from collections import Counter, deque
+
+from penstock.plan.pricing.costs import Costs
+from penstock.plan.pricing.row_overlap import overlaps
+from penstock.program.actions import ONCE_KINDS, RECV_KINDS, SEND_KINDS, Action, Kind
+from penstock.program.types import Program
+
+
+class BrokenError(Exception):
+    """The program does not work."""
+
+
+class Interpreter:
+    def __init__(self, program: Program, costs: Costs) -> None:
+        self.plan = costs.plan
+        self.names = program.devices
+        self.orders = {name: list(program.actions(name)) for name in self.names}
+        self.done: Counter[tuple[str, Action]] = Counter()
+        self.arrived: set[tuple[str, Action]] = set()
+        self.counter = dict.fromkeys(self.names, 0)
+        self.sent: dict[tuple[str, str], deque[Action]] = {}
+        self.posted: dict[tuple[str, str], deque[Action]] = {}
+        self.reduced: Counter[tuple[Kind, int]] = Counter()
+        self.link_queue: dict[tuple[str, str], deque[object]] = {}
+        self.rings = {
+            (Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD, item.number): (
+                [self.names[device] for device in item.ring.devices],
+                [(self.names[a], self.names[b]) for a, b in item.ring.links],
+                item.segments,
+            )
+            for item in costs.reductions
+        }
+        self.parameter_bytes = costs.parameter_bytes
+
+    def run(self) -> None:
+        progress = True
+        while progress:
+            progress = self._deliver()
+            for name in self.names:
+                while self.counter[name] < len(self.orders[name]):
+                    action = self.orders[name][self.counter[name]]
+                    if not self._can(name, action):
+                        break
+                    self._do(name, action)
+                    self.counter[name] += 1
+                    progress = True
+        if any(self.counter[name] < len(self.orders[name]) for name in self.names):
+            raise BrokenError("stuck")
+        if any(self.sent.values()) or any(self.posted.values()):
+            raise BrokenError("messages left over")
+        self._check_all_done()
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+
+    def member(self, name: str, segment: int, side: str) -> int:
+        if not 0 <= segment < len(self.plan.segments):
+            raise BrokenError(f"no segment {segment}")
+        for place, item in enumerate(getattr(self.plan.segments[segment], side)):
+            if item.device == name:
+                return place
+        raise BrokenError(f"{name} is not in the {side} group of {segment}")
+
+    def sources(self, name: str, segment: int, side: str, neighbour: int) -> list[str]:
+        """The devices of a neighbouring segment with rows in common."""
+        here, there = self.plan.segments[segment], self.plan.segments[neighbour]
+        place = self.member(name, segment, side)
+        pairs = overlaps([item.share for item in there.forward], [item.share for item in here.forward])
+        return [getattr(there, side)[pair.left].device for pair in pairs if pair.right == place]
+
+    # -- actions --------------------------------------------------------------------------------------------------
+
+    def _needs(self, name: str, action: Action) -> list[tuple[bool, Action]]:
+        """(must it have arrived rather than be done here, what) for a compute action."""
+        kind, segment, microbatch, _ = action
+        needs: list[tuple[bool, Action]] = []
+        if kind == Kind.F:
+            self.member(name, segment, "forward")
+            if segment > 0:
+                for source in self.sources(name, segment, "forward", segment - 1):
+                    if source == name:
+                        needs.append((False, Action(Kind.F, segment - 1, microbatch)))
+                    else:
+                        needs.append((True, Action(Kind.RECV_F, segment, microbatch, source)))
+            return needs
+        place = self.member(name, segment, "backward")
+        here = self.plan.segments[segment]
+        if kind == Kind.W:
+            return [(False, Action(Kind.I, segment, microbatch))]
+        if kind == Kind.R and not here.recompute:
+            raise BrokenError("nothing to recompute")
+        if kind == Kind.R or not here.recompute:
+            home = here.forward[place].device
+            if home == name:
+                needs.append((False, Action(Kind.F, segment, microbatch)))
+            else:
+                needs.append((True, Action(Kind.RECV_S, segment, microbatch, home)))
+        else:
+            needs.append((False, Action(Kind.R, segment, microbatch)))
+        if kind in (Kind.I, Kind.B) and segment + 1 < len(self.plan.segments):
+            for source in self.sources(name, segment, "backward", segment + 1):
+                if source == name:
+                    needs.append((False, Action(Kind.I, segment + 1, microbatch)))
+                else:
+                    needs.append((True, Action(Kind.RECV_B, segment, microbatch, source)))
+        return needs
+
+    def _has_done(self, name: str, action: Action) -> bool:
+        if action.kind == Kind.I:
+            return bool(self.done[name, action] or self.done[name, action._replace(kind=Kind.B)])
+        return bool(self.done[name, action])
+
+    def _can(self, name: str, action: Action) -> bool:
+        """False: it has to wait; an error: it never will work, since its own device did not prepare it."""
+        kind = action.kind
+        if kind <= Kind.B:
+            ready = True
+            for remote, need in self._needs(name, action):
+                if remote:
+                    here = self.orders[name][: self.counter[name]]
+                    if need not in here:
+                        raise BrokenError(f"{action} on {name} before {need}")
+                    ready &= (name, need) in self.arrived
+                elif not self._has_done(name, need):
+                    raise BrokenError(f"{action} on {name} before {need}")
+            return ready
+        if kind == Kind.STEP:
+            self.member(name, action.segment, "backward")
+            self._check_gradients(name, action.segment)
+            waiting = False
+            for (reduce_kind, number), (members, _, segments) in self.rings.items():
+                if action.segment in segments:
+                    if not self.done[name, Action(reduce_kind, number)]:
+                        raise BrokenError(f"{action} on {name} before its reduction")
+                    waiting |= self.reduced[reduce_kind, number] < len(members) + 1
+            return not waiting
+        return True
+
+    def _check_gradients(self, name: str, segment: int) -> None:
+        for microbatch in range(self.plan.num_microbatches):
+            whole = self.done[name, Action(Kind.B, segment, microbatch)]
+            if whole + self.done[name, Action(Kind.W, segment, microbatch)] != 1:
+                raise BrokenError(f"gradients of {segment} are not complete on {name}")
+
+    def _do(self, name: str, action: Action) -> None:
+        self.done[name, action] += 1
+        if self.done[name, action] > 1:
+            raise BrokenError(f"{action} twice on {name}")
+        kind = action.kind
+        once = kind in ONCE_KINDS
+        if not once and not 0 <= action.microbatch < self.plan.num_microbatches:
+            raise BrokenError("no such micro-batch")
+        if kind in SEND_KINDS:
+            self._check_made(name, action)
+            self.sent.setdefault((name, action.peer), deque()).append(action)
+            self.link_queue.setdefault((name, action.peer), deque()).append("message")
+        elif kind in RECV_KINDS:
+            if kind == Kind.RECV_P:
+                self._check_old_parameters_unused(name, action)
+            self.posted.setdefault((action.peer, name), deque()).append(action)
+        elif kind in (Kind.REDUCE_GRAD, Kind.REDUCE_TIE):
+            key = (kind, action.segment)
+            if key not in self.rings or name not in self.rings[key][0]:
+                raise BrokenError("nothing to reduce")
+            for segment in self.rings[key][2]:
+                if any(item.device == name for item in self.plan.segments[segment].backward):
+                    self._check_gradients(name, segment)
+            self.reduced[key] += 1
+            for link in self.rings[key][1]:
+                if link[0] == name:
+                    self.link_queue.setdefault(link, deque()).append(key)
+
+    def _check_made(self, name: str, action: Action) -> None:
+        kind, segment, microbatch, _ = action
+        made = {
+            Kind.SEND_F: Action(Kind.F, segment, microbatch),
+            Kind.SEND_S: Action(Kind.F, segment, microbatch),
+            Kind.SEND_B: Action(Kind.I, segment, microbatch),
+            Kind.SEND_P: Action(Kind.STEP, segment),
+        }[kind]
+        if not self._has_done(name, made):
+            raise BrokenError(f"{action} on {name} sends what is not there")
+
+    def _check_old_parameters_unused(self, name: str, action: Action) -> None:
+        for microbatch in range(self.plan.num_microbatches):
+            if not self.done[name, Action(Kind.F, action.segment, microbatch)]:
+                raise BrokenError("fresh parameters come too early")
+
+    def _deliver(self) -> bool:
+        """Pass on what can pass: on every link in order, messages when received, reductions when all are there."""
+        progress = False
+        for link, queue in self.link_queue.items():
+            while queue and queue[0] == "message" and self.sent.get(link) and self.posted.get(link):
+                send, receive = self.sent[link].popleft(), self.posted[link].popleft()
+                self._match(link, send, receive)
+                queue.popleft()
+                self.arrived.add((link[1], receive))
+                progress = True
+        for key, (members, links, _) in self.rings.items():
+            if self.reduced[key] == len(members) and all(
+                self.link_queue.get(link) and self.link_queue[link][0] == key for link in links
+            ):
+                for link in links:
+                    self.link_queue[link].popleft()
+                self.reduced[key] += 1
+                progress = True
+        return progress
+
+    def _match(self, link: tuple[str, str], send: Action, receive: Action) -> None:
+        fits = {
+            Kind.SEND_F: (Kind.RECV_F, send.segment + 1),
+            Kind.SEND_B: (Kind.RECV_B, send.segment - 1),
+            Kind.SEND_S: (Kind.RECV_S, send.segment),
+            Kind.SEND_P: (Kind.RECV_P, send.segment),
+        }[send.kind]
+        if (receive.kind, receive.segment) != fits or send.microbatch != receive.microbatch:
+            raise BrokenError(f"{receive} meets {send} on {link}")
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _check_all_done(self) -> None:
+        expected: Counter[tuple[str, Action]] = Counter()
+        plan = self.plan
+        for number, segment in enumerate(plan.segments):
+            for ahead, behind in zip(segment.forward, segment.backward, strict=True):
+                for microbatch in range(plan.num_microbatches):
+                    expected[ahead.device, Action(Kind.F, number, microbatch)] += 1
+                    whole = self.done[behind.device, Action(Kind.B, number, microbatch)]
+                    for kind in (Kind.B,) if whole else (Kind.I, Kind.W):
+                        expected[behind.device, Action(kind, number, microbatch)] += 1
+                    if segment.recompute:
+                        expected[behind.device, Action(Kind.R, number, microbatch)] += 1
+                expected[behind.device, Action(Kind.STEP, number)] += 1
+        for (kind, number), (members, _, _) in self.rings.items():
+            for name in members:
+                expected[name, Action(kind, number)] += 1
+        for number, segment in enumerate(plan.segments):
+            trainers = {item.device for item in segment.backward}
+            for ahead, behind in zip(segment.forward, segment.backward, strict=True):
+                if ahead.device == behind.device:
+                    continue
+                for microbatch in range(plan.num_microbatches):
+                    expected[ahead.device, Action(Kind.SEND_S, number, microbatch, behind.device)] += 1
+                    expected[behind.device, Action(Kind.RECV_S, number, microbatch, ahead.device)] += 1
+                if self.parameter_bytes[number] > 0 and ahead.device not in trainers:
+                    expected[behind.device, Action(Kind.SEND_P, number, peer=ahead.device)] += 1
+                    expected[ahead.device, Action(Kind.RECV_P, number, peer=behind.device)] += 1
+            if number:
+                for side, send, receive in (
+                    ("forward", Kind.SEND_F, Kind.RECV_F),
+                    ("backward", Kind.RECV_B, Kind.SEND_B),
+                ):
+                    for late in {item.device for item in getattr(segment, side)}:
+                        for early in self.sources(late, number, side, number - 1):
+                            if early == late:
+                                continue
+                            for microbatch in range(plan.num_microbatches):
+                                expected[early, Action(send, number - 1, microbatch, late)] += 1
+                                expected[late, Action(receive, number, microbatch, early)] += 1
+        if expected != self.done:
+            raise BrokenError("not everything was done, or too much")
+
+
+def works(program: Program, costs: Costs) -> bool:
+    """Whether a lowered program works."""
+    try:
+        Interpreter(program, costs).run()
+    except BrokenError:
+        return False
+    return True

@@ -1,0 +1,276 @@
+"""Training that is saved and goes on, as functions that ranks can run."""
+
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from penstock.model.blocks import find_blocks
+from penstock.plan.types import Plan
+from penstock.runtime.pipeline import Pipeline
+from penstock.runtime.state.checkpoint_dir import find_checkpoints
+from penstock.runtime.verify.reference import reference_step
+from tests.support.runtime.models import KINDS
+from tests.support.runtime.user_models import make, mean_square, plan_of
+
+OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
+    "adamw": (torch.optim.AdamW, {"lr": 1e-2}),
+    "amsgrad": (torch.optim.Adam, {"lr": 1e-2, "amsgrad": True}),
+    "momentum": (torch.optim.SGD, {"lr": 1e-2, "momentum": 0.9, "nesterov": True}),
+    "plain": (torch.optim.SGD, {"lr": 1e-2}),
+}
+NUM_MICROBATCHES = 3
+NUM_ROWS = 7
+SEED = 11
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is trained, and what is saved of it."""
+
+    kind: str
+    plan: Plan | None
+    """None: in one process, without a pipeline."""
+    optimizer: str
+    stop: int
+    folder: str = ""
+    load: bool = False
+    save: bool = False
+
+
+@dataclass
+class Trained:
+    losses: list[Tensor]
+    parameters: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+    rates: list[float]
+    drawn: Tensor
+    """By torch's own generator, in the end."""
+
+
+def train(run: Run) -> Trained:
+    """From the beginning or from a checkpoint up to a step, in ranks or alone."""
+    model = KINDS[run.kind].model()
+    kind, options = OPTIMIZERS[run.optimizer]
+    # What is loaded must not depend on what was here before.
+    pipe = (
+        None
+        if run.plan is None
+        else Pipeline(model, run.plan, KINDS[run.kind].loss, seed=0 if run.load else SEED, timeout_s=60)
+    )
+    optimizer = kind(model.parameters(), **options) if pipe is None else pipe.optimizer(kind, **options)
+    falling = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4], 0.5)
+    torch.manual_seed(1 if run.load else 77)
+    begin = 0
+    if run.load:
+        assert pipe is not None
+        loaded = pipe.load(run.folder)
+        begin = loaded.step
+        falling.load_state_dict(loaded.extra["falling"])
+    losses, rates = [], []
+    for step in range(begin, run.stop):
+        torch.rand(1)
+        x, y = KINDS[run.kind].batch(step, NUM_ROWS)
+        optimizer.zero_grad()
+        if pipe is None:
+            losses.append(
+                reference_step(
+                    model, find_blocks(model), NUM_MICROBATCHES, KINDS[run.kind].loss, x, y, step=step, seed=SEED
+                )
+            )
+        else:
+            losses.append(pipe.step(x, y))
+        optimizer.step()
+        falling.step()
+        rates.append(float(falling.get_last_lr()[0]))
+    drawn = torch.rand(3)
+    if pipe is None:
+        parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    else:
+        if run.save:
+            torch.manual_seed(5)
+            torch.rand(4)
+            pipe.save(run.folder, extra={"falling": falling.state_dict()})
+        pipe.close()
+        parameters, buffers = dict(pipe.named_parameters()), pipe.named_buffers()
+    return Trained(losses, {name: item.detach() for name, item in parameters.items()}, dict(buffers), rates, drawn)
+
+
+def save_steps(folder: str, steps: list[int], keep: int | None) -> list[str]:
+    """Save after each of these numbers of steps; the names that are there in the end."""
+    pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]))
+    pipe.optimizer(torch.optim.SGD, lr=0.1)
+    for step in steps:
+        pipe._step = step
+        pipe.save(folder, keep=keep)
+    pipe.close()
+    return sorted(path.name for path in Path(folder).iterdir() if path.name != ".lock")
+
+
+def load_step(folder: str, step: int | None) -> int:
+    pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]))
+    pipe.optimizer(torch.optim.SGD, lr=0.1)
+    try:
+        return pipe.load(folder, step=step).step
+    finally:
+        pipe.close()
+
+
+def try_load(kind: str, optimizers: list[str], folder: str, with_optimizer: bool = True) -> str:
+    """What a load says; the model is as it was if it is refused."""
+    pipe = make(kind, plan_of([0, 2, len(find_blocks(KINDS[kind].model()))], [["d0"], ["d1"]]))
+    made = [pipe.optimizer(OPTIMIZERS[name][0], **OPTIMIZERS[name][1]) for name in optimizers]
+    before = {name: item.detach().clone() for name, item in pipe.named_parameters().items()}
+    try:
+        loaded = pipe.load(folder, optimizer=with_optimizer)
+    except ValueError as error:
+        assert all(torch.equal(item, before[name]) for name, item in pipe.named_parameters().items())
+        return f"{type(error).__name__}: {error}"
+    finally:
+        pipe.close()
+    assert len(made) == len(optimizers)
+    return f"step {loaded.step}"
+
+
+def try_save(
+    optimizers: list[str],
+    folders: list[str],
+    uneven_rate: bool = False,
+    limited: bool = False,
+    extra: str = "",
+) -> str:
+    """What a save says."""
+    pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]))
+    made = [pipe.optimizer(OPTIMIZERS[name][0], **OPTIMIZERS[name][1]) for name in optimizers]
+    if uneven_rate:
+        made[0].param_groups[0]["lr"] = 0.1 * (1 + dist.get_rank())
+    try:
+        with small_files(limited and dist.get_rank() == 1):
+            path = pipe.save(folders[dist.get_rank()], extra=(lambda: extra) if extra else None)
+    except ValueError as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        pipe.close()
+    return path.name
+
+
+@contextmanager
+def small_files(limited: bool) -> Iterator[None]:
+    """No file may become longer than a hundred bytes, as if the disk were full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limited:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def come_late(folder: str) -> None:
+    pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]), timeout_s=1.0)
+    if dist.get_rank() == 1:
+        time.sleep(3)
+    pipe.save(folder)
+
+
+SAVED_PLAN = plan_of([0, 2, 5, 7], [["d0"], ["d0"], ["d1"]], backward=[["d0"], ["d1"], ["d1"]], schedule="zb_h1")
+
+
+def save_for_ever(folder: str, meeting: str, rank: int, expected: dict[int, dict[str, Tensor]]) -> None:
+    """The life of a process that trains and saves after every step, until it is killed. It checks what it loads."""
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    pipe = make("mlp", SAVED_PLAN, timeout_s=60)
+    optimizer = pipe.optimizer(torch.optim.AdamW, lr=1e-2)
+    step = 0
+    if find_checkpoints(Path(folder)):
+        step = pipe.load(folder).step
+        assert not [path for path in Path(folder).iterdir() if path.name.endswith(".part")]
+        check_numbers(pipe, expected[step])
+    Path(f"{meeting}.{rank}.begun").touch()
+    while True:
+        optimizer.zero_grad()
+        # The same few steps over and over, so that what comes is known however long it takes.
+        pipe._step = step % (len(expected) - 1)
+        if pipe._step == 0:
+            reset(pipe, optimizer, expected[0])
+        pipe.step(*KINDS["mlp"].batch(pipe._step, NUM_ROWS))
+        optimizer.step()
+        step = pipe._step
+        pipe.save(folder)
+
+
+def reset(pipe: Pipeline, optimizer: torch.optim.Optimizer, values: dict[str, Tensor]) -> None:
+    optimizer.state.clear()
+    pipe._returns.finish_all()
+    with torch.no_grad():
+        for name, item in pipe._model.named_parameters():
+            if not item.is_meta:
+                item.copy_(values[name])
+    pipe._returns.note()
+
+
+def check_numbers(pipe: Pipeline, expected: dict[str, Tensor]) -> None:
+    for name, item in pipe._model.named_parameters():
+        if not item.is_meta:
+            assert torch.equal(item, expected[name]), name
+
+
+def steps_alone(num_steps: int) -> dict[int, dict[str, Tensor]]:
+    """What the parameters are after each step, in one process."""
+    model = KINDS["mlp"].model()
+    blocks = find_blocks(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    found = {0: copied(model)}
+    for step in range(num_steps):
+        optimizer.zero_grad()
+        x, y = KINDS["mlp"].batch(step, NUM_ROWS)
+        reference_step(model, blocks, NUM_MICROBATCHES, KINDS["mlp"].loss, x, y, step=step)
+        optimizer.step()
+        found[step + 1] = copied(model)
+    return found
+
+
+def copied(model: nn.Module) -> dict[str, Tensor]:
+    return {name: item.detach().clone() for name, item in model.named_parameters()}
+
+
+class Counting(nn.Module):
+    """Its output depends on how often it was called, which it counts in a buffer."""
+
+    def __init__(self, persistent: bool) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()), persistent=persistent)
+        self.count: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        return x * (1 + self.count)
+
+
+def count_and_go_on(plan: Plan, folder: str, persistent: bool) -> tuple[Tensor, Tensor]:
+    """The loss of a third step, after two of the same pipeline, and after a checkpoint of these in a new one."""
+
+    def make_counting() -> Pipeline:
+        torch.manual_seed(0)
+        return Pipeline(nn.Sequential(nn.Linear(3, 3), Counting(persistent), nn.Linear(3, 2)), plan, mean_square)
+
+    batch = torch.ones(6, 3), torch.zeros(6)
+    before, after = make_counting(), make_counting()
+    for _ in range(2):
+        before.step(*batch)
+    before.save(folder)
+    after.load(folder, optimizer=False)
+    found = before.step(*batch), after.step(*batch)
+    before.close()
+    after.close()
+    return found

@@ -1,0 +1,80 @@
+"""Small problems with round numbers, for tests that compute by hand."""
+
+from collections.abc import Sequence
+
+from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.plan.pricing.costs import Costs
+from penstock.plan.pricing.pricing import price
+from penstock.plan.types import Origin, Plan, Segment
+from penstock.profile.types import Profile, Sizes, Times, Unit
+
+
+def equal_profile(
+    num_units: int,
+    *,
+    forward_s: float = 1.0,
+    input_grad_s: float = 1.0,
+    weight_grad_s: float = 1.0,
+    cut_bytes: int = 0,
+    saved_bytes: int = 0,
+    parameter_bytes: int = 0,
+    step_s: float = 0.0,
+) -> Profile:
+    """A profile of equal units, measured at one row."""
+    units = tuple(
+        Unit(
+            name=f"u{number}",
+            parameter_bytes=parameter_bytes,
+            sizes=(Sizes(rows=1, cut_bytes=cut_bytes, saved_bytes=saved_bytes),),
+            times=(
+                Times(
+                    kind="k",
+                    rows=1,
+                    forward_s=forward_s,
+                    input_grad_s=input_grad_s,
+                    weight_grad_s=weight_grad_s,
+                    step_s=step_s,
+                ),
+            ),
+        )
+        for number in range(num_units)
+    )
+    return Profile(name="equal", rows=1, units=units, gradient_ratio=1.0, optimizer_ratio=2.0)
+
+
+def one_host(
+    num_devices: int,
+    *,
+    bandwidth: float = 1.0,
+    latency_s: float = 0.0,
+    memory_bytes: Sequence[int | None] | int | None = None,
+) -> Cluster:
+    """Equal devices on one host."""
+    limits = list(memory_bytes) if isinstance(memory_bytes, Sequence) else [memory_bytes] * num_devices
+    wire = Wire(bandwidth=bandwidth, latency_s=latency_s)
+    devices = tuple(
+        Device(name=f"d{number}", host="h", kind="k", memory_bytes=limits[number]) for number in range(num_devices)
+    )
+    return Cluster(name="small", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
+
+
+def hand_plan(
+    profile: Profile, cluster: Cluster, segments: Sequence[Segment], *, num_microbatches: int = 2, rows: int = 1
+) -> Plan:
+    """A plan of these segments."""
+    return Plan(
+        planner="hand",
+        schedule="gpipe",
+        num_microbatches=num_microbatches,
+        rows=rows,
+        profile=Origin(name=profile.name, digest=profile.digest),
+        cluster=Origin(name=cluster.name, digest=cluster.digest),
+        segments=tuple(segments),
+    )
+
+
+def hand_costs(profile: Profile, devices: Sequence[Device], segments: Sequence[Segment]) -> Costs:
+    """The price of two micro-batches of one row by these segments, on devices of one host."""
+    hosts = (Host(name="h", inside=Wire(bandwidth=1.0)),)
+    cluster = Cluster(name="c", hosts=hosts, devices=tuple(devices), between=Wire(bandwidth=1.0))
+    return price(hand_plan(profile, cluster, segments), profile, cluster)

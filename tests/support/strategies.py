@@ -1,0 +1,238 @@
+"""Random problems for property tests: unequal everything, replication, moved backwards, recomputation, ties."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+from hypothesis import strategies as st
+
+from penstock.cluster.types import Cluster, Device, Host, Link, Wire
+from penstock.plan.pricing.costs import Costs
+from penstock.plan.pricing.pricing import price
+from penstock.plan.types import Group, Member, Origin, Plan, Segment, on
+from penstock.profile.types import Overhead, Profile, Sizes, Tie, Times, Unit
+from penstock.program.lowering.lowering import lower
+from penstock.program.types import Program
+from penstock.schedules.registry import SCHEDULES, schedule
+
+NAMED_SCHEDULES = [name for name in SCHEDULES if not name.startswith("auto")]
+"""Those with an order of their own; auto tries them all, so it is tested apart."""
+
+SECONDS = st.sampled_from([0.0, 0.25, 1.0, 1.5, 3.0]) | st.floats(0.0, 4.0)
+BYTES = st.sampled_from([0, 1, 10, 1000]) | st.integers(0, 5000)
+
+
+@dataclass(frozen=True)
+class Case:
+    profile: Profile
+    cluster: Cluster
+    plan: Plan
+
+    @property
+    def costs(self) -> Costs:
+        return price(self.plan, self.profile, self.cluster)
+
+    def lowered(self, costs: Costs) -> Program:
+        return lower(schedule(costs), costs)
+
+
+@st.composite
+def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) -> Profile:
+    """With `overheads`, some spend time around units: planners after papers do not know that, all else does."""
+    kinds = draw(st.sampled_from([("slow",), ("slow", "quick")]))
+    sizes_of_rows = draw(st.sampled_from([(4,), (2, 8)]))
+    units = []
+    for number in range(draw(st.integers(1, max_units))):
+        times = tuple(
+            Times(
+                kind=kind,
+                rows=rows,
+                forward_s=draw(SECONDS),
+                input_grad_s=draw(SECONDS),
+                weight_grad_s=draw(SECONDS),
+                step_s=draw(SECONDS),
+            )
+            for kind in kinds
+            for rows in sizes_of_rows
+        )
+        sizes = tuple(
+            Sizes(
+                rows=rows,
+                cut_bytes=draw(BYTES),
+                saved_bytes=draw(BYTES),
+                pending_bytes=draw(st.none() | st.integers(0, 5000)),
+            )
+            for rows in sizes_of_rows
+        )
+        units.append(Unit(name=f"u{number}", parameter_bytes=draw(BYTES), sizes=sizes, times=times))
+    ties: tuple[Tie, ...] = ()
+    if len(units) > 1 and draw(st.booleans()):
+        chosen = draw(st.lists(st.integers(0, len(units) - 1), min_size=2, max_size=3, unique=True))
+        size = min(units[place].parameter_bytes for place in chosen)
+        ties = (Tie(name="shared", parameter_bytes=size, units=tuple(chosen)),)
+    spent: tuple[Overhead, ...] = ()
+    if overheads and draw(st.booleans()):
+        ratios = st.sampled_from([0.0, 0.25])
+        parts = draw(st.tuples(SECONDS, SECONDS, st.floats(0.0, 1e-3), ratios, ratios))
+        named = dict(zip(("job_s", "message_s", "byte_s", "split_ratio", "moved_ratio"), parts, strict=True))
+        spent = (Overhead(kind=kinds[-1], **named),)
+    return Profile(name="random", rows=4, units=tuple(units), input_bytes=draw(BYTES), ties=ties, overheads=spent)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, max_devices: int = 5) -> Cluster:
+    wires = st.builds(
+        Wire,
+        bandwidth=st.sampled_from([10.0, 1000.0, 1e6]) | st.floats(1.0, 1e6),
+        latency_s=st.sampled_from([0.0, 0.0, 0.5]) | st.floats(0.0, 3.0),
+    )
+    interfaces = st.none() | st.sampled_from([50.0, 1000.0]) | st.floats(10.0, 1e5)
+    num_hosts = draw(st.integers(1, 3))
+    hosts = tuple(
+        Host(name=f"h{number}", inside=draw(wires), interface_bandwidth=draw(interfaces)) for number in range(num_hosts)
+    )
+    devices = tuple(
+        Device(
+            name=f"d{number}",
+            host=f"h{draw(st.integers(0, num_hosts - 1))}",
+            kind=draw(st.sampled_from(["slow", "quick", "other"])),
+            speed=draw(st.sampled_from([1.0, 1.0, 0.5, 2.0])),
+        )
+        for number in range(draw(st.integers(1, max_devices)))
+    )
+    links = []
+    if len(devices) > 1:
+        pairs = st.permutations([device.name for device in devices]).map(lambda names: (names[0], names[1]))
+        for source, target in draw(st.lists(pairs, max_size=3, unique=True)):
+            links.append(Link(source=source, target=target, wire=draw(wires)))
+    return Cluster(name="random", hosts=hosts, devices=devices, between=draw(wires), links=tuple(links))
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False) -> Case:
+    """Any plan; a `straight` one has one segment on each of some devices."""
+    profile, cluster = draw(profiles(overheads=True)), draw(clusters())
+    names = [device.name for device in cluster.devices]
+    inner = draw(st.sets(st.integers(1, max(1, profile.num_units - 1)), max_size=5))
+    cuts = [0, *sorted(cut for cut in inner if cut < profile.num_units), profile.num_units]
+    if straight:
+        cuts = [*cuts[:-1][: len(names)], profile.num_units]
+        row = draw(st.permutations(names))
+    segments = []
+    for number, (start, stop) in enumerate(pairwise(cuts)):
+        if straight:
+            group = on(row[number])
+            segments.append(
+                Segment(start=start, stop=stop, forward=group, backward=group, recompute=draw(st.booleans()))
+            )
+            continue
+        size = draw(st.integers(1, min(3, len(names))))
+        weights = draw(st.lists(st.sampled_from([1, 1, 2, 3]), min_size=size, max_size=size))
+        shares = [weight / sum(weights) for weight in weights]
+        forward = draw(st.permutations(names))[:size]
+        backward = forward if draw(st.booleans()) else draw(st.permutations(names))[:size]
+        segments.append(
+            Segment(
+                start=start,
+                stop=stop,
+                forward=tuple(Member(name, share) for name, share in zip(forward, shares, strict=True)),
+                backward=tuple(Member(name, share) for name, share in zip(backward, shares, strict=True)),
+                recompute=draw(st.booleans()),
+            )
+        )
+    plan = Plan(
+        planner="random",
+        schedule=draw(st.sampled_from(NAMED_SCHEDULES)),
+        split_backward=draw(st.booleans()),
+        num_microbatches=draw(st.integers(1, max_microbatches)),
+        rows=draw(st.sampled_from([1, 4, 6])),
+        profile=Origin(name=profile.name, digest=profile.digest),
+        cluster=Origin(name=cluster.name, digest=cluster.digest),
+        segments=tuple(segments),
+    )
+    return Case(profile, cluster, plan)
+
+
+def with_limits(case: Case, limits: list[int | None]) -> Case:
+    """The same problem with memory limits, one a device."""
+    devices = tuple(
+        msgspec.structs.replace(device, memory_bytes=limit)
+        for device, limit in zip(case.cluster.devices, limits, strict=True)
+    )
+    cluster = msgspec.structs.replace(case.cluster, devices=devices)
+    plan = msgspec.structs.replace(case.plan, cluster=Origin(name=cluster.name, digest=cluster.digest))
+    return Case(case.profile, cluster, plan)
+
+
+def equal_case(
+    lanes: Sequence[int],
+    num_microbatches: int,
+    schedule_name: str,
+    *,
+    forward_s: float = 1.0,
+    input_grad_s: float = 0.5,
+    weight_grad_s: float = 0.5,
+    saved_bytes: int = 1,
+) -> Case:
+    """One unit a segment, segment k on device lanes[k], all alike; nothing is sent, and only saved tensors count."""
+    times = Times(
+        kind="k", rows=1, forward_s=forward_s, input_grad_s=input_grad_s, weight_grad_s=weight_grad_s, step_s=0.0
+    )
+    sizes = Sizes(rows=1, cut_bytes=0, saved_bytes=saved_bytes)
+    units = tuple(
+        Unit(name=f"u{number}", parameter_bytes=0, sizes=(sizes,), times=(times,)) for number in range(len(lanes))
+    )
+    profile = Profile(name="equal", rows=1, units=units)
+    wire = Wire(bandwidth=1.0)
+    devices = tuple(Device(name=f"d{number}", host="h", kind="k") for number in range(max(lanes) + 1))
+    cluster = Cluster(name="equal", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
+    plan = Plan(
+        planner="test",
+        schedule=schedule_name,
+        num_microbatches=num_microbatches,
+        rows=1,
+        profile=Origin(name=profile.name, digest=profile.digest),
+        cluster=Origin(name=cluster.name, digest=cluster.digest),
+        segments=tuple(
+            Segment(start=number, stop=number + 1, forward=on(f"d{lane}"), backward=on(f"d{lane}"))
+            for number, lane in enumerate(lanes)
+        ),
+    )
+    return Case(profile, cluster, plan)
+
+
+SLOW_WIRE = Wire(bandwidth=2.0, latency_s=1.0)
+
+
+def two_stages(
+    *,
+    num_microbatches: int,
+    schedule_name: str = "1f1b",
+    groups: Sequence[tuple[Group, Group]] = ((on("d0"), on("d0")), (on("d1"), on("d1"))),
+    num_devices: int = 2,
+    ties: tuple[Tie, ...] = (),
+    recompute: bool = False,
+    wire: Wire = SLOW_WIRE,
+) -> Case:
+    """Two units on two segments: F = 2, I = W = 1 second, cuts of 4 bytes at 2 bytes and 1 second of latency, 8 bytes
+    saved (6 of them until W), 16 bytes of parameters, an input of 3 bytes."""
+    times = Times(kind="k", rows=1, forward_s=2.0, input_grad_s=1.0, weight_grad_s=1.0)
+    sizes = Sizes(rows=1, cut_bytes=4, saved_bytes=8, pending_bytes=6)
+    units = tuple(Unit(name=name, parameter_bytes=16, sizes=(sizes,), times=(times,)) for name in "ab")
+    profile = Profile(name="two", rows=1, units=units, input_bytes=3, ties=ties)
+    devices = tuple(Device(name=f"d{number}", host="h", kind="k") for number in range(num_devices))
+    cluster = Cluster(name="two", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
+    plan = Plan(
+        planner="test",
+        schedule=schedule_name,
+        num_microbatches=num_microbatches,
+        rows=1,
+        profile=Origin(name=profile.name, digest=profile.digest),
+        cluster=Origin(name=cluster.name, digest=cluster.digest),
+        segments=tuple(
+            Segment(start=number, stop=number + 1, forward=forward, backward=backward, recompute=recompute)
+            for number, (forward, backward) in enumerate(groups)
+        ),
+    )
+    return Case(profile, cluster, plan)

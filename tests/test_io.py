@@ -1,0 +1,124 @@
+"""Files: read with clear errors, written whole or not at all."""
+
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock import io
+from penstock.errors import FileError, InputError
+
+
+class Thing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    format: str = "penstock.thing/1"
+    count: int
+    parts: tuple[float, ...] = ()
+
+
+def decode(text: str | bytes) -> Thing:
+    data = text.encode() if isinstance(text, str) else text
+    return io.decode_json(data, Thing, where="x.json", expected_format="penstock.thing/1")
+
+
+def test_there_and_back() -> None:
+    thing = Thing(count=2, parts=(1.5, 1e-300))
+    data = io.encode_json(thing)
+    assert data.endswith(b"}\n")
+    assert data.count(b"\n") > 3
+    assert decode(data) == thing
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "where", "hint"),
+    [
+        ("", "broken JSON: Input data was truncated", "x.json", "Mend"),
+        ('{"format": "penstock.thing/1", "count": }', "at line 1, column 41", "x.json", "Mend"),
+        ('{\n "a": 1,\n "b" 2}', "at line 3, column 6", "x.json", "Mend"),
+        ("[1]", 'the key "format" must be', "x.json", "Is it a thing file?"),
+        ('{"count": 1}', "it has no such key", "x.json", "Is it a thing file?"),
+        ('{"format": 3}', "it has no such key", "x.json", "Is it a thing file?"),
+        ('{"format": "penstock.thing/2"}', "it says 'penstock.thing/2'", "x.json", "another version"),
+        ('{"format": "penstock.plan/1"}', "it says 'penstock.plan/1'", "x.json", "This is a plan file."),
+        ('{"format": "penstock.thing/1"}', "missing required field `count`", "x.json", "formats.md"),
+        ('{"format": "penstock.thing/1", "count": "2"}', "Expected `int`, got `str`", "x.json, at $.count", "formats"),
+        ('{"format": "penstock.thing/1", "count": 1, "parts": [null]}', "Expected `float`", "x.json, at $.parts", ""),
+        ('{"format": "penstock.thing/1", "count": 1, "parts": [1e999]}', "out of range", "x.json", ""),
+        ('{"format": "penstock.thing/1", "count": 1, "x": 1}', "unknown field `x`", "x.json", "formats.md"),
+        (b'{"format": "penstock.thing/1", "count": 1, "x\xff": 1}', "", "x.json", ""),
+        ("[" * 100_000, "", "x.json", ""),
+        ('{"a":' * 100_000, "nested too deeply", "x.json", "Mend"),
+    ],
+)  # fmt: skip
+def test_refused(text: str | bytes, what: str, where: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        decode(text)
+    assert what in caught.value.what
+    assert caught.value.where.startswith(where)
+    assert hint in caught.value.hint
+
+
+def test_written_whole(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    io.write_whole(path, b"one")
+    path.chmod(0o600)
+    io.write_whole(str(path), b"two")
+    assert io.read_bytes(path) == b"two"
+    assert io.read_text(path) == "two"
+    assert [item.name for item in tmp_path.iterdir()] == ["f"]
+    assert stat.S_IMODE(path.stat().st_mode) & 0o600 == 0o600
+
+
+def test_not_written_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "f"
+    io.write_whole(path, b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(FileError, match="No space left on device"):
+        io.write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [item.name for item in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("name", ["no/such/folder/f", ".", "x" * 300, "a\0b", "\ud800"])
+def test_cannot_be_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FileError, match="cannot be written"):
+        io.write_whole(f"{tmp_path}/{name}", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "none", "a\0b", "x" * 5000, "\ud800"])
+def test_cannot_be_read(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FileError):
+        io.read_bytes(tmp_path / name)
+
+
+def test_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(io.MAX_INPUT_BYTES + 1)
+    with pytest.raises(FileError, match="at most 1,073,741,824 are read"):
+        io.read_bytes(path)
+
+
+def test_not_text(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"ab\nc\xff")
+    with pytest.raises(InputError, match="not UTF-8") as caught:
+        io.read_text(tmp_path / "f")
+    assert caught.value.where == f"{tmp_path / 'f'}:2:2"
+
+
+def test_line_and_column() -> None:
+    assert io.line_and_column(b"ab\ncd\n", 0) == "1:1"
+    assert io.line_and_column(b"ab\ncd\n", 4) == "2:2"
+    assert io.line_and_column(b"", 0) == "1:1"
+
+
+def test_digests() -> None:
+    assert io.digest(Thing(count=1)) == io.digest(Thing(count=1))
+    assert io.digest(Thing(count=1)) != io.digest(Thing(count=2))
+    assert io.digest(Thing(count=1)).startswith("sha256:")
+    assert len(io.digest(Thing(count=1))) == len("sha256:") + 32
