@@ -68,7 +68,7 @@ def all_profiles(folder: Path = DEFAULT_FOLDER) -> dict[str, Profile]:
     profiles = {}
     for path in sorted([*folder.glob("pipedream/*.txt"), *folder.glob("hpgo/*.txt"), *folder.glob("piper/*.json")]):
         rows = HPGO_ROWS.get(path.stem, 1) if path.parent.name == "hpgo" else None
-        profiles[f"{path.parent.name}/{path.stem}"] = load_profile(str(path), rows=rows)
+        profiles[f"{path.parent.name}/{path.stem}"] = load_profile(str(path), micro_batch_size=rows)
     for name in ("gpt2_medium", "vgg416"):
         profiles[f"mixed/{name}"] = harmony(folder / "mixed" / f"{name}.json")
     profiles["mixed/opt350"] = sailor(folder / "mixed" / "opt350.json")
@@ -87,14 +87,14 @@ def harmony(path: Path) -> Profile:
         for rows, memory, forward, backward_and_forward in measured:
             kept = min(growth * rows, memory - unit.parameter_bytes) - output * rows
             saved = max(unit.input_bytes_per_sample * rows, round(kept))
-            sizes.append(Sizes(rows=rows, cut_bytes=output * rows, saved_bytes=saved))
+            sizes.append(Sizes(micro_batch_size=rows, cut_bytes=output * rows, saved_bytes=saved))
             backward = max(backward_and_forward - forward, 0.0)
             times.append(_times("profiled", rows, forward, backward, unit.parameter_bytes))
         units.append(Unit(name=unit.name, parameter_bytes=unit.parameter_bytes, sizes=tuple(sizes), times=tuple(times)))
     rows = max(source.rows)
     return Profile(
         name=source.model,
-        rows=rows,
+        micro_batch_size=rows,
         units=tuple(units),
         input_bytes=inputs[0] * rows,
         assumptions=(
@@ -118,12 +118,12 @@ def sailor(path: Path) -> Profile:
             for kind, by_rows in unit.times.items()
             for rows, seconds in by_rows.items()
         ]
-        sizes = Sizes(rows=1, cut_bytes=output, saved_bytes=unit.saved_bytes_per_sample)
+        sizes = Sizes(micro_batch_size=1, cut_bytes=output, saved_bytes=unit.saved_bytes_per_sample)
         units.append(Unit(name=unit.name, parameter_bytes=unit.parameter_bytes, sizes=(sizes,), times=tuple(times)))
     common = set.intersection(*(set(by_rows) for by_rows in source.units[0].times.values()))
     return Profile(
         name=source.model,
-        rows=max(common),
+        micro_batch_size=max(common),
         units=tuple(units),
         assumptions=(
             "Half of the backward is weight gradient where there are parameters; the rest is input gradient.",
@@ -146,7 +146,7 @@ def _times(kind: str, rows: int, forward: float, backward: float, parameters: in
     weight_grad = backward / 2 if parameters else 0.0
     return Times(
         kind=kind,
-        rows=rows,
+        micro_batch_size=rows,
         forward_s=forward,
         input_grad_s=backward - weight_grad,
         weight_grad_s=weight_grad,
@@ -176,7 +176,9 @@ def main() -> None:
         backward = show_seconds(sum(time.input_grad_s + time.weight_grad_s for time in first))
         parameters = show_bytes(sum(unit.parameter_bytes for unit in profile.units))
         kinds = ", ".join(profile.kinds)
-        print(f"{name:24} {profile.num_units:5} {first[0].rows:4} {forward:>9} {backward:>9} {parameters:>10}  {kinds}")
+        print(
+            f"{name:24} {profile.num_units:5} {first[0].micro_batch_size:4} {forward:>9} {backward:>9} {parameters:>10}  {kinds}"
+        )
     print(f"regions: {len({source for source, _ in links})} with {len(links)} links")
 
 

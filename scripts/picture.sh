@@ -7,7 +7,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 set --
 for way in uniform+1f1b balanced+zb_h1 balanced+zb_v auto+auto; do
-  "$bin/penstock" plan -q --profile gpt2-xl --rows 4 --cluster examples/clusters/two-hosts.toml -m 16 \
+  "$bin/penstock" plan -q --profile gpt2-xl --micro-batch-size 4 --cluster examples/clusters/two-hosts.toml -m 16 \
     --planner "${way%+*}" --schedule "${way#*+}" -o "$folder/${way%+*} + ${way#*+}.json"
   set -- "$@" "$folder/${way%+*} + ${way#*+}.json"
 done

@@ -39,7 +39,7 @@ def test_there_and_back() -> None:
         ('{"count": 1}', "it has no such key", "x.json", "Is it a thing file?"),
         ('{"format": 3}', "it has no such key", "x.json", "Is it a thing file?"),
         ('{"format": "penstock.thing/2"}', "it says 'penstock.thing/2'", "x.json", "another version"),
-        ('{"format": "penstock.plan/1"}', "it says 'penstock.plan/1'", "x.json", "This is a plan file."),
+        ('{"format": "penstock.plan/2"}', "it says 'penstock.plan/2'", "x.json", "This is a plan file."),
         ('{"format": "penstock.thing/1"}', "missing required field `count`", "x.json", "formats.md"),
         ('{"format": "penstock.thing/1", "count": "2"}', "Expected `int`, got `str`", "x.json, at $.count", "formats"),
         ('{"format": "penstock.thing/1", "count": 1, "parts": [null]}', "Expected `float`", "x.json, at $.parts", ""),

@@ -69,13 +69,13 @@ def against_targets(runs: Sequence[EmulatedRun]) -> Iterator[Result]:
 
 def _auto_wins(runs: Sequence[EmulatedRun]) -> Iterator[Result]:
     gains = [
-        (found[rival].emulated_s / found["auto"].emulated_s, problem, rival)
+        (found[baseline].emulated_s / found["auto"].emulated_s, problem, baseline)
         for problem, found in by_problem(runs).items()
         if problem.cluster in SLOW_NETWORKS and "auto" in found
-        for rival in RIVALS
-        if rival in found
+        for baseline in RIVALS
+        if baseline in found
     ]
     if gains:
-        least, problem, rival = min(gains)
-        text = f"{least:.2f} x ({rival}, {problem.title})"
+        least, problem, baseline = min(gains)
+        text = f"{least:.2f} x ({baseline}, {problem.title})"
         yield Result("auto on slow networks, emulated: least speed-up over the others", "> 1", text, least > 1, True)

@@ -30,15 +30,15 @@ def _errors(runs: Sequence[EmulatedRun]) -> str:
 
 
 def _gains(runs: Sequence[EmulatedRun]) -> str:
-    heads = " | ".join(f"over {rival}" for rival in RIVALS)
+    heads = " | ".join(f"over {baseline}" for baseline in RIVALS)
     lines = [f"| speed-up of auto: emulated (predicted) | {heads} |", f"|---|{'---|' * len(RIVALS)}"]
     for problem, found in by_problem(runs).items():
         if "auto" not in found:
             continue
         auto = found["auto"]
         cells = []
-        for rival in RIVALS:
-            other = found.get(rival)
+        for baseline in RIVALS:
+            other = found.get(baseline)
             cells.append(
                 ""
                 if other is None

@@ -82,8 +82,8 @@ def _figures(plan: Any, profile: Any, cluster: Any) -> Any:
             [
                 stage.start,
                 stage.stop,
-                [[member.device, member.share.hex()] for member in stage.forward],
-                [[member.device, member.share.hex()] for member in stage.backward],
+                [[replica.device, replica.share.hex()] for replica in stage.forward],
+                [[replica.device, replica.share.hex()] for replica in stage.backward],
                 stage.recompute,
             ]
             for stage in stages

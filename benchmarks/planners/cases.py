@@ -25,7 +25,7 @@ class Analytic(NamedTuple):
 
     model: str
     kind: str
-    rows: int
+    micro_batch_size: int
     sequence: int
     cluster: str
 
@@ -116,7 +116,9 @@ def digests(case: Case, folder: Path) -> tuple[str, str]:
 def _model_and_cluster(case: Case, folder: Path) -> tuple[Profile, Cluster]:
     if case.profile in ANALYTIC:
         item = ANALYTIC[case.profile]
-        profile = load_profile(item.model, kinds=[item.kind], rows=item.rows, sequence=item.sequence)
+        profile = load_profile(
+            item.model, kinds=[item.kind], micro_batch_size=item.micro_batch_size, sequence=item.sequence
+        )
         return profile, load_cluster(item.cluster)
     profile = profiles(folder)[case.profile]
     return profile, cluster_for(case.cluster, profile, folder)

@@ -49,7 +49,7 @@ def lab_speeds(folder: Path) -> dict[str, float]:
             times.forward_s + times.input_grad_s + times.weight_grad_s
             for unit in profile.units
             for times in unit.times
-            if times.kind == kind and times.rows == profile.rows
+            if times.kind == kind and times.micro_batch_size == profile.micro_batch_size
         )
         for kind in profile.kinds
     }

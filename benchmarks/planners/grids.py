@@ -1,7 +1,7 @@
 """A thousand devices: auto against every regular grid, in the time that somebody would wait.
 
 128 hosts of 8 A100-80, 300 GB/s inside and 100 Gbit/s between; llama-3-70b; 1,024 rows an iteration, in 16
-micro-batches of 64 rows. A grid is so many stages times so many equal replicas, straight or with 2 or 4 segments a
+micro-batches of 64 rows. A grid is so many stages times so many equal replicas, straight or with 2 or 4 stages a
 device in a loop or a V, replicas side by side or stages side by side, with or without recomputation, under every
 schedule. Only whole rows, for grids and for auto. `--quick` takes gpt2-xl on 2 hosts of 8 RTX-3090.
 """
@@ -17,14 +17,14 @@ from benchmarks.planners.results import Result
 from penstock.cluster import load_cluster
 from penstock.plan import Plan
 from penstock.plan.pricing import price
-from penstock.planners import Freedoms, Problem
+from penstock.planners import Problem, SearchSpace
 from penstock.planners.auto import auto
 from penstock.planners.methods import regular_grids
 from penstock.profile import load_profile
 from penstock.schedules import SCHEDULES
 from penstock.simulate import evaluate
 
-WHOLE_ROWS = Freedoms(part_rows=False)
+WHOLE_ROWS = SearchSpace(part_rows=False)
 LIMIT_S = 120.0
 FULL = ("llama-3-70b", "A100-80", 128, 64)
 QUICK = ("gpt2-xl", "RTX-3090", 1, 16)
@@ -34,7 +34,7 @@ def against_grids(*, quick: bool = False) -> Iterator[Result]:
     """The two targets: how long auto takes, and that no grid is faster than what it finds."""
     problem = _problem(*(QUICK if quick else FULL))
     began = time.perf_counter()
-    found = auto(problem, freedoms=WHOLE_ROWS)
+    found = auto(problem, search_space=WHOLE_ROWS)
     took_s = time.perf_counter() - began
     seconds, fit = _outcome(problem, found)
     best, name, count = _best_grid(problem)
@@ -52,7 +52,7 @@ def against_grids(*, quick: bool = False) -> Iterator[Result]:
 def _problem(model: str, kind: str, num_hosts: int, rows: int) -> Problem:
     """The model on so many hosts, in 16 micro-batches of so many rows."""
     cluster = load_cluster(f"{num_hosts} x 8 x {kind} @ 300 GB/s / 100 Gbit/s")
-    return Problem(load_profile(model, kinds=[kind], rows=rows), cluster, 16)
+    return Problem(load_profile(model, kinds=[kind], micro_batch_size=rows), cluster, 16)
 
 
 def _best_grid(problem: Problem) -> tuple[float, str, int]:
@@ -69,9 +69,9 @@ def _best_grid(problem: Problem) -> tuple[float, str, int]:
                     continue  # its parameters alone do not fit
                 seconds, fit = _outcome(problem, msgspec.structs.replace(grid, schedule=schedule))
                 if fit and seconds < best:
-                    replicas = grid.segments[0].num_replicas
+                    replicas = grid.stages[0].num_replicas
                     again = ", recomputing" if base.recompute else ""
-                    best, name = seconds, f"{grid.num_segments} segments x {replicas}, {schedule}{again}"
+                    best, name = seconds, f"{grid.num_stages} stages x {replicas}, {schedule}{again}"
     return best, name, count
 
 

@@ -82,10 +82,12 @@ def chain(num_units: int, seed: int = 0) -> Profile:
     for number in range(num_units):
         forward, input_grad, weight_grad = random.uniform(1e-3, 1e-2, 3).tolist()
         cut, saved, parameters = random.integers(10**6, 10**7, 3).tolist()
-        times = Times(kind="X", rows=1, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad)
-        sizes = Sizes(rows=1, cut_bytes=cut, saved_bytes=saved)
+        times = Times(
+            kind="X", micro_batch_size=1, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad
+        )
+        sizes = Sizes(micro_batch_size=1, cut_bytes=cut, saved_bytes=saved)
         units.append(Unit(name=f"u{number}", parameter_bytes=parameters, sizes=(sizes,), times=(times,)))
-    return Profile(name="chain", rows=1, units=tuple(units))
+    return Profile(name="chain", micro_batch_size=1, units=tuple(units))
 
 
 def run_point(point: Point) -> PointRun:

@@ -35,7 +35,7 @@ class MadeOf(msgspec.Struct, frozen=True):
     """it is done, but the iteration is not;"""
     unused: float
     """it has no job at all."""
-    num_segments: int
+    num_stages: int
     num_replicated: int
     num_moved: int
     num_recomputed: int
@@ -61,10 +61,10 @@ def made_of(found: Evaluation) -> MadeOf:
         between=sum(use.inner_bubble_s for use in uses) / every,
         after=sum(whole - use.last_s for use in uses) / every,
         unused=1 - len(uses) * whole / every,
-        num_segments=plan.num_segments,
-        num_replicated=sum(segment.num_replicas > 1 for segment in plan.segments),
-        num_moved=sum(segment.is_moved for segment in plan.segments),
-        num_recomputed=sum(segment.recompute for segment in plan.segments),
+        num_stages=plan.num_stages,
+        num_replicated=sum(stage.num_replicas > 1 for stage in plan.stages),
+        num_moved=sum(stage.has_remote_backward for stage in plan.stages),
+        num_recomputed=sum(stage.recompute for stage in plan.stages),
     )
 
 
@@ -79,7 +79,7 @@ def in_words(parts: MadeOf) -> str:
         )
         if count
     ]
-    shape = f"{parts.num_segments} segment{'s' if parts.num_segments > 1 else ''}"
+    shape = f"{parts.num_stages} stage{'s' if parts.num_stages > 1 else ''}"
     shape += f" ({', '.join(traits)})" if traits else ""
     path = [
         f"{part:.0%} {name}" for name, part in sorted(parts.path.items(), key=lambda item: -item[1]) if part >= 0.01

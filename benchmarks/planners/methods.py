@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.plan import Plan, Shape
-from penstock.planners import Freedoms, Problem
+from penstock.planners import Problem, SearchSpace
 from penstock.planners.auto import auto
 from penstock.planners.methods import balanced, data_parallel, uniform
 from penstock.planners.methods.bipartition import two_set_plans
@@ -71,7 +71,7 @@ class Tried(msgspec.Struct, frozen=True):
 
 def fastest_auto(problem: Problem, *, replication: bool) -> Plan:
     """What all others are compared with."""
-    return auto(problem, freedoms=Freedoms(replication=replication))
+    return auto(problem, search_space=SearchSpace(replication=replication))
 
 
 def try_all(problem: Problem) -> Iterator[Tried]:
@@ -110,7 +110,7 @@ class _Orders:
 
     def outcome(self, plan: Plan, schedule: str) -> tuple[float, bool]:
         """Seconds of an iteration, and whether it fits into memory."""
-        key = plan.segments, schedule
+        key = plan.stages, schedule
         if key not in self._known:
             ordered = msgspec.structs.replace(plan, schedule=schedule)
             found = evaluate(ordered, self._problem.profile, self._problem.cluster, within_memory=False)

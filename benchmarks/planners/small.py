@@ -68,13 +68,19 @@ def small_problem(case: Small) -> Problem:
 
     def times(kind: str) -> Times:
         forward, input_grad, weight_grad = random.uniform(1, 10, 3).tolist()
-        return Times(kind=kind, rows=1, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad)
+        return Times(
+            kind=kind, micro_batch_size=1, forward_s=forward, input_grad_s=input_grad, weight_grad_s=weight_grad
+        )
 
     units = tuple(
         Unit(
             name=f"u{number}",
             parameter_bytes=int(random.integers(0, 50)),
-            sizes=(Sizes(rows=1, cut_bytes=int(random.integers(1, 100)), saved_bytes=int(random.integers(1, 300))),),
+            sizes=(
+                Sizes(
+                    micro_batch_size=1, cut_bytes=int(random.integers(1, 100)), saved_bytes=int(random.integers(1, 300))
+                ),
+            ),
             times=tuple(times(kind) for kind in kinds),
         )
         for number in range(case.num_units)
@@ -83,7 +89,7 @@ def small_problem(case: Small) -> Problem:
     links = random_links(devices, random, bandwidth=(10.0, 300.0), latency_s=(0.0, 1.0))
     wire = Wire(bandwidth=100.0)
     cluster = Cluster(name="small", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire, links=links)
-    return Problem(Profile(name="small", rows=1, units=units), cluster, case.num_microbatches)
+    return Problem(Profile(name="small", micro_batch_size=1, units=units), cluster, case.num_microbatches)
 
 
 def run_small(case: Small) -> SmallRun:

@@ -62,7 +62,7 @@ def main() -> int:
     timeline, shown = _large()
     num = timeline.program.num_actions
     began = time.perf_counter()
-    html = render_page(page_data([shown], title="large", with_rivals=False))
+    html = render_page(page_data([shown], title="large", with_baselines=False))
     made_s = time.perf_counter() - began
     print(f"{num:,} actions on {len(timeline.program.devices)} devices; the report was made in {made_s:.1f} s")
     most = BYTES_PER_ACTION * num + FIXED_BYTES
@@ -111,7 +111,7 @@ def _views() -> dict[str, Callable[[Page], None]]:
 
 def _large() -> tuple[penstock.Timeline, Shown]:
     """64 stages, 224 micro-batches, input and weight gradients apart."""
-    profile = penstock.load_profile("gpt2-xl", kinds=["A100-40"], rows=1)
+    profile = penstock.load_profile("gpt2-xl", kinds=["A100-40"], micro_batch_size=1)
     cluster = penstock.load_cluster("8 x 8 x A100-40 @ 100 GB/s / 12.5 GB/s")
     plan = penstock.plan(profile, cluster, 224, planner="balanced", schedule="zb_h1")
     found = penstock.evaluate(plan, profile, cluster)

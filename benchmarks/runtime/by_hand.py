@@ -1,7 +1,7 @@
 """A rank's program with nothing but torch: the same blocks, the same messages, in the same order.
 
 What Penstock's executor takes beyond this is its own. Input and weight gradients apart are those of torch's own
-pipelining. For one tensor between segments, one segment a rank; the first one's backward is whole.
+pipelining. For one tensor between stages, one stage a rank; the first one's backward is whole.
 """
 
 from typing import Any

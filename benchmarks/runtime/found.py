@@ -42,7 +42,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[float, ...]
     """Of the first iterations."""
     predicted_s: float | None = None
-    is_moved: bool = False
+    has_remote_backward: bool = False
     explained: str = ""
     """What took longer than predicted, by action."""
 

@@ -85,7 +85,7 @@ def _over_torch(run: SpeedRun) -> Result:
 def _two_sets(runs: Sequence[SpeedRun]) -> Iterator[Result]:
     """Where the planner chooses two sets of cuts, they must not lose; beside it what they were predicted to gain."""
     for run in runs:
-        if run.row(AUTO).is_moved and run.has(ONE_SET):
+        if run.row(AUTO).has_remote_backward and run.has(ONE_SET):
             gain = spread(run.two_sets) if run.two_sets else run.gain(AUTO, ONE_SET)
             expected = _predicted_gain(run, AUTO)
             yield _timed(
@@ -136,7 +136,7 @@ def notes_on(runs: Sequence[SpeedRun]) -> Iterator[str]:
         if run.has(TORCH_1F1B):
             gain = run.gain(EQUAL_1F1B, TORCH_1F1B)
             yield f"{where}: the same plan, 1F1B with equal layers, ours over torch's {gain}"
-        if not run.row(AUTO).is_moved:
+        if not run.row(AUTO).has_remote_backward:
             forced = "; bipartition finds none either"
             if run.has(TWO_SETS):
                 gain = run.gain(TWO_SETS, ONE_SET)

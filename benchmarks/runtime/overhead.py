@@ -90,7 +90,7 @@ def run_overhead(name: str, rounds: int) -> list[OverheadRun]:
 def measure(_memory: dict[str, Any], subject: Subject, schedule: str, rounds: int) -> OverheadRun:
     """On a rank: Penstock and by hand, in turns."""
     mine = narrow_pipeline(subject, schedule)
-    cut = mine.proof.program.plan.segments[0].stop
+    cut = mine.proof.program.plan.stages[0].stop
     with torch.no_grad():
         sample = torch.nn.Sequential(*list(subject.model())[:cut])(subject.batch(0, 1)[0])
     device = mine.proof.program.devices[dist.get_rank()]

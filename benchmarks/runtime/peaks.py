@@ -23,7 +23,7 @@ from benchmarks.runtime.here import measure_here
 from benchmarks.runtime.overhead import NARROW, narrow_pipeline
 from benchmarks.runtime.ranks import Ranks
 from benchmarks.runtime.subjects import Subject
-from penstock import Cluster, Freedoms, Plan, Profile
+from penstock import Cluster, Plan, Profile, SearchSpace
 
 CLOSE = 0.10
 BEYOND = 0.10
@@ -99,7 +99,9 @@ def _plans(profile: Profile, cluster: Cluster, num_microbatches: int) -> dict[st
         )
         for schedule in SCHEDULES
     }
-    return found | {"auto": penstock.plan(profile, cluster, num_microbatches, freedoms=Freedoms(replication=False))}
+    return found | {
+        "auto": penstock.plan(profile, cluster, num_microbatches, search_space=SearchSpace(replication=False))
+    }
 
 
 def peak_of(_memory: dict[str, Any], subject: Subject, num_microbatches: int, given: OurPlan | int) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import penstock
-from penstock import Cluster, Device, Freedoms, Host, Plan, Profile, Wire
+from penstock import Cluster, Device, Host, Plan, Profile, SearchSpace, Wire
 
 MESSAGE_BYTES = (8, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
 AUTO = "ours: auto"
@@ -24,18 +24,18 @@ class Option:
 
     @property
     def detail(self) -> str:
-        """The segments in short: units, the forward's rank, and the backward's where it is another."""
+        """The stages in short: units, the forward's rank, and the backward's where it is another."""
         words = []
-        for segment in self.plan.segments:
-            ahead, back = ("+".join(m.device for m in group) for group in (segment.forward, segment.backward))
+        for stage in self.plan.stages:
+            ahead, back = ("+".join(m.device for m in group) for group in (stage.forward, stage.backward))
             place = ahead if ahead == back else f"{ahead}>{back}"
-            words.append(f"{segment.start}-{segment.stop - 1} {place}{' again' if segment.recompute else ''}")
+            words.append(f"{stage.start}-{stage.stop - 1} {place}{' again' if stage.recompute else ''}")
         return f"{', '.join(words)}; {self.plan.schedule}"
 
     @property
-    def is_moved(self) -> bool:
+    def has_remote_backward(self) -> bool:
         """Whether some backward is elsewhere than its forward."""
-        return any(segment.is_moved for segment in self.plan.segments)
+        return any(stage.has_remote_backward for stage in self.plan.stages)
 
 
 def this_machine(profile: Profile, message_s: Sequence[float]) -> Cluster:
@@ -60,8 +60,10 @@ def our_options(profile: Profile, cluster: Cluster, num_microbatches: int, equal
     Without replication: what is compared are pipelines, and batch norm does not go with it.
     """
 
-    def auto(**freedoms: bool | str) -> Plan:
-        return penstock.plan(profile, cluster, num_microbatches, freedoms=Freedoms(replication=False, **freedoms))  # type: ignore[arg-type]
+    def auto(**search_space: bool | str) -> Plan:
+        return penstock.plan(
+            profile, cluster, num_microbatches, search_space=SearchSpace(replication=False, **search_space)
+        )  # type: ignore[arg-type]
 
     def fixed(planner: str, schedule: str) -> Plan:
         return penstock.plan(profile, cluster, num_microbatches, planner=planner, schedule=schedule)
@@ -70,26 +72,25 @@ def our_options(profile: Profile, cluster: Cluster, num_microbatches: int, equal
         Option(AUTO, auto()),
         Option(ONE_SET, auto(two_cuts=False)),
         Option(TWO_SETS, fixed("bipartition", "auto")),
-        Option("ours: auto, one segment a rank", auto(two_cuts=False, virtual_stages=False)),
+        Option("ours: auto, one stage a rank", auto(two_cuts=False, virtual_stages=False)),
         Option("ours: balanced, 1f1b", fixed("balanced", "1f1b")),
         Option("ours: balanced, zb_h1", fixed("balanced", "zb_h1")),
         Option(EQUAL_1F1B, with_cuts(fixed("uniform", "1f1b"), equal_cuts)),
     ]
-    if not options[2].is_moved:
+    if not options[2].has_remote_backward:
         del options[2]
     return options
 
 
 def with_cuts(plan: Plan, cuts: tuple[int, ...]) -> Plan:
-    """A plan of one segment a device, cut elsewhere."""
+    """A plan of one stage a device, cut elsewhere."""
     from msgspec.structs import replace
 
     ends = [0, *cuts, plan.num_units]
-    segments = [
-        replace(segment, start=start, stop=stop)
-        for segment, start, stop in zip(plan.segments, ends, ends[1:], strict=False)
+    stages = [
+        replace(stage, start=start, stop=stop) for stage, start, stop in zip(plan.stages, ends, ends[1:], strict=False)
     ]
-    return replace(plan, segments=tuple(segments))
+    return replace(plan, stages=tuple(stages))
 
 
 def same_work(options: Sequence[Option]) -> dict[str, str]:
@@ -97,7 +98,7 @@ def same_work(options: Sequence[Option]) -> dict[str, str]:
     first: dict[tuple[object, ...], str] = {}
     found = {}
     for option in options:
-        key = (option.plan.segments, option.plan.schedule)
+        key = (option.plan.stages, option.plan.schedule)
         if key in first:
             found[option.name] = first[key]
         first.setdefault(key, option.name)

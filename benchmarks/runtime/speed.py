@@ -88,11 +88,11 @@ def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say)
             limit.append(sum(turns[ALONE][-1] / seconds for seconds in beside))
         named = {entry.name: entry for entry in entries}
         torchs = [entry.name for entry in entries if isinstance(entry.given, TorchPlan)]
-        rival = min(torchs, key=lambda name: statistics.median(turns[name]))
-        say(f"  auto against {rival}")
-        over_rival = _duel(ranks, subject, num_microbatches, (named[AUTO], named[rival]), effort.duels)
+        baseline = min(torchs, key=lambda name: statistics.median(turns[name]))
+        say(f"  auto against {baseline}")
+        over_rival = _duel(ranks, subject, num_microbatches, (named[AUTO], named[baseline]), effort.duels)
         duel: tuple[float, ...] = ()
-        if ONE_SET in named and any(item.name == AUTO and item.is_moved for item in options):
+        if ONE_SET in named and any(item.name == AUTO and item.has_remote_backward for item in options):
             say("  two sets of cuts against one")
             duel = _duel(ranks, subject, num_microbatches, (named[AUTO], named[ONE_SET]), effort.duels)
         rows = []
@@ -184,6 +184,6 @@ def _predicted(ranks: Ranks, subject: Subject, row: Row, entry: Entry, profile: 
     return replace(
         row,
         predicted_s=found.timeline.iteration_s,
-        is_moved=entry.option.is_moved,
+        has_remote_backward=entry.option.has_remote_backward,
         explained=explain(found.timeline, timeline),
     )

@@ -37,7 +37,7 @@ def cuts_by_evenness(profile: Profile, num_stages: int, ranks: tuple[int, ...]) 
 
 def _work_s(unit: Unit) -> float:
     """Of a whole micro-batch."""
-    times = max(unit.times, key=lambda item: item.rows)
+    times = max(unit.times, key=lambda item: item.micro_batch_size)
     return times.forward_s + times.input_grad_s + times.weight_grad_s
 
 

@@ -49,8 +49,8 @@ def problem(num_devices: int) -> tuple[Profile, Cluster]:
         Unit(
             name=f"u{number}",
             parameter_bytes=1 << 20,
-            sizes=(Sizes(rows=1, cut_bytes=1 << 20, saved_bytes=1 << 24),),
-            times=(Times(kind="k", rows=1, forward_s=f, input_grad_s=i, weight_grad_s=w, step_s=1e-4),),
+            sizes=(Sizes(micro_batch_size=1, cut_bytes=1 << 20, saved_bytes=1 << 24),),
+            times=(Times(kind="k", micro_batch_size=1, forward_s=f, input_grad_s=i, weight_grad_s=w, step_s=1e-4),),
         )
         for number, (f, i, w) in enumerate(seconds)
     )
@@ -58,7 +58,7 @@ def problem(num_devices: int) -> tuple[Profile, Cluster]:
     devices = tuple(
         Device(name=f"d{number}", host="h", kind="k", memory_bytes=1 << 36) for number in range(num_devices)
     )
-    return Profile(name="chain", rows=1, units=units), Cluster(
+    return Profile(name="chain", micro_batch_size=1, units=units), Cluster(
         name="row", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire
     )
 
@@ -140,7 +140,7 @@ def command_line(repeats: int) -> Iterator[Result]:
         return lambda: subprocess.run([str(PENSTOCK), *words], check=True, capture_output=True)
 
     helping = run("--help")
-    planning = run("plan", "--profile", "vgg16", "--rows", "32", "--cluster", str(EXAMPLE), "-m", "16")
+    planning = run("plan", "--profile", "vgg16", "--micro-batch-size", "32", "--cluster", str(EXAMPLE), "-m", "16")
     helping(), planning()
     took = seconds_of(helping, repeats)
     yield Result("penstock --help", "< 0.3 s", f"{took:.2f} s", took < 0.3)

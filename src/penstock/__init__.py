@@ -10,7 +10,7 @@
 
 Everything public is here; names load when they are first used, so that importing costs little. (Some functions are
 called as the packages that hold them, such as `plan`: `penstock.plan` is the function, and modules inside the package
-are imported in full, as in `from penstock.plan.types import Segment`.)
+are imported in full, as in `from penstock.plan.types import Stage`.)
 """
 
 import sys
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
         RunError,
         RuntimeTimeout,
     )
-    from penstock.plan import Member, Plan, Segment, Shape, load_plan, save_plan
+    from penstock.plan import Plan, Replica, Shape, Stage, load_plan, save_plan
     from penstock.plan.pricing import Costs, price
-    from penstock.planners import PLANNERS, Freedoms, plan
+    from penstock.planners import PLANNERS, SearchSpace, plan
     from penstock.profile import Overhead, Profile, Sizes, Tie, Times, Unit, load_profile, save_profile
     from penstock.profiler import profile
     from penstock.program import Action, Kind, Program, load_program, save_program
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.program.proof import Proof, prove
     from penstock.report.html import save_report
     from penstock.runtime import Pipeline
-    from penstock.runtime.state import materialise
+    from penstock.runtime.state import materialize
     from penstock.schedules import SCHEDULES, schedule
     from penstock.simulate.compiled import simulate
     from penstock.simulate.evaluation import Evaluation, evaluate
@@ -76,9 +76,9 @@ _HOMES = {
     "plan.pricing.costs": ("Costs",),
     "plan.pricing.pricing": ("price",),
     "plan.shapes": ("Shape",),
-    "plan.types": ("Member", "Plan", "Segment", "load_plan", "save_plan"),
+    "plan.types": ("Replica", "Plan", "Stage", "load_plan", "save_plan"),
     "planners.registry": ("PLANNERS",),
-    "planners.search_space": ("Freedoms",),
+    "planners.search_space": ("SearchSpace",),
     "planners.api": ("plan",),
     "profile.load": ("load_profile", "save_profile"),
     "profile.types": ("Overhead", "Profile", "Sizes", "Tie", "Times", "Unit"),
@@ -87,7 +87,7 @@ _HOMES = {
     "program.proof.proof": ("Proof", "prove"),
     "program.types": ("Program", "load_program", "save_program"),
     "report.html.page": ("save_report",),
-    "runtime.state.materialize": ("materialise",),
+    "runtime.state.meta_device": ("materialize",),
     "runtime.pipeline": ("Pipeline",),
     "profiler.profile_model": ("profile",),
     "schedules.registry": ("SCHEDULES", "schedule"),
@@ -110,12 +110,10 @@ __all__ = [
     "Device",
     "Evaluation",
     "FileError",
-    "Freedoms",
     "Host",
     "InputError",
     "Kind",
     "Link",
-    "Member",
     "MemoryLimitError",
     "MismatchError",
     "Overhead",
@@ -128,11 +126,13 @@ __all__ = [
     "Program",
     "Proof",
     "ProofError",
+    "Replica",
     "RunError",
     "RuntimeTimeout",
-    "Segment",
+    "SearchSpace",
     "Shape",
     "Sizes",
+    "Stage",
     "Tie",
     "Timeline",
     "Times",
@@ -149,7 +149,7 @@ __all__ = [
     "load_program",
     "load_timeline",
     "lower",
-    "materialise",
+    "materialize",
     "plan",
     "price",
     "profile",

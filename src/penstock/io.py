@@ -121,7 +121,7 @@ def _shown(path: Path) -> str:
 def decode_json(data: bytes, kind: type[T], *, where: str, expected_format: str) -> T:
     """A value of `kind` from JSON; unknown keys, wrong types and other format versions are errors.
 
-    `expected_format` is what the file's key "format" must say, such as "penstock.plan/1".
+    `expected_format` is what the file's key "format" must say, such as "penstock.plan/2".
     """
     try:
         probe = msgspec.json.decode(data, type=_Format)
@@ -174,10 +174,21 @@ class _Format(msgspec.Struct):
     format: str = ""
 
 
+COMMANDS = {
+    "profile": "penstock profile -o FILE",
+    "plan": "penstock plan -o FILE",
+    "program": "penstock plan --program FILE",
+    "timeline": "penstock simulate -o FILE",
+}
+"""How each kind of file is written."""
+
+
 def _format_hint(found: str, expected: str) -> str:
     name, _, _ = expected.partition("/")
     if found.startswith(name + "/"):
-        return "The file was written by another version of Penstock: make it again with this one."
+        command = COMMANDS.get(name.removeprefix("penstock."), "")
+        again = f": make it again with `{command}`" if command else ": make it again"
+        return f"The file was written by another version of Penstock{again}."
     if found.startswith("penstock."):
         return f"This is a {found.removeprefix('penstock.').partition('/')[0]} file."
     return f"Is it a {name.removeprefix('penstock.')} file?"

@@ -34,8 +34,8 @@ def instances_folder() -> Path:
 def test_all_published_profiles(tmp_path: Path) -> None:
     profiles: dict[str, Profile] = benchmark_instances().all_profiles(instances_folder())
     assert len(profiles) == 15
-    assert profiles["hpgo/gnmt_16"].rows == 64
-    assert (profiles["mixed/vgg416"].num_units, profiles["mixed/vgg416"].rows) == (417, 13)
+    assert profiles["hpgo/gnmt_16"].micro_batch_size == 64
+    assert (profiles["mixed/vgg416"].num_units, profiles["mixed/vgg416"].micro_batch_size) == (417, 13)
     assert profiles["mixed/opt350"].kinds == ("A100-40", "V100-16", "RTX-3090", "RTX-2080", "Titan-RTX")
     for profile in profiles.values():
         save_profile(profile, tmp_path / "p.json")

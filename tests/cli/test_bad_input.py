@@ -71,9 +71,9 @@ def test_unknown_and_missing_keys(run: Run, files: dict[str, Path]) -> None:
     _refused(run("profile", _change(files["profile"], colour)), "$.units[3]", "colour")
 
     def headless(value: Any) -> None:
-        del value["segments"][1]["forward"]
+        del value["stages"][1]["forward"]
 
-    _refused(run("simulate", _change(files["plan"], headless)), "$.segments[1]", "forward")
+    _refused(run("simulate", _change(files["plan"], headless)), "$.stages[1]", "forward")
 
 
 @pytest.mark.parametrize(("number", "said"), [(-1.0, "$.units[2].times[0]"), ("NaN", "broken JSON"), (1e999, "JSON")])
@@ -99,11 +99,13 @@ def test_clusters_that_cannot_be(run: Run, tmp_path: Path) -> None:
 
 def test_asking_for_too_much(run: Run) -> None:
     base = ("plan", "--profile", "gpt2", "--cluster", CLUSTER)
-    _refused(run(*base, "--stages", "5"), "5 stages", "4 devices")
-    _refused(run("plan", "--profile", "gpt2", "--cluster", "64 x T4 @ 1 GB/s", "--stages", "30"), "only 26 units")
-    _refused(run(*base, "--planner", "balanced", "--chunks", "0", "--shape", "loop"), "at least 1 segment")
+    _refused(run(*base, "--pipeline-depth", "5"), "5 stages", "4 devices")
+    _refused(
+        run("plan", "--profile", "gpt2", "--cluster", "64 x T4 @ 1 GB/s", "--pipeline-depth", "30"), "only 26 units"
+    )
+    _refused(run(*base, "--planner", "balanced", "--chunks", "0", "--shape", "loop"), "at least 1 stage")
     _refused(run(*base, "-m", "0"), "0")
-    _refused(run(*base, "--rows", "0"), "rows")
+    _refused(run(*base, "--micro-batch-size", "0"), "rows")
     _refused(run(*base, "--planner", "best"), "no planner 'best'", "balanced")
     _refused(run(*base, "--schedule", "2f2b"), "no schedule '2f2b'", "1f1b")
     _refused(run("plan", "--profile", "gpt2"), "--cluster")
@@ -133,7 +135,7 @@ def test_memory_nobody_can_meet(run: Run, tmp_path: Path) -> None:
 
 def test_wrong_kind_of_file(run: Run, files: dict[str, Path]) -> None:
     _refused(run("simulate", str(files["timeline"])), "neither a plan nor a program")
-    _refused(run("profile", str(files["plan"])), "penstock.profile/1", "plan file")
+    _refused(run("profile", str(files["plan"])), "penstock.profile/2", "plan file")
 
 
 def test_a_file_that_cannot_be_written_loses_nothing(run: Run, tmp_path: Path) -> None:
@@ -192,9 +194,9 @@ def test_links_are_followed_and_devices_written_to(run: Run, tmp_path: Path) -> 
 
 
 def test_options_without_effect_are_refused(run: Run, files: dict[str, Path]) -> None:
-    _refused(run("profile", "--rows", "4"), "--rows")
+    _refused(run("profile", "--micro-batch-size", "4"), "--micro-batch-size")
     _refused(run("profile", "-o", "x.json"), "--output")
-    _refused(run("check", str(files["plan"]), "--rows", "4"), "--rows")
+    _refused(run("check", str(files["plan"]), "--micro-batch-size", "4"), "--micro-batch-size")
     _refused(run("profile", str(files["profile"]), "--kind", "T4"), "device kinds already")
     _refused(run("profile", str(files["profile"]), "--precision", "fp32"), "precision")
 
@@ -264,7 +266,7 @@ def test_what_is_not_a_number(run: Run) -> None:
 def test_what_to_do_about_memory_is_what_can_be_done(run: Run, tmp_path: Path) -> None:
     """A check has no option to recompute, and neither has the planner auto: the way is to plan again."""
     plan = str(tmp_path / "plan.json")
-    words = ("plan", "--profile", "gpt2", "--rows", "64", "--cluster", "2 x RTX-3090 @ 12 GB/s", "-m", "8")
+    words = ("plan", "--profile", "gpt2", "--micro-batch-size", "64", "--cluster", "2 x RTX-3090 @ 12 GB/s", "-m", "8")
     assert run(*words, "--planner", "uniform", "--schedule", "gpipe", "--ignore-memory", "-o", plan, "-q")[0] == 0
     code, _, err = run("check", plan)
     assert code == 1
@@ -275,6 +277,6 @@ def test_what_to_do_about_memory_is_what_can_be_done(run: Run, tmp_path: Path) -
     assert advised
     for options in advised:
         asked = options.split()
-        kept = [*words[:3], *words[5:7]] if "--rows" in asked else words
+        kept = [*words[:3], *words[5:7]] if "--micro-batch-size" in asked else words
         given = [] if "--schedule" in asked else ["--schedule", "gpipe"]
         assert run(*kept, "--planner", "uniform", *given, *asked, "-q")[0] == 0, options

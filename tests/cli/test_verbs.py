@@ -24,7 +24,7 @@ def plan_file(run: Run, tmp_path: Path) -> str:
 
 def test_profile(run: Run, tmp_path: Path) -> None:
     path = str(tmp_path / "profile.json")
-    code, out, _ = run("profile", "gpt2", "--kind", "T4", "--kind", "L4", "--rows", "2", "-o", path)
+    code, out, _ = run("profile", "gpt2", "--kind", "T4", "--kind", "L4", "--micro-batch-size", "2", "-o", path)
     assert code == 0
     assert "gpt2: one micro-batch of 2 rows on T4" in out
     assert "on L4" in out
@@ -56,7 +56,7 @@ def test_plan_with_everything(run: Run, tmp_path: Path, planner: str, schedule: 
     names = {name: str(tmp_path / f"{name}.json") for name in ("output", "program", "timeline", "trace")}
     code, out, err = run(*words, *[word for name, path in names.items() for word in (f"--{name}", path)], "-v")
     assert code == 0
-    replicated = any(item.num_replicas > 1 for item in penstock.load_plan(names["output"]).segments)
+    replicated = any(item.num_replicas > 1 for item in penstock.load_plan(names["output"]).stages)
     assert ("not whole rows" in err) == replicated
     assert f"{planner} + {schedule}" in out
     assert "proved: " in out
@@ -145,7 +145,7 @@ def test_recompute_and_ignore_memory(run: Run, tmp_path: Path) -> None:
     assert run(*base)[0] == 2
     kept = json.loads(run(*base, "--ignore-memory")[1])
     again = json.loads(run(*base, "--recompute")[1])
-    assert again["plan"]["segments"][0]["recompute"] is True
+    assert again["plan"]["stages"][0]["recompute"] is True
     assert again["iteration_s"] > kept["iteration_s"]
     assert max(use["peak_bytes"] for use in again["devices"]) <= 2e9 < max(use["peak_bytes"] for use in kept["devices"])
 
@@ -158,7 +158,7 @@ def test_auto_with_budget_work_and_freedoms(run: Run) -> None:
     bound = ("--no-replication", "--one-cut", "--no-virtual-stages", "--no-recomputation")
     plain = json.loads(run(*base, "--work", "40", *bound)[1])
     assert free["iteration_s"] <= plain["iteration_s"]
-    assert len(plain["plan"]["segments"]) <= 4
+    assert len(plain["plan"]["stages"]) <= 4
     assert run(*base, "--budget", "100 ms", "-q")[0] == 0
     code, _, err = run(*BALANCED, "--cluster", CLUSTER, "--one-cut")
     assert code == 2
@@ -187,8 +187,8 @@ def test_check_names_the_fullest_device(run: Run, tmp_path: Path) -> None:
     assert run(*words)[0] == 0
     text = made.read_text().replace("small and idle", "large")
     value = json.loads(text)
-    whole = value["segments"][0] | {"start": 0, "stop": value["segments"][-1]["stop"]}
-    made.write_text(json.dumps(value | {"segments": [whole]}))
+    whole = value["stages"][0] | {"start": 0, "stop": value["stages"][-1]["stop"]}
+    made.write_text(json.dumps(value | {"stages": [whole]}))
     code, out, _ = run("check", str(made))
     assert code == 0
     assert "fullest is large" in out

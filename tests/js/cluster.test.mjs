@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { byHosts } from "../../src/penstock/report/html/app/cluster/hosts.mjs";
 import { clusterLayout, linkThickness, spaced } from "../../src/penstock/report/html/app/cluster/layout.mjs";
 import { arrowHead, linkRoutes } from "../../src/penstock/report/html/app/cluster/links.mjs";
-import { boxWords, hasParts, segmentsOf } from "../../src/penstock/report/html/app/cluster/stages.mjs";
+import { boxWords, hasParts, stagesOf } from "../../src/penstock/report/html/app/cluster/stages.mjs";
 
 test("a large cluster is drawn host by host", () => {
   const cluster = {
@@ -20,7 +20,7 @@ test("a large cluster is drawn host by host", () => {
   const found = byHosts(
     cluster,
     [link(0, 1, 7), link(0, 2, 3), link(1, 2, 4), link(2, 0, 1)],
-    new Map([["a1", "segment 0"]]),
+    new Map([["a1", "stage 0"]]),
   );
   assert.deepEqual(
     found.cluster.devices.map((device) => [device.name, device.kind]),
@@ -165,10 +165,10 @@ test("there and back each have a label, and an arrow at the end", () => {
   }
 });
 
-test("boxes say which segments they run, as far as there is room", () => {
+test("boxes say which stages they run, as far as there is room", () => {
   const on = (...names) => names.map((name) => [name, 1]);
-  const runs = segmentsOf({
-    segments: [
+  const runs = stagesOf({
+    stages: [
       { forward: on("a"), backward: on("b") },
       { forward: on("b"), backward: on("b") },
       { forward: on("b"), backward: on("c") },
@@ -177,17 +177,17 @@ test("boxes say which segments they run, as far as there is room", () => {
   assert.deepEqual(
     [...runs],
     [
-      ["a", "segment 0F"],
-      ["b", "segments 0B, 1, 2F"],
-      ["c", "segment 2B"],
+      ["a", "stage 0F"],
+      ["b", "stages 0B, 1, 2F"],
+      ["c", "stage 2B"],
     ],
   );
   assert.ok(hasParts(runs));
-  assert.ok(!hasParts(new Map([["B", "segments 0, 1"]])));
+  assert.ok(!hasParts(new Map([["B", "stages 0, 1"]])));
   assert.deepEqual(
-    ["segment 12", "segments 0, 3", "segments 0, 3, 4, 7", "segments 0B, 1, 2F", "segments 0, 8, 16, 24", "not used"].map(
+    ["stage 12", "stages 0, 3", "stages 0, 3, 4, 7", "stages 0B, 1, 2F", "stages 0, 8, 16, 24", "not used"].map(
       boxWords,
     ),
-    ["segment 12", "segments 0, 3", "seg. 0, 3, 4, 7", "seg. 0B, 1, 2F", "4 segments", "not used"],
+    ["stage 12", "stages 0, 3", "seg. 0, 3, 4, 7", "seg. 0B, 1, 2F", "4 stages", "not used"],
   );
 });

@@ -216,11 +216,11 @@ test("the strip of units", () => {
   ]);
   assert.equal(
     blockWords(found, stripBlocks(found, edges)[0]),
-    "forward of segment 0 on d0: a; 2.00 s a micro-batch on k",
+    "forward of stage 0 on d0: a; 2.00 s a micro-batch on k",
   );
-  // Segments side by side on one device are one block; replicas are one under the other.
+  // Stages side by side on one device are one block; replicas are one under the other.
   const moved = model({
-    segments: [
+    stages: [
       {
         start: 0,
         stop: 1,

@@ -10,7 +10,7 @@ import { makeModel } from "../../src/penstock/report/html/app/data/timeline_mode
 
 const { F, B, STEP, SEND_F, SEND_B } = KIND;
 
-// kind, segment, micro-batch, start, end, cause (place, or -1), peer (or -1)
+// kind, stage, micro-batch, start, end, cause (place, or -1), peer (or -1)
 export const ACTIONS = [
   [F, 0, 0, 0, 2, -1],
   [SEND_F, 0, 0, 2, 5, 0, 1],
@@ -103,7 +103,7 @@ export function subject(changes = {}) {
       { name: "d0", limit: 20, held: 2 },
       { name: "d1", limit: null, held: null },
     ],
-    segments: [
+    stages: [
       { start: 0, stop: 1, forward: [["d0", 1]], backward: [["d0", 1]], recompute: false },
       { start: 1, stop: 2, forward: [["d1", 1]], backward: [["d1", 1]], recompute: false },
     ],
@@ -113,7 +113,7 @@ export function subject(changes = {}) {
     last: 5,
     ...pack({
       kind: ["u1", ACTIONS.map((row) => row[0])],
-      segment: ["u1", ACTIONS.map((row) => row[1])],
+      stage: ["u1", ACTIONS.map((row) => row[1])],
       microbatch: ["u1", ACTIONS.map((row) => row[2] + 1)],
       start: ["u4", ACTIONS.map((row) => row[3])],
       end: ["u4", ACTIONS.map((row) => row[4])],

@@ -149,8 +149,8 @@ test("what an action needed, and what needed it", () => {
 
 test("what is said about an action", () => {
   const found = model();
-  assert.equal(actionTitle(found, 7), "1F0: forward of segment 1, micro-batch 0 on d1");
-  assert.equal(actionTitle(found, 1), "0SEND_F0: activations of segment 0, micro-batch 0 from d0 to d1");
+  assert.equal(actionTitle(found, 7), "1F0: forward of stage 1, micro-batch 0 on d1");
+  assert.equal(actionTitle(found, 1), "0SEND_F0: activations of stage 0, micro-batch 0 from d0 to d1");
   assert.deepEqual(actionLines(found, 0, null), [
     ["time", "0 s to 2.00 s"],
     ["takes", "2.00 s"],

@@ -95,7 +95,7 @@ test("plans are compared, and sorted by any column", () => {
     problem: 0,
     figures: { bound: 10, gap: 0.8, bubble: 0.5, fits: true, peak: 3, traffic: 2, rowsPerSecond: 1 },
   });
-  const rival = {
+  const baseline = {
     planner: "spp",
     schedule: "pe",
     iteration: 36,
@@ -106,7 +106,7 @@ test("plans are compared, and sorted by any column", () => {
     fits: true,
   };
   const rows = compareRows(
-    data([one], { problems: [[rival, { ...rival, planner: "big", iteration: 9, fits: false }]] }),
+    data([one], { problems: [[baseline, { ...baseline, planner: "big", iteration: 9, fits: false }]] }),
   );
   assert.deepEqual(
     rows.map((row) => [row.name, row.ratio, row.note]),
@@ -137,9 +137,9 @@ test("plans are compared only with those for the same work", () => {
   const figures = { ...subject().figures, bound: 10 };
   const small = { task: 0, problem: 0, iteration: 20, figures, model: "gpt", clusterName: "pair" };
   const large = { task: 1, problem: 1, iteration: 300, figures, model: "xl", clusterName: "eight" };
-  const rival = { planner: "spp", schedule: "pe", fits: true };
+  const baseline = { planner: "spp", schedule: "pe", fits: true };
   const found = data([subject({ ...small, name: "a" }), subject({ ...large, name: "b" })], {
-    problems: [[{ ...rival, iteration: 40 }], [{ ...rival, iteration: 150 }]],
+    problems: [[{ ...baseline, iteration: 40 }], [{ ...baseline, iteration: 150 }]],
     mixed: "These are for different models or clusters.",
   });
   assert.deepEqual(

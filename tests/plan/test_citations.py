@@ -47,14 +47,14 @@ def test_what_a_plan_uses() -> None:
     assert papers_behind(_plan("auto", "auto")) == (SPP, BI_PARTITION, ZERO_BUBBLE)
     assert papers_behind(_plan("mine", "mine")) == ()
     plan = _plan("uniform", "zb_h1")
-    first = plan.segments[0]
+    first = plan.stages[0]
     for change, paper in (
         ({"backward": on("d1")}, BI_PARTITION),
         ({"forward": on("d0", "d1"), "backward": on("d0", "d1")}, RING_ALL_REDUCE),
         ({"recompute": True}, SUBLINEAR_MEMORY),
     ):
-        segment = msgspec.structs.replace(first, **change)
-        changed = msgspec.structs.replace(plan, segments=(segment, *plan.segments[1:]))
+        stage = msgspec.structs.replace(first, **change)
+        changed = msgspec.structs.replace(plan, stages=(stage, *plan.stages[1:]))
         assert papers_behind(changed) == (ZERO_BUBBLE, paper)
 
 

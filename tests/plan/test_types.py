@@ -13,7 +13,7 @@ from penstock import io
 from penstock.errors import FileError, InputError
 from penstock.plan.pricing.pricing import price
 from penstock.plan.shapes import Shape
-from penstock.plan.types import Member, Plan, Segment, load_plan, on, save_plan
+from penstock.plan.types import Plan, Replica, Stage, load_plan, on, save_plan
 from tests.support.damaged_files import mutated
 from tests.support.fuzzing import NUM_DAMAGED
 from tests.support.strategies import Case, cases, two_stages
@@ -24,16 +24,16 @@ CASE = two_stages(num_microbatches=2)
 
 def test_what_a_plan_says_of_itself() -> None:
     plan = CASE.plan
-    assert (plan.num_segments, plan.num_units, plan.devices) == (2, 2, ("d0", "d1"))
+    assert (plan.num_stages, plan.num_units, plan.devices) == (2, 2, ("d0", "d1"))
     moved = two_stages(num_microbatches=1, groups=((on("d2"), on("d0")), (on("d1", "d0"), on("d1", "d0")))).plan
     assert moved.devices == ("d2", "d0", "d1")
-    assert [segment.is_moved for segment in moved.segments] == [True, False]
-    assert [segment.num_replicas for segment in moved.segments] == [1, 2]
+    assert [stage.has_remote_backward for stage in moved.stages] == [True, False]
+    assert [stage.num_replicas for stage in moved.stages] == [1, 2]
 
 
 def test_equal_shares() -> None:
-    assert on("x") == (Member("x", 1.0),)
-    assert [member.share for member in on("x", "y", "z")] == [1 / 3] * 3
+    assert on("x") == (Replica("x", 1.0),)
+    assert [replica.share for replica in on("x", "y", "z")] == [1 / 3] * 3
 
 
 @pytest.mark.parametrize(
@@ -43,30 +43,30 @@ def test_equal_shares() -> None:
         ({"start": 2, "stop": 1}, "is empty"),
         ({"forward": ()}, "the forward group is empty"),
         ({"backward": ()}, "the backward group is empty"),
-        ({"forward": (Member("d0", 0.5), Member("d0", 0.5))}, "names a device twice"),
-        ({"forward": (Member("d0", 0.5),)}, "add up to 0.5, not to 1"),
-        ({"forward": (Member("d0", float("nan")),)}, "must be above"),
+        ({"forward": (Replica("d0", 0.5), Replica("d0", 0.5))}, "names a device twice"),
+        ({"forward": (Replica("d0", 0.5),)}, "add up to 0.5, not to 1"),
+        ({"forward": (Replica("d0", float("nan")),)}, "must be above"),
         ({"forward": on("d0", "d1")}, "must have the same shares, in the same order"),
-        ({"forward": (Member("d0", 2.0), Member("d1", -1.0))}, "must be above 1e-09"),
+        ({"forward": (Replica("d0", 2.0), Replica("d1", -1.0))}, "must be above 1e-09"),
         # Nobody's rows would meet anybody's: overlaps() leaves out what is within rounding.
-        ({"forward": (Member("d0", 1.0), Member("d1", 1e-10))}, "must be above 1e-09"),
+        ({"forward": (Replica("d0", 1.0), Replica("d1", 1e-10))}, "must be above 1e-09"),
     ],
 )
-def test_segments_that_cannot_be(change: dict[str, Any], message: str) -> None:
+def test_stages_that_cannot_be(change: dict[str, Any], message: str) -> None:
     good: dict[str, Any] = {"start": 0, "stop": 1, "forward": on("d0"), "backward": on("d0")}
-    Segment(**good)
+    Stage(**good)
     with pytest.raises(ValueError, match=message):
-        Segment(**(good | change))
+        Stage(**(good | change))
 
 
 @pytest.mark.parametrize(
-    ("segments", "message"),
-    [([], "at least one segment"), ([(1, 2)], "starts at unit 1, not at 0"), ([(0, 1), (2, 3)], "at unit 2, not at 1")],
+    ("stages", "message"),
+    [([], "at least one stage"), ([(1, 2)], "starts at unit 1, not at 0"), ([(0, 1), (2, 3)], "at unit 2, not at 1")],
 )
-def test_plans_that_cannot_be(segments: list[tuple[int, int]], message: str) -> None:
-    parts = tuple(Segment(start=start, stop=stop, forward=on("d0"), backward=on("d0")) for start, stop in segments)
+def test_plans_that_cannot_be(stages: list[tuple[int, int]], message: str) -> None:
+    parts = tuple(Stage(start=start, stop=stop, forward=on("d0"), backward=on("d0")) for start, stop in stages)
     with pytest.raises(ValueError, match=message):
-        msgspec.structs.replace(CASE.plan, segments=parts)
+        msgspec.structs.replace(CASE.plan, stages=parts)
 
 
 @examples(80)
@@ -98,7 +98,7 @@ def changed(tmp_path: Path, change: Any) -> Path:
 @pytest.mark.parametrize(
     ("change", "message", "where"),
     [
-        (lambda value: value.update(format="penstock.plan/9"), "the key \"format\" must be 'penstock.plan/1'", ""),
+        (lambda value: value.update(format="penstock.plan/9"), "the key \"format\" must be 'penstock.plan/2'", ""),
         (lambda value: value.pop("format"), "it has no such key", ""),
         (lambda value: value.update(colour="red"), "unknown field `colour`", ""),
         (lambda value: value.pop("planner"), "missing required field `planner`", ""),
@@ -106,10 +106,10 @@ def changed(tmp_path: Path, change: Any) -> Path:
         (lambda value: value.update(num_microbatches=2**24 + 1), "<= 16777216", "$.num_microbatches"),
         (lambda value: value.update(rows=0), ">= 1", "$.rows"),
         (lambda value: value.update(rows=2**40 + 1), "<= 1099511627776", "$.rows"),
-        (lambda value: value["segments"][1].update(start=0), "starts at unit 0, not at 1", ""),
-        (lambda value: value["segments"][1]["forward"][0].update(share=0), "> 0", "$.segments[1].forward[0].share"),
-        (lambda value: value["segments"][0].update(recompute="yes"), "Expected `bool`", "$.segments[0].recompute"),
-        (lambda value: value["segments"].clear(), "at least one segment", ""),
+        (lambda value: value["stages"][1].update(start=0), "starts at unit 0, not at 1", ""),
+        (lambda value: value["stages"][1]["forward"][0].update(share=0), "> 0", "$.stages[1].forward[0].share"),
+        (lambda value: value["stages"][0].update(recompute="yes"), "Expected `bool`", "$.stages[0].recompute"),
+        (lambda value: value["stages"].clear(), "at least one stage", ""),
     ],
 )
 def test_refused(tmp_path: Path, change: Any, message: str, where: str) -> None:
@@ -150,6 +150,6 @@ def test_shapes() -> None:
 
 def test_a_plan_is_a_value() -> None:
     with pytest.raises(AttributeError):
-        CASE.plan.rows = 3  # type: ignore[misc]
-    assert isinstance(hash(CASE.plan.segments[0]), int)
+        CASE.plan.micro_batch_size = 3  # type: ignore[misc]
+    assert isinstance(hash(CASE.plan.stages[0]), int)
     assert isinstance(CASE.plan, Plan)

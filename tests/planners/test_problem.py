@@ -13,7 +13,7 @@ from penstock.plan.shapes import Shape
 from penstock.planners.api import Options, plan
 from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS, find_planner
-from penstock.planners.search_space import Freedoms
+from penstock.planners.search_space import SearchSpace
 from penstock.profile.types import Profile
 from penstock.program.lowering.lowering import lower
 from penstock.program.proof.proof import prove
@@ -33,12 +33,12 @@ PROFILE, CLUSTER = profile_of([(1, 1, 1)] * 5), cluster_of([1.0, 2.0, 1.0])
         ({"num_microbatches": 2**24 + 1}, "at most 16777216"),
         ({"rows": 0}, "at least 1 row"),
         ({"rows": 2**40 + 1}, "at most 1099511627776"),
-        ({"num_chunks": 0, "shape": Shape.LOOP}, "at least 1 segment"),
-        ({"num_chunks": 2}, "a straight pipeline has 1 segment a device, not 2"),
+        ({"num_chunks": 0, "shape": Shape.LOOP}, "at least 1 stage"),
+        ({"num_chunks": 2}, "a straight pipeline has 1 stage a device, not 2"),
         ({"num_stages": 0}, "0 stages: the cluster has 3 devices"),
         ({"num_stages": 4}, "4 stages: the cluster has 3 devices"),
-        ({"num_stages": 3, "num_chunks": 2, "shape": Shape.V}, "6 segments: the model has only 5 units"),
-        ({"num_chunks": 6, "shape": Shape.LOOP}, "6 segments a device: the model has only 5 units"),
+        ({"num_stages": 3, "num_chunks": 2, "shape": Shape.V}, "6 stages: the model has only 5 units"),
+        ({"num_chunks": 6, "shape": Shape.LOOP}, "6 stages a device: the model has only 5 units"),
     ],
 )
 def test_refused(asked: dict[str, Any], message: str) -> None:
@@ -56,8 +56,8 @@ def test_unknown_names() -> None:
 
 def test_lanes() -> None:
     assert Problem(PROFILE, CLUSTER, 1).lanes == [0, 1, 2]
-    assert Problem(PROFILE, CLUSTER, 1, num_stages=2).lanes == [0, 1]
-    # Five units give two segments a device to two devices only.
+    assert Problem(PROFILE, CLUSTER, 1, pipeline_depth=2).lanes == [0, 1]
+    # Five units give two stages a device to two devices only.
     assert Problem(PROFILE, CLUSTER, 1, num_chunks=2, shape=Shape.V).lanes == [0, 1, 1, 0]
     assert Problem(PROFILE, CLUSTER, 1, num_chunks=5, shape=Shape.LOOP).lanes == [0] * 5
 
@@ -65,7 +65,7 @@ def test_lanes() -> None:
 def test_the_schedule_decides_on_the_shape() -> None:
     def lanes(**asked: Any) -> list[str]:
         made = plan(PROFILE, CLUSTER, 2, planner="balanced", **asked)
-        return [segment.forward[0].device for segment in made.segments]
+        return [stage.forward[0].device for stage in made.stages]
 
     assert lanes() == ["d0", "d1", "d2"]
     assert lanes(schedule="zb_v") == ["d0", "d1", "d1", "d0"]
@@ -75,21 +75,21 @@ def test_the_schedule_decides_on_the_shape() -> None:
 
 
 def test_what_the_plan_was_made_for() -> None:
-    found = plan(PROFILE, CLUSTER, 7, rows=3, planner="uniform", schedule="zb_h1", split_backward=True)
-    assert (found.planner, found.schedule, found.num_microbatches, found.rows) == ("uniform", "zb_h1", 7, 3)
+    found = plan(PROFILE, CLUSTER, 7, micro_batch_size=3, planner="uniform", schedule="zb_h1", split_backward=True)
+    assert (found.planner, found.schedule, found.num_microbatches, found.micro_batch_size) == ("uniform", "zb_h1", 7, 3)
     assert found.split_backward
     assert (found.profile.digest, found.cluster.digest) == (PROFILE.digest, CLUSTER.digest)
-    assert plan(PROFILE, CLUSTER, 1, planner="uniform").rows == PROFILE.rows
+    assert plan(PROFILE, CLUSTER, 1, planner="uniform").micro_batch_size == PROFILE.micro_batch_size
 
 
 def test_auto_is_the_default_and_can_be_told_what_it_may_use() -> None:
     found = plan(PROFILE, CLUSTER, 2, work=5)
     assert found.planner == "auto"
     assert found == plan(PROFILE, CLUSTER, 2, planner="auto", schedule="auto", work=5, seed=0)
-    bare = plan(PROFILE, CLUSTER, 2, work=5, freedoms=Freedoms(replication=False, two_cuts=False))
-    assert all(item.num_replicas == 1 and not item.is_moved for item in bare.segments)
+    bare = plan(PROFILE, CLUSTER, 2, work=5, search_space=SearchSpace(replication=False, two_cuts=False))
+    assert all(item.num_replicas == 1 and not item.has_remote_backward for item in bare.stages)
     assert plan(PROFILE, CLUSTER, 2, work=5, schedule="1f1b").schedule == "1f1b"
-    assert plan(PROFILE, CLUSTER, 2, work=5, freedoms=Freedoms(schedule="gpipe")).schedule == "gpipe"
+    assert plan(PROFILE, CLUSTER, 2, work=5, search_space=SearchSpace(schedule="gpipe")).schedule == "gpipe"
     with pytest.raises(InputError, match="work: only for the planner auto, not for uniform"):
         plan(PROFILE, CLUSTER, 2, planner="uniform", work=5)
     with pytest.raises(InputError, match="forwards that fit into memory"):
@@ -105,7 +105,7 @@ def test_whatever_is_planned_can_run(profile: Profile, cluster: Cluster, data: s
     most = min(cluster.num_devices, profile.num_units // chunks)
     stages = data.draw(st.none() | st.integers(1, most))
     for planner in PLANNERS:
-        options: Options = {"planner": planner, "num_stages": stages, "num_chunks": chunks, "shape": shape}
+        options: Options = {"planner": planner, "pipeline_depth": stages, "num_chunks": chunks, "shape": shape}
         if planner == "auto":
             options["work"] = 10
         found = plan(profile, cluster, num, **options)

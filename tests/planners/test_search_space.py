@@ -11,10 +11,10 @@ from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
 from penstock.plan.pricing.pricing import price
-from penstock.plan.types import Member, Plan, on
+from penstock.plan.types import Plan, Replica, on
 from penstock.planners.auto.search import auto
 from penstock.planners.problem import Problem
-from penstock.planners.search_space import Freedoms, has_virtual_stages, has_whole_rows
+from penstock.planners.search_space import SearchSpace, has_virtual_stages, has_whole_rows
 from penstock.profile.load import load_profile
 from penstock.profile.types import Profile
 from penstock.program.actions import Kind
@@ -23,35 +23,35 @@ from tests.support.small import equal_profile, one_host
 from tests.support.strategies import clusters, profiles
 from tests.support.thoroughness import examples
 
-SWITCHES = [field.name for field in fields(Freedoms) if field.type in (bool, "bool")]
+SWITCHES = [field.name for field in fields(SearchSpace) if field.type in (bool, "bool")]
 
 
 def _plan(*groups: object) -> Plan:
-    problem = Problem(equal_profile(len(groups)), one_host(4), 2, rows=4)
+    problem = Problem(equal_profile(len(groups)), one_host(4), 2, micro_batch_size=4)
     return problem.plan("test", list(range(len(groups) + 1)), groups)  # type: ignore[arg-type]
 
 
-def _keeps_to(plan: Plan, freedoms: Freedoms, profile: Profile, cluster: Cluster) -> None:
+def _keeps_to(plan: Plan, search_space: SearchSpace, profile: Profile, cluster: Cluster) -> None:
     """Looked at with other eyes than Freedoms.allow."""
-    if not freedoms.replication:
-        assert all(len(item.forward) == 1 for item in plan.segments)
-    if not freedoms.two_cuts:
-        assert all(item.forward == item.backward for item in plan.segments)
-    if not freedoms.recomputation:
-        assert not any(item.recompute for item in plan.segments)
-    if not freedoms.device_order:
+    if not search_space.replication:
+        assert all(len(item.forward) == 1 for item in plan.stages)
+    if not search_space.two_cuts:
+        assert all(item.forward == item.backward for item in plan.stages)
+    if not search_space.recomputation:
+        assert not any(item.recompute for item in plan.stages)
+    if not search_space.device_order:
         names = [device.name for device in cluster.devices]
         assert [name for name in names if name in plan.devices] == list(plan.devices)
-    if not freedoms.virtual_stages:
+    if not search_space.virtual_stages:
         for side in ("forward", "backward"):
             for device in plan.devices:
-                has = [any(m.device == device for m in getattr(item, side)) for item in plan.segments]
+                has = [any(m.device == device for m in getattr(item, side)) for item in plan.stages]
                 assert np.count_nonzero(np.diff([False, *has]).astype(int)) <= 2
-    if not freedoms.part_rows:
-        for item in plan.segments:
-            rows = [member.share * plan.rows for member in item.forward]
+    if not search_space.part_rows:
+        for item in plan.stages:
+            rows = [replica.share * plan.micro_batch_size for replica in item.forward]
             assert rows == pytest.approx([max(1, round(row)) for row in rows])
-    if not freedoms.split_backward:
+    if not search_space.split_backward:
         kinds = schedule(price(plan, profile, cluster)).kind
         assert Kind.I not in kinds
         assert Kind.W not in kinds
@@ -65,28 +65,28 @@ def _keeps_to(plan: Plan, freedoms: Freedoms, profile: Profile, cluster: Cluster
     st.fixed_dictionaries({name: st.booleans() for name in SWITCHES}),
 )
 def test_kept_in_any_combination(profile: Profile, cluster: Cluster, num: int, switches: dict[str, bool]) -> None:
-    freedoms = Freedoms(**switches)  # type: ignore[arg-type]
-    made = auto(Problem(profile, cluster, num), freedoms=freedoms, work=20)
-    assert freedoms.allow(made, cluster)
-    _keeps_to(made, freedoms, profile, cluster)
+    search_space = SearchSpace(**switches)  # type: ignore[arg-type]
+    made = auto(Problem(profile, cluster, num), search_space=search_space, work=20)
+    assert search_space.allow(made, cluster)
+    _keeps_to(made, search_space, profile, cluster)
 
 
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1", "auto_whole"])
 def test_a_fixed_schedule(name: str) -> None:
     problem = Problem(equal_profile(6, cut_bytes=1), one_host(3), 4)
-    made = auto(problem, freedoms=Freedoms(schedule=name), work=20)
+    made = auto(problem, search_space=SearchSpace(schedule=name), work=20)
     assert made.schedule == name
 
 
 def test_a_schedule_that_parts_the_backward_contradicts_whole_backwards() -> None:
     with pytest.raises(InputError, match="parts the backward"):
-        Freedoms(schedule="zb_h1", split_backward=False)
-    assert Freedoms(schedule="auto", split_backward=False).plan_schedule == "auto_whole"
+        SearchSpace(schedule="zb_h1", split_backward=False)
+    assert SearchSpace(schedule="auto", split_backward=False).plan_schedule == "auto_whole"
 
 
 def test_an_unknown_schedule() -> None:
     with pytest.raises(InputError, match="there is no schedule"):
-        Freedoms(schedule="2f2b")
+        SearchSpace(schedule="2f2b")
 
 
 def test_virtual_stages_are_told_from_groups_that_overlap() -> None:
@@ -97,12 +97,12 @@ def test_virtual_stages_are_told_from_groups_that_overlap() -> None:
 
 
 def test_whole_rows() -> None:
-    assert has_whole_rows(_plan(on("d0", "d1"), (Member("d0", 0.25), Member("d1", 0.75))))
+    assert has_whole_rows(_plan(on("d0", "d1"), (Replica("d0", 0.25), Replica("d1", 0.75))))
     assert not has_whole_rows(_plan(on("d0", "d1", "d2")))
 
 
 def test_whole_rows_on_unequal_devices() -> None:
     cluster = load_cluster("4 x T4 @ 10 GB/s")
-    profile = load_profile("gpt2", kinds=["T4"], rows=6)
-    made = auto(Problem(profile, cluster, 4), freedoms=Freedoms(part_rows=False), work=50)
+    profile = load_profile("gpt2", kinds=["T4"], micro_batch_size=6)
+    made = auto(Problem(profile, cluster, 4), search_space=SearchSpace(part_rows=False), work=50)
     assert has_whole_rows(made)

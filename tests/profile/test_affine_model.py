@@ -19,17 +19,22 @@ values = st.floats(0, 1e9)
 
 def times(rows: int, forward: float, kind: str = "k", step: float = 0.0) -> Times:
     return Times(
-        kind=kind, rows=rows, forward_s=forward, input_grad_s=2 * forward, weight_grad_s=3 * forward, step_s=step
+        kind=kind,
+        micro_batch_size=rows,
+        forward_s=forward,
+        input_grad_s=2 * forward,
+        weight_grad_s=3 * forward,
+        step_s=step,
     )
 
 
 def sizes(rows: int, cut: int, pending: int | None = None) -> Sizes:
-    return Sizes(rows=rows, cut_bytes=cut, saved_bytes=2 * cut, pending_bytes=pending)
+    return Sizes(micro_batch_size=rows, cut_bytes=cut, saved_bytes=2 * cut, pending_bytes=pending)
 
 
 def profile_of(*units: tuple[tuple[Sizes, ...], tuple[Times, ...]]) -> Profile:
     made = [Unit(name=f"u{i}", parameter_bytes=10 * i, sizes=s, times=t) for i, (s, t) in enumerate(units)]
-    return Profile(name="p", rows=1, units=tuple(made))
+    return Profile(name="p", micro_batch_size=1, units=tuple(made))
 
 
 def test_one_point_is_proportional() -> None:

@@ -47,17 +47,24 @@ CONFIG = """{
 def own() -> Profile:
     def unit(name: str, forward: float) -> Unit:
         times = [
-            Times(kind=kind, rows=rows, forward_s=forward * rows, input_grad_s=0.1, weight_grad_s=1 / 3, step_s=1e-3)
+            Times(
+                kind=kind,
+                micro_batch_size=rows,
+                forward_s=forward * rows,
+                input_grad_s=0.1,
+                weight_grad_s=1 / 3,
+                step_s=1e-3,
+            )
             for kind in ("A", "B")
             for rows in (1, 4)
         ]
-        one = Sizes(rows=1, cut_bytes=8, saved_bytes=2**53 + 1)
-        four = Sizes(rows=4, cut_bytes=32, saved_bytes=64, pending_bytes=7)
+        one = Sizes(micro_batch_size=1, cut_bytes=8, saved_bytes=2**53 + 1)
+        four = Sizes(micro_batch_size=4, cut_bytes=32, saved_bytes=64, pending_bytes=7)
         return Unit(name=name, parameter_bytes=40, sizes=(one, four), times=tuple(times))
 
     return Profile(
         name="öwn",
-        rows=4,
+        micro_batch_size=4,
         units=(unit("first", 0.1), unit("second", 0.7)),
         input_bytes=12,
         ties=(Tie(name="embedding", parameter_bytes=40, units=(0, 1)),),
@@ -104,9 +111,11 @@ def test_what_is_saved_comes_back(tmp_path: Path, name: str) -> None:
 
 def test_whole_numbers_do_not_change_the_digest(tmp_path: Path) -> None:
     # In Python one may write 0 for 0.0; in the file, and so in the digest, they must be the same.
-    times = Times(kind="k", rows=1, forward_s=1, input_grad_s=0, weight_grad_s=2, step_s=0)
-    unit = Unit(name="u", parameter_bytes=0, sizes=(Sizes(rows=1, cut_bytes=0, saved_bytes=0),), times=(times,))
-    profile = Profile(name="p", rows=1, units=(unit,), gradient_ratio=1, optimizer_ratio=2)
+    times = Times(kind="k", micro_batch_size=1, forward_s=1, input_grad_s=0, weight_grad_s=2, step_s=0)
+    unit = Unit(
+        name="u", parameter_bytes=0, sizes=(Sizes(micro_batch_size=1, cut_bytes=0, saved_bytes=0),), times=(times,)
+    )
+    profile = Profile(name="p", micro_batch_size=1, units=(unit,), gradient_ratio=1, optimizer_ratio=2)
     save_profile(profile, tmp_path / "p.json")
     assert load_profile(str(tmp_path / "p.json")).digest == profile.digest
     with pytest.raises(FileError):
@@ -114,11 +123,11 @@ def test_whole_numbers_do_not_change_the_digest(tmp_path: Path) -> None:
 
 
 def test_a_builtin_name() -> None:
-    profile = load_profile("gpt2", kinds=("T4",), rows=2, sequence=64)
-    assert (profile.rows, profile.kinds) == (2, ("T4",))
+    profile = load_profile("gpt2", kinds=("T4",), micro_batch_size=2, sequence=64)
+    assert (profile.micro_batch_size, profile.kinds) == (2, ("T4",))
     assert not any("was asked for" in text for text in profile.assumptions)
     plain = load_profile("gpt2")
-    assert (plain.rows, plain.kinds) == (1, (DEFAULT_KIND,))
+    assert (plain.micro_batch_size, plain.kinds) == (1, (DEFAULT_KIND,))
     assert f"No device kind was asked for: the times are for {DEFAULT_KIND}." in plain.assumptions
     assert "No number of rows was asked for: a micro-batch has 1 row." in plain.assumptions
 
@@ -149,18 +158,20 @@ def test_odd_names(source: str) -> None:
 
 def test_rows(tmp_path: Path) -> None:
     # Penstock and Piper: other rows of a micro-batch, and an input in proportion. PipeDream: what was measured.
-    assert load_profile(written(tmp_path, "own.json"), rows=8) == msgspec.structs.replace(own(), rows=8, input_bytes=24)
-    piper = load_profile(written(tmp_path, "piper.json"), rows=8)
-    assert (piper.rows, piper.units[0].times[0].rows) == (8, 1)
-    graph = load_profile(written(tmp_path, "graph.txt"), rows=8)
-    assert (graph.rows, graph.units[0].times[0].rows, graph.input_bytes) == (8, 8, 4096)
+    assert load_profile(written(tmp_path, "own.json"), micro_batch_size=8) == msgspec.structs.replace(
+        own(), micro_batch_size=8, input_bytes=24
+    )
+    piper = load_profile(written(tmp_path, "piper.json"), micro_batch_size=8)
+    assert (piper.micro_batch_size, piper.units[0].times[0].micro_batch_size) == (8, 1)
+    graph = load_profile(written(tmp_path, "graph.txt"), micro_batch_size=8)
+    assert (graph.micro_batch_size, graph.units[0].times[0].micro_batch_size, graph.input_bytes) == (8, 8, 4096)
     assert "taken as 1" in load_profile(written(tmp_path, "graph.txt")).assumptions[-1]
     for rows in (0, -3, 2**41):
         with pytest.raises(InputError, match="rows"):
-            load_profile(written(tmp_path, "own.json"), rows=rows)
+            load_profile(written(tmp_path, "own.json"), micro_batch_size=rows)
     huge = written(tmp_path, "own.json", OWN.replace('"input_bytes": 12', f'"input_bytes": {2**60}'))
     with pytest.raises(InputError, match="input for 5 rows"):
-        load_profile(huge, rows=5)
+        load_profile(huge, micro_batch_size=5)
 
 
 def test_kinds_of_files(tmp_path: Path) -> None:
@@ -188,7 +199,7 @@ def test_a_measured_sequence_cannot_be_chosen(tmp_path: Path, name: str) -> None
         ("{}", "this JSON is not a profile"),
         ('{"format": "penstock.cluster/1"}', "This is a cluster file"),
         ('{"format": 3}', "no such key"),
-        ('{"format": "penstock.profile/1"}', "missing required field"),
+        ('{"format": "penstock.profile/2"}', "missing required field"),
         ('{"nodes": 3}', "Expected `array`"),
         ('{"model_type": 3}', "model_type"),
         ('{"a": ' + "[" * 100_000, "broken JSON"),
@@ -216,7 +227,7 @@ def test_computed_times_beyond_the_limit(tmp_path: Path) -> None:
     path = written(tmp_path, "config.json", json.dumps({"model_type": "gpt2", **huge}))
     assert load_profile(path).num_units > 1
     with pytest.raises(InputError, match="over 1,000,000,000 seconds"):
-        load_profile(path, rows=300_000)
+        load_profile(path, micro_batch_size=300_000)
 
 
 # Mutations: what goes wrong with files in real life, and what does not.
@@ -281,7 +292,7 @@ def test_fuzz(name: str, tmp_path: Path) -> None:
         outcomes["read"] += 1
         # What is accepted is usable: it has costs, and it can be written and read again.
         for kind in profile.kinds:
-            fit(profile, kind).at(profile.rows)
+            fit(profile, kind).at(profile.micro_batch_size)
         save_profile(profile, tmp_path / "again.json")
         again = load_profile(str(tmp_path / "again.json"))
         assert again == profile

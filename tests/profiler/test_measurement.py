@@ -28,7 +28,7 @@ def _mean_square(output: Tensor) -> Tensor:
 
 
 def _bytes(found: Profile, rows: int) -> list[tuple[int, int]]:
-    sizes = [next(size for size in unit.sizes if size.rows == rows) for unit in found.units]
+    sizes = [next(size for size in unit.sizes if size.micro_batch_size == rows) for unit in found.units]
     return [(size.cut_bytes, size.saved_bytes) for size in sizes]
 
 
@@ -47,7 +47,7 @@ def test_compiled_blocks_make_both_gradients_at_once() -> None:
 def test_bytes_of_linear_layers() -> None:
     model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5, bias=False))
     found = measure(model, torch.randn(6, 10), _mean_square, seconds=0)
-    assert found.rows == 6
+    assert found.micro_batch_size == 6
     assert found.input_bytes == 6 * 10 * 4
     assert [unit.parameter_bytes for unit in found.units] == [(10 * 20 + 20) * 4, 0, 20 * 5 * 4]
     for rows in (6, 3):
@@ -80,7 +80,7 @@ def test_tied_parameters_are_found() -> None:
                              seconds=0)  # fmt: skip
     assert found.ties == (penstock.Tie(name="embed.weight", parameter_bytes=11 * 8 * 4, units=(0, 6)),)
     assert found.kinds == ("cpu-1-thread",)
-    assert [time.rows for time in found.units[0].times] == [4, 2]
+    assert [time.micro_batch_size for time in found.units[0].times] == [4, 2]
     assert found.units[0].times[0].input_grad_s == 0
 
 
@@ -154,9 +154,9 @@ def test_it_says_how_steady_it_was() -> None:
 
 def test_one_row_is_measured_beside_two() -> None:
     found = measure(nn.Sequential(nn.Linear(3, 3)), torch.randn(1, 3), _mean_square, seconds=0)
-    assert found.rows == 1
+    assert found.micro_batch_size == 1
     assert found.input_bytes == 12
-    assert [size.rows for size in found.units[0].sizes] == [2, 1]
+    assert [size.micro_batch_size for size in found.units[0].sizes] == [2, 1]
 
 
 def test_checkpointed_blocks_keep_their_inputs_only() -> None:

@@ -42,7 +42,7 @@ def test_is_lowered() -> None:
 
 
 def test_arrays_cannot_be_changed() -> None:
-    for array in (LOWERED.offsets, LOWERED.kind, LOWERED.segment, LOWERED.microbatch, LOWERED.peer):
+    for array in (LOWERED.offsets, LOWERED.kind, LOWERED.stage, LOWERED.microbatch, LOWERED.peer):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 
@@ -71,7 +71,7 @@ def test_round_trip(case: Case, lowered: bool, tmp_path_factory: pytest.TempPath
 def test_the_file_can_be_read_by_people(tmp_path: Path) -> None:
     save_program(LOWERED, tmp_path / "p.json")
     value = json.loads((tmp_path / "p.json").read_text())
-    assert value["format"] == "penstock.program/1"
+    assert value["format"] == "penstock.program/2"
     assert [row["device"] for row in value["devices"]] == ["d0", "d1"]
     assert value["devices"][1]["actions"][:4] == ["1RECV_F0@d0", "1RECV_F1@d0", "1F0", "1B0"]
 

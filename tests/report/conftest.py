@@ -41,7 +41,7 @@ def page(browser: Browser) -> Iterator[Page]:
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two plans and a measured run of the first, with a script for a name everywhere."""
-    profile = penstock.load_profile("gpt2", kinds=["T4"], rows=2)
+    profile = penstock.load_profile("gpt2", kinds=["T4"], micro_batch_size=2)
     units = (msgspec.structs.replace(profile.units[0], name=EVIL), *profile.units[1:])
     profile = msgspec.structs.replace(profile, name=EVIL, units=units)
     plain = penstock.load_cluster("2 x 2 x T4 @ 10 GB/s / 1 GB/s")

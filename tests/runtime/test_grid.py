@@ -39,14 +39,14 @@ def test_the_grid_has_everything_in_it(thorough: bool) -> None:
     """Two of its cells have by themselves; to make the plans of all takes a minute more."""
     cells = [(kind, num) for kind in KINDS for num in RANKS] if thorough else [("vgg", 3), ("mlp", 2)]
     made = [(kind, num, plan) for kind, num in cells for plan in plans(kind, num)]
-    segments = [segment for _, _, plan in made for segment in plan.segments]
-    assert any(segment.is_moved for segment in segments)
-    assert any(segment.recompute for segment in segments)
-    assert any(segment.num_replicas > 1 for segment in segments)
-    shared = [plan for kind, _, plan in made if kind == "vgg" and any(s.num_replicas > 1 for s in plan.segments)]
+    stages = [stage for _, _, plan in made for stage in plan.stages]
+    assert any(stage.has_remote_backward for stage in stages)
+    assert any(stage.recompute for stage in stages)
+    assert any(stage.num_replicas > 1 for stage in stages)
+    shared = [plan for kind, _, plan in made if kind == "vgg" and any(s.num_replicas > 1 for s in plan.stages)]
     assert len(shared) > (5 if thorough else 3)
-    assert any(len({segment.num_replicas for segment in plan.segments}) > 1 for _, _, plan in made)
-    assert any(plan.num_segments > num for _, num, plan in made)
+    assert any(len({stage.num_replicas for stage in plan.stages}) > 1 for _, _, plan in made)
+    assert any(plan.num_stages > num for _, num, plan in made)
     profiles = {kind: profile_of(kind) for kind in KINDS}
     exact = [keeps_every_order(Job(kind, plan, profiles[kind], cluster_of(num))) for kind, num, plan in made]
     least, most = (20, len(exact) - 10) if thorough else (10, len(exact) - 3)

@@ -37,7 +37,7 @@ PLANS = {
 def test_accumulation_schedulers_and_uneven_batches(world: World, name: str) -> None:
     rows = [7, 12, 2, 7, 12, 3]
     losses, parameters = accumulate_and_schedule(None, "mlp", rows)
-    exact = all(segment.num_replicas == 1 for segment in PLANS[name].segments)
+    exact = all(stage.num_replicas == 1 for stage in PLANS[name].stages)
     for found_losses, found in world.run(2, accumulate_and_schedule, PLANS[name], "mlp", rows):
         pairs = [*zip(found_losses, losses, strict=True), *((found[key], parameters[key]) for key in found)]
         for one, other in pairs:
@@ -69,7 +69,7 @@ def test_shared_parameters_that_are_trained_in_one_place_and_used_in_another(wor
 
 
 @pytest.mark.parametrize("backward", [[["d0"], ["d1"], ["d0"]], [["d1"], ["d0"], ["d1"]]])
-def test_segments_that_run_again_may_begin_in_place(world: World, backward: list[list[str]]) -> None:
+def test_stages_that_run_again_may_begin_in_place(world: World, backward: list[list[str]]) -> None:
     plan = plan_of([0, 2, 5, 11], [["d0"], ["d1"], ["d0"]], backward=backward, recompute=True, schedule="zb_h1")
     made = job("vgg", plan)
     check(made, world.run(2, train, made), exact=True)
@@ -83,7 +83,7 @@ def test_a_model_with_a_forward_of_its_own(world: World) -> None:
         assert {name for _, found in ranks for name in found} == set(parameters)
         for found_losses, found in ranks:
             assert all(map(torch.equal, found_losses, losses))
-            # The embedding is shared between segments: its gradients are added in another order.
+            # The embedding is shared between stages: its gradients are added in another order.
             assert all(torch.allclose(found[name], parameters[name], rtol=1e-6, atol=1e-7) for name in found)
 
 

@@ -15,19 +15,19 @@ from tests.support.strategies import NAMED_SCHEDULES, Case, cases
 from tests.support.thoroughness import examples
 
 Job = tuple[str, str, int, int]
-"""Device, kind, segment, micro-batch."""
+"""Device, kind, stage, micro-batch."""
 
 
 def jobs_of(case: Case) -> Counter[Job]:
     """What there is to do, said by the plan alone; a backward counts as its two parts."""
     found: Counter[Job] = Counter()
-    for number, segment in enumerate(case.plan.segments):
+    for number, stage in enumerate(case.plan.stages):
         for microbatch in range(case.plan.num_microbatches):
-            for member in segment.forward:
-                found[member.device, "F", number, microbatch] += 1
-            for member in segment.backward:
-                for kind in "RIW" if segment.recompute else "IW":
-                    found[member.device, kind, number, microbatch] += 1
+            for replica in stage.forward:
+                found[replica.device, "F", number, microbatch] += 1
+            for replica in stage.backward:
+                for kind in "RIW" if stage.recompute else "IW":
+                    found[replica.device, kind, number, microbatch] += 1
     return found
 
 
@@ -37,7 +37,7 @@ def jobs_in(program: Program) -> Counter[Job]:
         for action in program.actions(device):
             if action.kind < Kind.STEP:
                 for kind in "IW" if action.kind == Kind.B else action.kind.name:
-                    found[device, kind, action.segment, action.microbatch] += 1
+                    found[device, kind, action.stage, action.microbatch] += 1
     return found
 
 
@@ -68,7 +68,7 @@ def test_backwards_are_split_only_where_asked(case: Case) -> None:
         parts = case.plan.split_backward or name.startswith("zb_")
         if name.startswith("zb_") and costs.joined_s.any():
             # Where it costs something to part a backward, it may be whole where nobody waits for I.
-            actions = [action for action in actions if action.segment > 0]
+            actions = [action for action in actions if action.stage > 0]
         kinds = {action.kind for action in actions}
         assert (Kind.B in kinds) == (not parts)
         assert ({Kind.I, Kind.W} <= kinds) == (parts and bool(actions))
@@ -84,7 +84,7 @@ def test_recomputation_stands_right_before_its_backward_unless_weights_fill_a_wa
             for action, following in zip(order, order[1:] + order[:1], strict=True):
                 if action.kind == Kind.R:
                     assert following.kind in (Kind.I, Kind.B)
-                    assert (following.segment, following.microbatch) == (action.segment, action.microbatch)
+                    assert (following.stage, following.microbatch) == (action.stage, action.microbatch)
 
 
 def test_an_unknown_name() -> None:

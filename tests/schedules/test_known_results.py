@@ -89,7 +89,7 @@ def test_zb_v_keeps_no_more_with_few_micro_batches(devices: int) -> None:
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("devices", [2, 3, 4, 6])
 def test_interleaved(devices: int, times: tuple[float, float, float], chunks: int) -> None:
-    # A device has M v (f + b) of work, f and b those of one of its v segments; the bubble is (p - 1) (f + b), which is
+    # A device has M v (f + b) of work, f and b those of one of its v stages; the bubble is (p - 1) (f + b), which is
     # (p - 1) (F + B) / v in whole stages: v times smaller than that of 1F1B.
     both = sum(times)
     for groups in (1, 2, 3, 5):
@@ -106,13 +106,13 @@ def test_interleaved(devices: int, times: tuple[float, float, float], chunks: in
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"])
 def test_one_device_never_waits(schedule: str) -> None:
-    for segments in (1, 2, 4):
-        found = run([0] * segments, 5, schedule, (1.0, 0.5, 0.25))
-        assert found.timeline.iteration_s == 5 * segments * 1.75
+    for stages in (1, 2, 4):
+        found = run([0] * stages, 5, schedule, (1.0, 0.5, 0.25))
+        assert found.timeline.iteration_s == 5 * stages * 1.75
         assert bubble_fraction(found.timeline) == 0.0
 
 
-def test_interleaved_with_one_segment_a_device_is_1f1b() -> None:
+def test_interleaved_with_one_stage_a_device_is_1f1b() -> None:
     lanes = [0, 1, 2, 3]
     loop, plain = (run(lanes, 6, name, (1.0, 0.5, 0.5)) for name in ("interleaved", "1f1b"))
     assert loop.program.same_actions(plain.program)

@@ -15,20 +15,20 @@ from tests.support.strategies import equal_case
 ROW = re.compile(r"^ +device (\d+) +((?:(?:[A-Za-z]\d+|\.) *)+)", re.MULTILINE)
 
 Drawn = list[tuple[int, str, int, int]]
-"""Column, kind, segment, micro-batch."""
+"""Column, kind, stage, micro-batch."""
 
 
 def drawn(docstring: str, lanes: list[int]) -> list[Drawn]:
-    """The picture: a device's first segment in capitals, its second in small letters; each column takes three signs."""
+    """The picture: a device's first stage in capitals, its second in small letters; each column takes three signs."""
     rows = []
     for device, text in ROW.findall(docstring):
-        held = [segment for segment, lane in enumerate(lanes) if lane == int(device)]
+        held = [stage for stage, lane in enumerate(lanes) if lane == int(device)]
         row = []
         for column, cell in enumerate(re.findall(r"..?.?", text.rstrip())):
             assert cell.strip() == cell.rstrip(), f"device {device}: {cell!r} does not start at its column"
             if cell[0] != ".":
-                segment = held[0] if cell[0].isupper() else held[1]
-                row.append((column, cell[0].upper(), segment, int(cell[1:])))
+                stage = held[0] if cell[0].isupper() else held[1]
+                row.append((column, cell[0].upper(), stage, int(cell[1:])))
         rows.append(row)
     return rows
 
@@ -43,7 +43,7 @@ def happened(case_costs: Costs, program: Program) -> list[Drawn]:
         if action.kind < Kind.STEP:
             assert timeline.start_s[place] == int(timeline.start_s[place])
             assert timeline.end_s[place] == timeline.start_s[place] + 1
-            entry = (int(timeline.start_s[place]), action.kind.name, action.segment, action.microbatch)
+            entry = (int(timeline.start_s[place]), action.kind.name, action.stage, action.microbatch)
             rows[int(lowered.device_of[place])].append(entry)
     return rows
 

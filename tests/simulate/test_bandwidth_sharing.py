@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
-from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.simulate.evaluation import Evaluation, evaluate
 from penstock.simulate.reference import simulate_plainly
@@ -15,10 +15,10 @@ ALMOST = 2e-3
 
 def fan_out(bandwidths: dict[str, float], interface: float) -> Evaluation:
     """d0 works for 1 second, then sends 12 bytes to each of d1, d2 and d3 over the interface of its host."""
-    times = Times(kind="k", rows=3, forward_s=1.0, input_grad_s=0.0, weight_grad_s=0.0)
-    sizes = Sizes(rows=3, cut_bytes=36, saved_bytes=0)
+    times = Times(kind="k", micro_batch_size=3, forward_s=1.0, input_grad_s=0.0, weight_grad_s=0.0)
+    sizes = Sizes(micro_batch_size=3, cut_bytes=36, saved_bytes=0)
     units = tuple(Unit(name=name, parameter_bytes=0, sizes=(sizes,), times=(times,)) for name in "xy")
-    profile = Profile(name="fan", rows=3, units=units)
+    profile = Profile(name="fan", micro_batch_size=3, units=units)
     inside = Wire(bandwidth=1.0)
     devices = tuple(Device(name=f"d{number}", host="abbb"[number], kind="k") for number in range(4))
     cluster = Cluster(
@@ -32,12 +32,12 @@ def fan_out(bandwidths: dict[str, float], interface: float) -> Evaluation:
         planner="test",
         schedule="gpipe",
         num_microbatches=1,
-        rows=3,
+        micro_batch_size=3,
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
-        segments=(
-            Segment(start=0, stop=1, forward=on("d0"), backward=on("d0")),
-            Segment(start=1, stop=2, forward=on("d1", "d2", "d3"), backward=on("d1", "d2", "d3")),
+        stages=(
+            Stage(start=0, stop=1, forward=on("d0"), backward=on("d0")),
+            Stage(start=1, stop=2, forward=on("d1", "d2", "d3"), backward=on("d1", "d2", "d3")),
         ),
     )
     return evaluate(plan, profile, cluster)

@@ -32,7 +32,7 @@ class Interpreter:
             (Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD, item.number): (
                 [self.names[device] for device in item.ring.devices],
                 [(self.names[a], self.names[b]) for a, b in item.ring.links],
-                item.segments,
+                item.stages,
             )
             for item in costs.reductions
         }
@@ -58,18 +58,18 @@ class Interpreter:
 
     # -- groups ---------------------------------------------------------------------------------------------------
 
-    def member(self, name: str, segment: int, side: str) -> int:
-        if not 0 <= segment < len(self.plan.segments):
-            raise BrokenError(f"no segment {segment}")
-        for place, item in enumerate(getattr(self.plan.segments[segment], side)):
+    def replica(self, name: str, stage: int, side: str) -> int:
+        if not 0 <= stage < len(self.plan.stages):
+            raise BrokenError(f"no stage {stage}")
+        for place, item in enumerate(getattr(self.plan.stages[stage], side)):
             if item.device == name:
                 return place
-        raise BrokenError(f"{name} is not in the {side} group of {segment}")
+        raise BrokenError(f"{name} is not in the {side} group of {stage}")
 
-    def sources(self, name: str, segment: int, side: str, neighbour: int) -> list[str]:
-        """The devices of a neighbouring segment with rows in common."""
-        here, there = self.plan.segments[segment], self.plan.segments[neighbour]
-        place = self.member(name, segment, side)
+    def sources(self, name: str, stage: int, side: str, neighbour: int) -> list[str]:
+        """The devices of a neighbouring stage with rows in common."""
+        here, there = self.plan.stages[stage], self.plan.stages[neighbour]
+        place = self.replica(name, stage, side)
         pairs = overlaps([item.share for item in there.forward], [item.share for item in here.forward])
         return [getattr(there, side)[pair.left].device for pair in pairs if pair.right == place]
 
@@ -77,37 +77,37 @@ class Interpreter:
 
     def _needs(self, name: str, action: Action) -> list[tuple[bool, Action]]:
         """(must it have arrived rather than be done here, what) for a compute action."""
-        kind, segment, microbatch, _ = action
+        kind, stage, microbatch, _ = action
         needs: list[tuple[bool, Action]] = []
         if kind == Kind.F:
-            self.member(name, segment, "forward")
-            if segment > 0:
-                for source in self.sources(name, segment, "forward", segment - 1):
+            self.replica(name, stage, "forward")
+            if stage > 0:
+                for source in self.sources(name, stage, "forward", stage - 1):
                     if source == name:
-                        needs.append((False, Action(Kind.F, segment - 1, microbatch)))
+                        needs.append((False, Action(Kind.F, stage - 1, microbatch)))
                     else:
-                        needs.append((True, Action(Kind.RECV_F, segment, microbatch, source)))
+                        needs.append((True, Action(Kind.RECV_F, stage, microbatch, source)))
             return needs
-        place = self.member(name, segment, "backward")
-        here = self.plan.segments[segment]
+        place = self.replica(name, stage, "backward")
+        here = self.plan.stages[stage]
         if kind == Kind.W:
-            return [(False, Action(Kind.I, segment, microbatch))]
+            return [(False, Action(Kind.I, stage, microbatch))]
         if kind == Kind.R and not here.recompute:
             raise BrokenError("nothing to recompute")
         if kind == Kind.R or not here.recompute:
             home = here.forward[place].device
             if home == name:
-                needs.append((False, Action(Kind.F, segment, microbatch)))
+                needs.append((False, Action(Kind.F, stage, microbatch)))
             else:
-                needs.append((True, Action(Kind.RECV_S, segment, microbatch, home)))
+                needs.append((True, Action(Kind.RECV_S, stage, microbatch, home)))
         else:
-            needs.append((False, Action(Kind.R, segment, microbatch)))
-        if kind in (Kind.I, Kind.B) and segment + 1 < len(self.plan.segments):
-            for source in self.sources(name, segment, "backward", segment + 1):
+            needs.append((False, Action(Kind.R, stage, microbatch)))
+        if kind in (Kind.I, Kind.B) and stage + 1 < len(self.plan.stages):
+            for source in self.sources(name, stage, "backward", stage + 1):
                 if source == name:
-                    needs.append((False, Action(Kind.I, segment + 1, microbatch)))
+                    needs.append((False, Action(Kind.I, stage + 1, microbatch)))
                 else:
-                    needs.append((True, Action(Kind.RECV_B, segment, microbatch, source)))
+                    needs.append((True, Action(Kind.RECV_B, stage, microbatch, source)))
         return needs
 
     def _has_done(self, name: str, action: Action) -> bool:
@@ -130,22 +130,22 @@ class Interpreter:
                     raise BrokenError(f"{action} on {name} before {need}")
             return ready
         if kind == Kind.STEP:
-            self.member(name, action.segment, "backward")
-            self._check_gradients(name, action.segment)
+            self.replica(name, action.stage, "backward")
+            self._check_gradients(name, action.stage)
             waiting = False
-            for (reduce_kind, number), (members, _, segments) in self.rings.items():
-                if action.segment in segments:
+            for (reduce_kind, number), (replicas, _, stages) in self.rings.items():
+                if action.stage in stages:
                     if not self.done[name, Action(reduce_kind, number)]:
                         raise BrokenError(f"{action} on {name} before its reduction")
-                    waiting |= self.reduced[reduce_kind, number] < len(members) + 1
+                    waiting |= self.reduced[reduce_kind, number] < len(replicas) + 1
             return not waiting
         return True
 
-    def _check_gradients(self, name: str, segment: int) -> None:
+    def _check_gradients(self, name: str, stage: int) -> None:
         for microbatch in range(self.plan.num_microbatches):
-            whole = self.done[name, Action(Kind.B, segment, microbatch)]
-            if whole + self.done[name, Action(Kind.W, segment, microbatch)] != 1:
-                raise BrokenError(f"gradients of {segment} are not complete on {name}")
+            whole = self.done[name, Action(Kind.B, stage, microbatch)]
+            if whole + self.done[name, Action(Kind.W, stage, microbatch)] != 1:
+                raise BrokenError(f"gradients of {stage} are not complete on {name}")
 
     def _do(self, name: str, action: Action) -> None:
         self.done[name, action] += 1
@@ -164,31 +164,31 @@ class Interpreter:
                 self._check_old_parameters_unused(name, action)
             self.posted.setdefault((action.peer, name), deque()).append(action)
         elif kind in (Kind.REDUCE_GRAD, Kind.REDUCE_TIE):
-            key = (kind, action.segment)
+            key = (kind, action.stage)
             if key not in self.rings or name not in self.rings[key][0]:
                 raise BrokenError("nothing to reduce")
-            for segment in self.rings[key][2]:
-                if any(item.device == name for item in self.plan.segments[segment].backward):
-                    self._check_gradients(name, segment)
+            for stage in self.rings[key][2]:
+                if any(item.device == name for item in self.plan.stages[stage].backward):
+                    self._check_gradients(name, stage)
             self.reduced[key] += 1
             for link in self.rings[key][1]:
                 if link[0] == name:
                     self.link_queue.setdefault(link, deque()).append(key)
 
     def _check_made(self, name: str, action: Action) -> None:
-        kind, segment, microbatch, _ = action
+        kind, stage, microbatch, _ = action
         made = {
-            Kind.SEND_F: Action(Kind.F, segment, microbatch),
-            Kind.SEND_S: Action(Kind.F, segment, microbatch),
-            Kind.SEND_B: Action(Kind.I, segment, microbatch),
-            Kind.SEND_P: Action(Kind.STEP, segment),
+            Kind.SEND_F: Action(Kind.F, stage, microbatch),
+            Kind.SEND_S: Action(Kind.F, stage, microbatch),
+            Kind.SEND_B: Action(Kind.I, stage, microbatch),
+            Kind.SEND_P: Action(Kind.STEP, stage),
         }[kind]
         if not self._has_done(name, made):
             raise BrokenError(f"{action} on {name} sends what is not there")
 
     def _check_old_parameters_unused(self, name: str, action: Action) -> None:
         for microbatch in range(self.plan.num_microbatches):
-            if not self.done[name, Action(Kind.F, action.segment, microbatch)]:
+            if not self.done[name, Action(Kind.F, action.stage, microbatch)]:
                 raise BrokenError("fresh parameters come too early")
 
     def _deliver(self) -> bool:
@@ -201,8 +201,8 @@ class Interpreter:
                 queue.popleft()
                 self.arrived.add((link[1], receive))
                 progress = True
-        for key, (members, links, _) in self.rings.items():
-            if self.reduced[key] == len(members) and all(
+        for key, (replicas, links, _) in self.rings.items():
+            if self.reduced[key] == len(replicas) and all(
                 self.link_queue.get(link) and self.link_queue[link][0] == key for link in links
             ):
                 for link in links:
@@ -213,12 +213,12 @@ class Interpreter:
 
     def _match(self, link: tuple[str, str], send: Action, receive: Action) -> None:
         fits = {
-            Kind.SEND_F: (Kind.RECV_F, send.segment + 1),
-            Kind.SEND_B: (Kind.RECV_B, send.segment - 1),
-            Kind.SEND_S: (Kind.RECV_S, send.segment),
-            Kind.SEND_P: (Kind.RECV_P, send.segment),
+            Kind.SEND_F: (Kind.RECV_F, send.stage + 1),
+            Kind.SEND_B: (Kind.RECV_B, send.stage - 1),
+            Kind.SEND_S: (Kind.RECV_S, send.stage),
+            Kind.SEND_P: (Kind.RECV_P, send.stage),
         }[send.kind]
-        if (receive.kind, receive.segment) != fits or send.microbatch != receive.microbatch:
+        if (receive.kind, receive.stage) != fits or send.microbatch != receive.microbatch:
             raise BrokenError(f"{receive} meets {send} on {link}")
 
     # -- the end --------------------------------------------------------------------------------------------------
@@ -226,22 +226,22 @@ class Interpreter:
     def _check_all_done(self) -> None:
         expected: Counter[tuple[str, Action]] = Counter()
         plan = self.plan
-        for number, segment in enumerate(plan.segments):
-            for ahead, behind in zip(segment.forward, segment.backward, strict=True):
+        for number, stage in enumerate(plan.stages):
+            for ahead, behind in zip(stage.forward, stage.backward, strict=True):
                 for microbatch in range(plan.num_microbatches):
                     expected[ahead.device, Action(Kind.F, number, microbatch)] += 1
                     whole = self.done[behind.device, Action(Kind.B, number, microbatch)]
                     for kind in (Kind.B,) if whole else (Kind.I, Kind.W):
                         expected[behind.device, Action(kind, number, microbatch)] += 1
-                    if segment.recompute:
+                    if stage.recompute:
                         expected[behind.device, Action(Kind.R, number, microbatch)] += 1
                 expected[behind.device, Action(Kind.STEP, number)] += 1
-        for (kind, number), (members, _, _) in self.rings.items():
-            for name in members:
+        for (kind, number), (replicas, _, _) in self.rings.items():
+            for name in replicas:
                 expected[name, Action(kind, number)] += 1
-        for number, segment in enumerate(plan.segments):
-            trainers = {item.device for item in segment.backward}
-            for ahead, behind in zip(segment.forward, segment.backward, strict=True):
+        for number, stage in enumerate(plan.stages):
+            trainers = {item.device for item in stage.backward}
+            for ahead, behind in zip(stage.forward, stage.backward, strict=True):
                 if ahead.device == behind.device:
                     continue
                 for microbatch in range(plan.num_microbatches):
@@ -255,7 +255,7 @@ class Interpreter:
                     ("forward", Kind.SEND_F, Kind.RECV_F),
                     ("backward", Kind.RECV_B, Kind.SEND_B),
                 ):
-                    for late in {item.device for item in getattr(segment, side)}:
+                    for late in {item.device for item in getattr(stage, side)}:
                         for early in self.sources(late, number, side, number - 1):
                             if early == late:
                                 continue

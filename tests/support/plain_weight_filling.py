@@ -8,7 +8,7 @@ import numpy as np
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, SAVED
 from penstock.program.actions import Kind
-from penstock.program.job_table import places_of
+from penstock.program.job_table import replicas_of
 from penstock.program.types import Program, program_from_arrays
 from penstock.schedules.ordering.weight_filling import LEAST_FIT
 
@@ -19,7 +19,7 @@ Job = tuple[int, int, int]
 def fill_weights_plainly(track: Program, costs: Costs, most_kept: int) -> Program:
     """The track, whose backwards are B, with each B parted into I and W and the Ws put where they cost least.
 
-    `most_kept` is the number of (segment, micro-batch) pairs whose tensors a device may keep before it must do Ws.
+    `most_kept` is the number of (stage, micro-batch) pairs whose tensors a device may keep before it must do Ws.
     """
     filler = _Filler(track, costs, most_kept)
     filler.run()
@@ -29,12 +29,12 @@ def fill_weights_plainly(track: Program, costs: Costs, most_kept: int) -> Progra
     place = np.array([job[1] for job in flat], dtype=np.int64)
     microbatch = np.array([job[2] for job in flat], dtype=np.int64)
     counts = [len(order) for order in done]
-    return program_from_arrays(track.plan, track.devices, counts, kind, costs.place_segment[place], microbatch)
+    return program_from_arrays(track.plan, track.devices, counts, kind, costs.replica_stage[place], microbatch)
 
 
 class _Filler:
     def __init__(self, track: Program, costs: Costs, most_kept: int) -> None:
-        place = places_of(track, costs)
+        place = replicas_of(track, costs)
         jobs = list(zip(track.kind.tolist(), place.tolist(), track.microbatch.tolist(), strict=True))
         bounds = track.offsets.tolist()
         self.track: list[list[Job]] = [jobs[first:last] for first, last in pairwise(bounds)]
@@ -112,13 +112,13 @@ class _Filler:
 def _needs(costs: Costs) -> dict[int, list[list[tuple[int, int, float]]]]:
     """For each kind and place: the (kind, place, delay) that must be done before, of the same micro-batch."""
     needs: dict[int, list[list[tuple[int, int, float]]]] = {
-        int(kind): [[] for _ in range(costs.num_places)] for kind in (Kind.F, Kind.R, Kind.B)
+        int(kind): [[] for _ in range(costs.num_replicas)] for kind in (Kind.F, Kind.R, Kind.B)
     }
     flows = costs.flows
     delay = costs.delay_s
     saved = {}
     for number in range(len(flows)):
-        source, target = int(flows.source_place[number]), int(flows.target_place[number])
+        source, target = int(flows.source_replica[number]), int(flows.target_replica[number])
         if flows.what[number] == ACTIVATION:
             needs[Kind.F][target].append((int(Kind.F), source, float(delay[number])))
         elif flows.what[number] == GRADIENT:
@@ -129,8 +129,8 @@ def _needs(costs: Costs) -> dict[int, list[list[tuple[int, int, float]]]]:
         needs[Kind.F][target].append((int(Kind.F), source, 0.0))
     for source, target in flows.local_backward.tolist():
         needs[Kind.B][target].append((int(Kind.B), source, 0.0))
-    for place in range(costs.num_places):
-        first = Kind.R if costs.recompute[costs.place_segment[place]] else Kind.B
+    for place in range(costs.num_replicas):
+        first = Kind.R if costs.recompute[costs.replica_stage[place]] else Kind.B
         needs[first][place].append((int(Kind.F), place, saved.get(place, 0.0)))
         if first == Kind.R:
             needs[Kind.B][place].append((int(Kind.R), place, 0.0))
@@ -140,11 +140,11 @@ def _needs(costs: Costs) -> dict[int, list[list[tuple[int, int, float]]]]:
 def _wakes(costs: Costs) -> dict[int, list[list[int]]]:
     """For each kind and place: the other devices that may go on once it is done."""
     wakes: dict[int, list[list[int]]] = {
-        int(kind): [[] for _ in range(costs.num_places)] for kind in (Kind.F, Kind.R, Kind.B)
+        int(kind): [[] for _ in range(costs.num_replicas)] for kind in (Kind.F, Kind.R, Kind.B)
     }
     flows = costs.flows
     for number in range(len(flows)):
         if flows.what[number] in (ACTIVATION, GRADIENT, SAVED):
             kind = Kind.B if flows.what[number] == GRADIENT else Kind.F
-            wakes[kind][int(flows.source_place[number])].append(int(flows.target[number]))
+            wakes[kind][int(flows.source_replica[number])].append(int(flows.target[number]))
     return wakes

@@ -8,17 +8,17 @@ from penstock.profile.types import Profile, Sizes, Times, Unit
 
 def profile_of(times: Sequence[tuple[float, float, float]]) -> Profile:
     """One unit for each (F, I, W)."""
-    sizes = Sizes(rows=1, cut_bytes=1, saved_bytes=1)
+    sizes = Sizes(micro_batch_size=1, cut_bytes=1, saved_bytes=1)
     units = tuple(
         Unit(
             name=f"u{number}",
             parameter_bytes=1,
             sizes=(sizes,),
-            times=(Times(kind="k", rows=1, forward_s=forward, input_grad_s=inputs, weight_grad_s=weights),),
+            times=(Times(kind="k", micro_batch_size=1, forward_s=forward, input_grad_s=inputs, weight_grad_s=weights),),
         )
         for number, (forward, inputs, weights) in enumerate(times)
     )
-    return Profile(name="small", rows=1, units=units)
+    return Profile(name="small", micro_batch_size=1, units=units)
 
 
 def cluster_of(speeds: Sequence[float]) -> Cluster:

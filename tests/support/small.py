@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.pricing import price
-from penstock.plan.types import Origin, Plan, Segment
+from penstock.plan.types import Origin, Plan, Stage
 from penstock.profile.types import Profile, Sizes, Times, Unit
 
 
@@ -25,11 +25,11 @@ def equal_profile(
         Unit(
             name=f"u{number}",
             parameter_bytes=parameter_bytes,
-            sizes=(Sizes(rows=1, cut_bytes=cut_bytes, saved_bytes=saved_bytes),),
+            sizes=(Sizes(micro_batch_size=1, cut_bytes=cut_bytes, saved_bytes=saved_bytes),),
             times=(
                 Times(
                     kind="k",
-                    rows=1,
+                    micro_batch_size=1,
                     forward_s=forward_s,
                     input_grad_s=input_grad_s,
                     weight_grad_s=weight_grad_s,
@@ -39,7 +39,7 @@ def equal_profile(
         )
         for number in range(num_units)
     )
-    return Profile(name="equal", rows=1, units=units, gradient_ratio=1.0, optimizer_ratio=2.0)
+    return Profile(name="equal", micro_batch_size=1, units=units, gradient_ratio=1.0, optimizer_ratio=2.0)
 
 
 def one_host(
@@ -59,22 +59,22 @@ def one_host(
 
 
 def hand_plan(
-    profile: Profile, cluster: Cluster, segments: Sequence[Segment], *, num_microbatches: int = 2, rows: int = 1
+    profile: Profile, cluster: Cluster, stages: Sequence[Stage], *, num_microbatches: int = 2, rows: int = 1
 ) -> Plan:
-    """A plan of these segments."""
+    """A plan of these stages."""
     return Plan(
         planner="hand",
         schedule="gpipe",
         num_microbatches=num_microbatches,
-        rows=rows,
+        micro_batch_size=rows,
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
-        segments=tuple(segments),
+        stages=tuple(stages),
     )
 
 
-def hand_costs(profile: Profile, devices: Sequence[Device], segments: Sequence[Segment]) -> Costs:
-    """The price of two micro-batches of one row by these segments, on devices of one host."""
+def hand_costs(profile: Profile, devices: Sequence[Device], stages: Sequence[Stage]) -> Costs:
+    """The price of two micro-batches of one row by these stages, on devices of one host."""
     hosts = (Host(name="h", inside=Wire(bandwidth=1.0)),)
     cluster = Cluster(name="c", hosts=hosts, devices=tuple(devices), between=Wire(bandwidth=1.0))
-    return price(hand_plan(profile, cluster, segments), profile, cluster)
+    return price(hand_plan(profile, cluster, stages), profile, cluster)

@@ -10,7 +10,7 @@ from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.emulation.network.namespaces import leave_host
 from penstock.emulation.spec import Emulation
 from penstock.errors import InputError
-from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 
 
@@ -37,10 +37,10 @@ def small(schedule: str = "1f1b") -> Emulation:
 
     Jobs of 20 ms; messages of 0.2 to 0.4 MB at 10 MB/s between hosts.
     """
-    times = Times(kind="X", rows=4, forward_s=0.02, input_grad_s=0.01, weight_grad_s=0.01, step_s=0.005)
-    sizes = Sizes(rows=4, cut_bytes=400_000, saved_bytes=200_000)
+    times = Times(kind="X", micro_batch_size=4, forward_s=0.02, input_grad_s=0.01, weight_grad_s=0.01, step_s=0.005)
+    sizes = Sizes(micro_batch_size=4, cut_bytes=400_000, saved_bytes=200_000)
     units = tuple(Unit(name=name, parameter_bytes=800_000, sizes=(sizes,), times=(times,)) for name in "wxyz")
-    profile = Profile(name="small", rows=4, units=units, input_bytes=1000)
+    profile = Profile(name="small", micro_batch_size=4, units=units, input_bytes=1000)
     inside = Wire(bandwidth=100e6)
     cluster = Cluster(
         name="pairs",
@@ -52,13 +52,13 @@ def small(schedule: str = "1f1b") -> Emulation:
         planner="by hand",
         schedule=schedule,
         num_microbatches=4,
-        rows=4,
+        micro_batch_size=4,
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
-        segments=(
-            Segment(start=0, stop=2, forward=on("d0", "d1"), backward=on("d0", "d1")),
-            Segment(start=2, stop=3, forward=on("d2"), backward=on("d3")),
-            Segment(start=3, stop=4, forward=on("d3"), backward=on("d3"), recompute=True),
+        stages=(
+            Stage(start=0, stop=2, forward=on("d0", "d1"), backward=on("d0", "d1")),
+            Stage(start=2, stop=3, forward=on("d2"), backward=on("d3")),
+            Stage(start=3, stop=4, forward=on("d3"), backward=on("d3"), recompute=True),
         ),
     )
     return Emulation(plan=plan, profile=profile, cluster=cluster)

@@ -35,18 +35,20 @@ IS_RANK_1 = 'os.environ.get("RANK") == "1"'
 def write_problem(path: Path) -> None:
     """A plan for two ranks with all that it is for; its model is measured by hand, so that nothing depends on time."""
     times = [
-        penstock.Times(kind="cpu-1-thread", rows=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3, step_s=1e-4)
+        penstock.Times(
+            kind="cpu-1-thread", micro_batch_size=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3, step_s=1e-4
+        )
     ]
     units = [
         penstock.Unit(
             name=str(number),
             parameter_bytes=1000,
-            sizes=(penstock.Sizes(rows=4, cut_bytes=256, saved_bytes=512),),
+            sizes=(penstock.Sizes(micro_batch_size=4, cut_bytes=256, saved_bytes=512),),
             times=tuple(times),
         )
         for number in range(6)
     ]
-    profile = penstock.Profile(name="tiny", rows=4, units=tuple(units), input_bytes=96)
+    profile = penstock.Profile(name="tiny", micro_batch_size=4, units=tuple(units), input_bytes=96)
     penstock.save_profile(profile, path / "profile.json")
     (path / "cluster.toml").write_text(CLUSTER)
     cluster = penstock.load_cluster(str(path / "cluster.toml"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.pricing import price
-from penstock.plan.types import Group, Member, Origin, Plan, Segment, on
+from penstock.plan.types import Group, Origin, Plan, Replica, Stage, on
 from penstock.profile.types import Overhead, Profile, Sizes, Tie, Times, Unit
 from penstock.program.lowering.lowering import lower
 from penstock.program.types import Program
@@ -47,7 +47,7 @@ def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) ->
         times = tuple(
             Times(
                 kind=kind,
-                rows=rows,
+                micro_batch_size=rows,
                 forward_s=draw(SECONDS),
                 input_grad_s=draw(SECONDS),
                 weight_grad_s=draw(SECONDS),
@@ -58,7 +58,7 @@ def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) ->
         )
         sizes = tuple(
             Sizes(
-                rows=rows,
+                micro_batch_size=rows,
                 cut_bytes=draw(BYTES),
                 saved_bytes=draw(BYTES),
                 pending_bytes=draw(st.none() | st.integers(0, 5000)),
@@ -77,7 +77,9 @@ def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) ->
         parts = draw(st.tuples(SECONDS, SECONDS, st.floats(0.0, 1e-3), ratios, ratios))
         named = dict(zip(("job_s", "message_s", "byte_s", "split_ratio", "moved_ratio"), parts, strict=True))
         spent = (Overhead(kind=kinds[-1], **named),)
-    return Profile(name="random", rows=4, units=tuple(units), input_bytes=draw(BYTES), ties=ties, overheads=spent)
+    return Profile(
+        name="random", micro_batch_size=4, units=tuple(units), input_bytes=draw(BYTES), ties=ties, overheads=spent
+    )
 
 
 @st.composite
@@ -111,7 +113,7 @@ def clusters(draw: st.DrawFn, *, max_devices: int = 5) -> Cluster:
 
 @st.composite
 def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False) -> Case:
-    """Any plan; a `straight` one has one segment on each of some devices."""
+    """Any plan; a `straight` one has one stage on each of some devices."""
     profile, cluster = draw(profiles(overheads=True)), draw(clusters())
     names = [device.name for device in cluster.devices]
     inner = draw(st.sets(st.integers(1, max(1, profile.num_units - 1)), max_size=5))
@@ -119,25 +121,23 @@ def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False)
     if straight:
         cuts = [*cuts[:-1][: len(names)], profile.num_units]
         row = draw(st.permutations(names))
-    segments = []
+    stages = []
     for number, (start, stop) in enumerate(pairwise(cuts)):
         if straight:
             group = on(row[number])
-            segments.append(
-                Segment(start=start, stop=stop, forward=group, backward=group, recompute=draw(st.booleans()))
-            )
+            stages.append(Stage(start=start, stop=stop, forward=group, backward=group, recompute=draw(st.booleans())))
             continue
         size = draw(st.integers(1, min(3, len(names))))
         weights = draw(st.lists(st.sampled_from([1, 1, 2, 3]), min_size=size, max_size=size))
         shares = [weight / sum(weights) for weight in weights]
         forward = draw(st.permutations(names))[:size]
         backward = forward if draw(st.booleans()) else draw(st.permutations(names))[:size]
-        segments.append(
-            Segment(
+        stages.append(
+            Stage(
                 start=start,
                 stop=stop,
-                forward=tuple(Member(name, share) for name, share in zip(forward, shares, strict=True)),
-                backward=tuple(Member(name, share) for name, share in zip(backward, shares, strict=True)),
+                forward=tuple(Replica(name, share) for name, share in zip(forward, shares, strict=True)),
+                backward=tuple(Replica(name, share) for name, share in zip(backward, shares, strict=True)),
                 recompute=draw(st.booleans()),
             )
         )
@@ -146,10 +146,10 @@ def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False)
         schedule=draw(st.sampled_from(NAMED_SCHEDULES)),
         split_backward=draw(st.booleans()),
         num_microbatches=draw(st.integers(1, max_microbatches)),
-        rows=draw(st.sampled_from([1, 4, 6])),
+        micro_batch_size=draw(st.sampled_from([1, 4, 6])),
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
-        segments=tuple(segments),
+        stages=tuple(stages),
     )
     return Case(profile, cluster, plan)
 
@@ -175,15 +175,20 @@ def equal_case(
     weight_grad_s: float = 0.5,
     saved_bytes: int = 1,
 ) -> Case:
-    """One unit a segment, segment k on device lanes[k], all alike; nothing is sent, and only saved tensors count."""
+    """One unit a stage, stage k on device lanes[k], all alike; nothing is sent, and only saved tensors count."""
     times = Times(
-        kind="k", rows=1, forward_s=forward_s, input_grad_s=input_grad_s, weight_grad_s=weight_grad_s, step_s=0.0
+        kind="k",
+        micro_batch_size=1,
+        forward_s=forward_s,
+        input_grad_s=input_grad_s,
+        weight_grad_s=weight_grad_s,
+        step_s=0.0,
     )
-    sizes = Sizes(rows=1, cut_bytes=0, saved_bytes=saved_bytes)
+    sizes = Sizes(micro_batch_size=1, cut_bytes=0, saved_bytes=saved_bytes)
     units = tuple(
         Unit(name=f"u{number}", parameter_bytes=0, sizes=(sizes,), times=(times,)) for number in range(len(lanes))
     )
-    profile = Profile(name="equal", rows=1, units=units)
+    profile = Profile(name="equal", micro_batch_size=1, units=units)
     wire = Wire(bandwidth=1.0)
     devices = tuple(Device(name=f"d{number}", host="h", kind="k") for number in range(max(lanes) + 1))
     cluster = Cluster(name="equal", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
@@ -191,11 +196,11 @@ def equal_case(
         planner="test",
         schedule=schedule_name,
         num_microbatches=num_microbatches,
-        rows=1,
+        micro_batch_size=1,
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
-        segments=tuple(
-            Segment(start=number, stop=number + 1, forward=on(f"d{lane}"), backward=on(f"d{lane}"))
+        stages=tuple(
+            Stage(start=number, stop=number + 1, forward=on(f"d{lane}"), backward=on(f"d{lane}"))
             for number, lane in enumerate(lanes)
         ),
     )
@@ -215,23 +220,23 @@ def two_stages(
     recompute: bool = False,
     wire: Wire = SLOW_WIRE,
 ) -> Case:
-    """Two units on two segments: F = 2, I = W = 1 second, cuts of 4 bytes at 2 bytes and 1 second of latency, 8 bytes
+    """Two units on two stages: F = 2, I = W = 1 second, cuts of 4 bytes at 2 bytes and 1 second of latency, 8 bytes
     saved (6 of them until W), 16 bytes of parameters, an input of 3 bytes."""
-    times = Times(kind="k", rows=1, forward_s=2.0, input_grad_s=1.0, weight_grad_s=1.0)
-    sizes = Sizes(rows=1, cut_bytes=4, saved_bytes=8, pending_bytes=6)
+    times = Times(kind="k", micro_batch_size=1, forward_s=2.0, input_grad_s=1.0, weight_grad_s=1.0)
+    sizes = Sizes(micro_batch_size=1, cut_bytes=4, saved_bytes=8, pending_bytes=6)
     units = tuple(Unit(name=name, parameter_bytes=16, sizes=(sizes,), times=(times,)) for name in "ab")
-    profile = Profile(name="two", rows=1, units=units, input_bytes=3, ties=ties)
+    profile = Profile(name="two", micro_batch_size=1, units=units, input_bytes=3, ties=ties)
     devices = tuple(Device(name=f"d{number}", host="h", kind="k") for number in range(num_devices))
     cluster = Cluster(name="two", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
     plan = Plan(
         planner="test",
         schedule=schedule_name,
         num_microbatches=num_microbatches,
-        rows=1,
+        micro_batch_size=1,
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
-        segments=tuple(
-            Segment(start=number, stop=number + 1, forward=forward, backward=backward, recompute=recompute)
+        stages=tuple(
+            Stage(start=number, stop=number + 1, forward=forward, backward=backward, recompute=recompute)
             for number, (forward, backward) in enumerate(groups)
         ),
     )

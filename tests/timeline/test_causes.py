@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from penstock.cluster.types import Cluster, Device, Host, Wire
-from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import NONE, Kind
 from penstock.program.proof.proof import Proof, prove
@@ -113,10 +113,10 @@ def nearest(sizes: list[float], wanted: float) -> float:
 
 def shared_interface() -> Case:
     """Two one-unit models in a row: d0 -> d2 and d1 -> d2 cross the one interface of host b."""
-    times = Times(kind="k", rows=1, forward_s=1.0, input_grad_s=0.0, weight_grad_s=0.0)
-    sizes = Sizes(rows=1, cut_bytes=8, saved_bytes=0)
+    times = Times(kind="k", micro_batch_size=1, forward_s=1.0, input_grad_s=0.0, weight_grad_s=0.0)
+    sizes = Sizes(micro_batch_size=1, cut_bytes=8, saved_bytes=0)
     units = tuple(Unit(name=name, parameter_bytes=0, sizes=(sizes,), times=(times,)) for name in "xy")
-    profile = Profile(name="shared", rows=1, units=units)
+    profile = Profile(name="shared", micro_batch_size=1, units=units)
     hosts = (
         Host(name="a", inside=Wire(bandwidth=1.0)),
         Host(name="b", inside=Wire(bandwidth=1.0), interface_bandwidth=2.0),
@@ -127,12 +127,12 @@ def shared_interface() -> Case:
         planner="test",
         schedule="gpipe",
         num_microbatches=1,
-        rows=1,
+        micro_batch_size=1,
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
-        segments=(
-            Segment(start=0, stop=1, forward=on("d0", "d1"), backward=on("d0", "d1")),
-            Segment(start=1, stop=2, forward=on("d2"), backward=on("d2")),
+        stages=(
+            Stage(start=0, stop=1, forward=on("d0", "d1"), backward=on("d0", "d1")),
+            Stage(start=1, stop=2, forward=on("d2"), backward=on("d2")),
         ),
     )
     return Case(profile, cluster, plan)

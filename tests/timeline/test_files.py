@@ -54,7 +54,7 @@ def test_the_file_by_hand(tmp_path: Path) -> None:
     # The timeline is worked out in test_causes.py.
     save_timeline(timeline_of(two_stages(num_microbatches=2)), tmp_path / "t.json")
     found = json.loads((tmp_path / "t.json").read_text())
-    assert (found["format"], found["origin"], found["iteration_s"]) == ("penstock.timeline/1", "simulated", 18.0)
+    assert (found["format"], found["origin"], found["iteration_s"]) == ("penstock.timeline/2", "simulated", 18.0)
     first, second = found["devices"]
     assert (first["device"], first["busy_s"], first["bubble_s"], first["inner_bubble_s"]) == ("d0", 8.0, 10.0, 10.0)
     assert second["inner_bubble_s"] == 0.0
@@ -108,7 +108,7 @@ def event(value: Any, device: int, number: int) -> Any:
         (lambda value: event(value, 0, 1).update(start_s=2.5), "ends before it starts"),
         (lambda value: event(value, 0, 1).update(start_s=-1.0), "must be finite and not negative"),
         (lambda value: value.update(extra=1), "unknown field"),
-        (lambda value: value.update(format="penstock.plan/1"), "must be 'penstock.timeline/1'"),
+        (lambda value: value.update(format="penstock.plan/2"), "must be 'penstock.timeline/2'"),
     ],
 )
 def test_refused(tmp_path: Path, change: Any, message: str) -> None:

@@ -53,9 +53,9 @@ def test_names_are_text() -> None:
 
 
 def test_many_jobs_are_a_small_picture() -> None:
-    profile = penstock.load_profile("gpt2", kinds=["T4"], rows=1)
+    profile = penstock.load_profile("gpt2", kinds=["T4"], micro_batch_size=1)
     cluster = penstock.load_cluster("40 x T4 @ 10 GB/s")
-    plan = penstock.plan(profile, cluster, 400, planner="balanced", schedule="gpipe", num_stages=12)
+    plan = penstock.plan(profile, cluster, 400, planner="balanced", schedule="gpipe", pipeline_depth=12)
     timeline = penstock.evaluate(plan, profile, cluster, within_memory=False).timeline
     html = timeline._repr_html_()
     assert len(html) < 250_000

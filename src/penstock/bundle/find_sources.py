@@ -37,8 +37,8 @@ def profile_of(plan: Plan, path: str, cluster: Cluster) -> Profile:
 
 def load_for(source: ProfileSource, plan: Plan, cluster: Cluster) -> Profile:
     """A profile as a plan needs it: for its rows, unless others are asked for, and for the cluster's kinds."""
-    rows = plan.rows if source.rows is None else source.rows
-    return replace(source, rows=rows).for_cluster(cluster).load()
+    micro_batch_size = plan.micro_batch_size if source.micro_batch_size is None else source.micro_batch_size
+    return replace(source, micro_batch_size=micro_batch_size).for_cluster(cluster).load()
 
 
 def parse_saved(text: str, path: str) -> ProfileSource:

@@ -16,7 +16,7 @@ class ProfileSource:
 
     source: str
     kinds: tuple[str, ...] = ()
-    rows: int | None = None
+    micro_batch_size: int | None = None
     sequence: int | None = None
     precision: Precision | None = None
 
@@ -25,7 +25,11 @@ class ProfileSource:
         from penstock.profile import load_profile
 
         return load_profile(
-            self.source, kinds=self.kinds, rows=self.rows, sequence=self.sequence, precision=self.precision
+            self.source,
+            kinds=self.kinds,
+            micro_batch_size=self.micro_batch_size,
+            sequence=self.sequence,
+            precision=self.precision,
         )
 
     def for_cluster(self, cluster: Cluster) -> "ProfileSource":
@@ -42,8 +46,8 @@ class ProfileSource:
         words = [self.source]
         for kind in self.kinds:
             words += ["--kind", kind]
-        if self.rows is not None:
-            words += ["--rows", str(self.rows)]
+        if self.micro_batch_size is not None:
+            words += ["--micro-batch-size", str(self.micro_batch_size)]
         if self.sequence is not None:
             words += ["--sequence", str(self.sequence)]
         if self.precision is not None:
@@ -68,7 +72,7 @@ def parse_source(text: str) -> ProfileSource:
     return ProfileSource(
         source=words[0],
         kinds=tuple(options.get("--kind", ())),
-        rows=int(options["--rows"][0]) if "--rows" in options else None,
+        micro_batch_size=int(options["--micro-batch-size"][0]) if "--micro-batch-size" in options else None,
         sequence=int(options["--sequence"][0]) if "--sequence" in options else None,
         precision=_precision(options["--precision"][0] if "--precision" in options else None),
     )

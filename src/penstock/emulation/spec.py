@@ -14,7 +14,7 @@ from penstock.profile import Profile
 from penstock.program import Program, load_program
 from penstock.simulate import Evaluation, evaluate_costs
 
-FORMAT = "penstock.emulation/1"
+FORMAT = "penstock.emulation/2"
 
 DEFAULT_STEPS = 3
 DEFAULT_TIMEOUT_S = 120.0

@@ -28,7 +28,7 @@ class Training:
     profile: str | None = None
     cluster: str | None = None
     steps: int = DEFAULT_STEPS
-    batch: int | None = None
+    global_batch_size: int | None = None
     lr: float | None = None
     seed: int = 0
     timeout: float = DEFAULT_TIMEOUT_S
@@ -63,18 +63,18 @@ class Training:
         if opened.program is not None:
             raise InputError("this is a program, and training takes a plan", where=self.plan)
         plan = opened.plan
-        batch = self.batch or plan.num_microbatches * plan.rows
+        batch = self.global_batch_size or plan.num_microbatches * plan.micro_batch_size
         if batch < plan.num_microbatches:
             raise InputError(
                 f"a batch of {batch} rows is too small for the plan's {plan.num_microbatches} micro-batches",
-                where="--batch",
+                where="--global-batch-size",
                 hint=f"Give at least {plan.num_microbatches} rows, or plan with fewer micro-batches.",
             )
         rows = -(-batch // plan.num_microbatches)
-        if rows != plan.rows:
+        if rows != plan.micro_batch_size:
             plan = msgspec.structs.replace(plan, rows=rows)
             opened = replace(opened, plan=plan, costs=price(plan, opened.profile, opened.cluster))
-        return replace(self, batch=batch), opened
+        return replace(self, global_batch_size=batch), opened
 
 
 def parse_options(words: Sequence[str], parser: ArgumentParser) -> tuple[Training, Namespace]:

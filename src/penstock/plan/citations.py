@@ -181,12 +181,12 @@ SCHEDULE_PAPERS: Mapping[str, tuple[Paper, ...]] = MappingProxyType(
 
 
 def papers_behind(plan: "Plan") -> tuple[Paper, ...]:
-    """Those of the planner, the schedule, and what the segments do, each once; none for names that are not ours."""
+    """Those of the planner, the schedule, and what the stages do, each once; none for names that are not ours."""
     found = [*PLANNER_PAPERS.get(plan.planner, ()), *SCHEDULE_PAPERS.get(plan.schedule, ())]
-    if any(segment.is_moved for segment in plan.segments):
+    if any(stage.has_remote_backward for stage in plan.stages):
         found.append(BI_PARTITION)
-    if any(segment.num_replicas > 1 for segment in plan.segments):
+    if any(stage.num_replicas > 1 for stage in plan.stages):
         found.append(RING_ALL_REDUCE)
-    if any(segment.recompute for segment in plan.segments):
+    if any(stage.recompute for stage in plan.stages):
         found.append(SUBLINEAR_MEMORY)
     return tuple(dict.fromkeys(found))

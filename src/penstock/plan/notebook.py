@@ -21,7 +21,7 @@ def plan_html(plan: "Plan") -> str:
     words = (
         f"<b>{escape(plan.planner)} + {escape(plan.schedule)}</b>: {escape(plan.profile.name)} on "
         f"{escape(plan.cluster.name)}, {counted(plan.num_microbatches, 'micro-batch', 'es')} of "
-        f"{counted(plan.rows, 'row')}, {counted(plan.num_segments, 'segment')} on "
+        f"{counted(plan.micro_batch_size, 'row')}, {counted(plan.num_stages, 'stage')} on "
         f"{counted(len(plan.devices), 'device')}"
     )
     head = (
@@ -32,9 +32,9 @@ def plan_html(plan: "Plan") -> str:
     for row, name in enumerate(("forward", "backward")):
         y = row * (BAND + 4)
         parts.append(f'<text x="0" y="{y + BAND / 2 + 4}" fill="currentColor">{name}</text>')
-        for segment in plan.segments:
-            group = segment.forward if name == "forward" else segment.backward
-            parts += _blocks(plan, group, segment.start, segment.stop, y)
+        for stage in plan.stages:
+            group = stage.forward if name == "forward" else stage.backward
+            parts += _blocks(plan, group, stage.start, stage.stop, y)
     parts.append("</svg>")
     legend = "".join(
         f'<span style="white-space:nowrap;margin-right:14px"><span style="color:{_colour(number)}">&#9632;</span> '
@@ -50,17 +50,17 @@ def _blocks(plan: "Plan", group: "Group", start: int, stop: int, y: int) -> list
     scale = WIDTH / plan.num_units
     x, width, height = LEFT + start * scale, (stop - start) * scale, BAND / len(group)
     found = []
-    for row, member in enumerate(group):
-        top, device = y + row * height, escape(member.device)
+    for row, replica in enumerate(group):
+        top, device = y + row * height, escape(replica.device)
         units = f"units {start} to {stop - 1}" if stop - start > 1 else f"unit {start}"
         found.append(
             f'<rect x="{x:.1f}" y="{top:.1f}" width="{max(0.5, width - 1):.1f}" height="{height:.1f}" '
-            f'fill="{_colour(plan.devices.index(member.device))}"><title>{device}: {units}</title></rect>'
+            f'fill="{_colour(plan.devices.index(replica.device))}"><title>{device}: {units}</title></rect>'
         )
-        if height >= 12 and len(member.device) * _LETTER < width:
+        if height >= 12 and len(replica.device) * _LETTER < width:
             found.append(
                 f'<text x="{x + width / 2:.1f}" y="{top + height / 2 + 4:.1f}" text-anchor="middle" '
-                f'fill="{ink_on(_colour(plan.devices.index(member.device)))}">{device}</text>'
+                f'fill="{ink_on(_colour(plan.devices.index(replica.device)))}">{device}</text>'
             )
     return found
 

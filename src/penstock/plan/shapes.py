@@ -1,6 +1,6 @@
-"""How segments lie on a row of devices.
+"""How stages lie on a row of devices.
 
-straight   0 1 2 3          one segment a device
+straight   0 1 2 3          one stage a device
 loop       0 1 2 3 4 5 6 7  over devices 0 1 2 3 0 1 2 3
 v          0 1 2 3 4 5 6 7  over devices 0 1 2 3 3 2 1 0
 """
@@ -9,14 +9,14 @@ from enum import StrEnum
 
 
 class Shape(StrEnum):
-    """How segments lie on a row of devices."""
+    """How stages lie on a row of devices."""
 
     STRAIGHT = "straight"
     LOOP = "loop"
     V = "v"
 
     def lanes(self, num_devices: int, num_chunks: int) -> list[int]:
-        """The device of each segment, by its place in the row.
+        """The device of each stage, by its place in the row.
 
         >>> Shape.LOOP.lanes(2, 2), Shape.V.lanes(2, 2), Shape.STRAIGHT.lanes(2, 1)
         ([0, 1, 0, 1], [0, 1, 1, 0], [0, 1])

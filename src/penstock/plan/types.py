@@ -10,24 +10,24 @@ import msgspec
 from penstock import io
 from penstock.profile import Rows
 
-FORMAT = "penstock.plan/1"
+FORMAT = "penstock.plan/2"
 
 MAX_MICROBATCHES = 2**24
 SHARE_TOLERANCE = 1e-9
 """By how much shares may fail to add up to 1; so nobody may have less than that."""
 
 
-class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A device of a group, and the share of every micro-batch's rows that it takes."""
 
     device: str
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
 
-Group = tuple[Member, ...]
+Group = tuple[Replica, ...]
 
 
-class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The units from `start` up to, not including, `stop`, with one forward and one backward group."""
 
     start: Annotated[int, msgspec.Meta(ge=0)]
@@ -35,26 +35,26 @@ class Segment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     forward: Group
     backward: Group
     recompute: bool = False
-    """Keep only the segment's input, and run its forward again before its backward."""
+    """Keep only the stage's input, and run its forward again before its backward."""
 
     def __post_init__(self) -> None:
         if self.start >= self.stop:
-            raise ValueError(f"a segment from unit {self.start} to {self.stop} is empty")
+            raise ValueError(f"a stage from unit {self.start} to {self.stop} is empty")
         for side, group in (("forward", self.forward), ("backward", self.backward)):
             if not group:
                 raise ValueError(f"the {side} group is empty")
-            if len({member.device for member in group}) != len(group):
+            if len({replica.device for replica in group}) != len(group):
                 raise ValueError(f"the {side} group names a device twice")
-            if not all(member.share > SHARE_TOLERANCE for member in group):
+            if not all(replica.share > SHARE_TOLERANCE for replica in group):
                 raise ValueError(f"every share of the {side} group must be above {SHARE_TOLERANCE}")
-            total = math.fsum(member.share for member in group)
+            total = math.fsum(replica.share for replica in group)
             if not abs(total - 1) <= SHARE_TOLERANCE:
                 raise ValueError(f"the shares of the {side} group add up to {total:.6g}, not to 1")
-        if [member.share for member in self.forward] != [member.share for member in self.backward]:
+        if [replica.share for replica in self.forward] != [replica.share for replica in self.backward]:
             raise ValueError("the forward and the backward group must have the same shares, in the same order")
 
     @property
-    def is_moved(self) -> bool:
+    def has_remote_backward(self) -> bool:
         """Whether some forward and its backward run on different devices."""
         return self.forward != self.backward
 
@@ -73,7 +73,7 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
-    """The segments in model order, and the number of micro-batches."""
+    """The stages in model order, and the number of micro-batches."""
 
     format: str = FORMAT
     planner: str
@@ -81,36 +81,36 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     split_backward: bool = False
     """Run the backward as I and W, also where the schedule does not ask for it."""
     num_microbatches: Annotated[int, msgspec.Meta(ge=1, le=MAX_MICROBATCHES)]
-    rows: Rows
+    micro_batch_size: Rows
     """Rows of a micro-batch."""
     profile: Origin
     cluster: Origin
-    segments: tuple[Segment, ...]
+    stages: tuple[Stage, ...]
 
     def __post_init__(self) -> None:
-        if not self.segments:
-            raise ValueError("a plan needs at least one segment")
+        if not self.stages:
+            raise ValueError("a plan needs at least one stage")
         expected = 0
-        for number, segment in enumerate(self.segments):
-            if segment.start != expected:
-                raise ValueError(f"segment {number} starts at unit {segment.start}, not at {expected}")
-            expected = segment.stop
+        for number, stage in enumerate(self.stages):
+            if stage.start != expected:
+                raise ValueError(f"stage {number} starts at unit {stage.start}, not at {expected}")
+            expected = stage.stop
 
     @property
-    def num_segments(self) -> int:
-        """How many segments there are."""
-        return len(self.segments)
+    def num_stages(self) -> int:
+        """How many stages there are."""
+        return len(self.stages)
 
     @property
     def num_units(self) -> int:
-        """How many units the segments cover."""
-        return self.segments[-1].stop
+        """How many units the stages cover."""
+        return self.stages[-1].stop
 
     @cached_property
     def devices(self) -> tuple[str, ...]:
         """The devices that the plan uses, in the order in which it first names them."""
-        groups = [group for segment in self.segments for group in (segment.forward, segment.backward)]
-        return tuple(dict.fromkeys(member.device for group in groups for member in group))
+        groups = [group for stage in self.stages for group in (stage.forward, stage.backward)]
+        return tuple(dict.fromkeys(replica.device for group in groups for replica in group))
 
     @cached_property
     def digest(self) -> str:
@@ -136,7 +136,7 @@ def on(*devices: str) -> Group:
     >>> on("d0", "d1")
     (Member(device='d0', share=0.5), Member(device='d1', share=0.5))
     """
-    return tuple(Member(device, 1 / len(devices)) for device in devices)
+    return tuple(Replica(device, 1 / len(devices)) for device in devices)
 
 
 def load_plan(path: str | Path) -> Plan:

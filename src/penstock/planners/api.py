@@ -9,7 +9,7 @@ from penstock.plan import Plan, Shape
 from penstock.planners.auto import auto
 from penstock.planners.problem import Problem
 from penstock.planners.registry import find_planner
-from penstock.planners.search_space import Freedoms
+from penstock.planners.search_space import SearchSpace
 from penstock.profile import Profile
 from penstock.schedules import MAX_JOBS, find_schedule
 
@@ -19,27 +19,27 @@ DEFAULT_PLANNER = "auto"
 class Options(TypedDict, total=False):
     """What can be asked of a plan.
 
-    The planner decides on the schedule, and the schedule on shape and segments a device, unless they are given.
+    The planner decides on the schedule, and the schedule on shape and stages a device, unless they are given.
     For the planner auto: a schedule is one that it must keep to, `freedoms` are what else it may use, `work` is the
     number of plans to look at, and the same `seed` and work give the same plan.
     """
 
     planner: str
     schedule: str | None
-    rows: int | None
+    micro_batch_size: int | None
     split_backward: bool
     recompute: bool
-    num_stages: int | None
+    pipeline_depth: int | None
     num_chunks: int | None
     shape: Shape | None
     profile_source: str
     cluster_source: str
-    freedoms: Freedoms
+    search_space: SearchSpace
     work: int
     seed: int
 
 
-FOR_AUTO = ("freedoms", "work", "seed")
+FOR_AUTO = ("search_space", "work", "seed")
 
 
 def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **options: Unpack[Options]) -> Problem:
@@ -53,11 +53,11 @@ def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **op
         profile=profile,
         cluster=cluster,
         num_microbatches=num_microbatches,
-        rows=options.get("rows"),
+        micro_batch_size=options.get("micro_batch_size"),
         schedule=order.name,
         split_backward=options.get("split_backward", False),
         recompute=options.get("recompute", False),
-        num_stages=options.get("num_stages"),
+        pipeline_depth=options.get("pipeline_depth"),
         num_chunks=(1 if shape is Shape.STRAIGHT else min(2, profile.num_units)) if chunks is None else chunks,
         shape=shape,
         profile_source=options.get("profile_source", ""),
@@ -79,7 +79,7 @@ def plan(profile: Profile, cluster: Cluster, num_microbatches: int, **options: U
     >>> from penstock.profile.load import load_profile
     >>> profile, cluster = load_profile("gpt2", kinds=["T4"]), load_cluster("2 x T4 @ 1 GB/s")
     >>> made = plan(profile, cluster, 8, planner="balanced", schedule="zb_h1")
-    >>> made.planner, made.schedule, made.num_segments
+    >>> made.planner, made.schedule, made.num_stages
     ('balanced', 'zb_h1', 2)
     """
     name = options.get("planner", DEFAULT_PLANNER)
@@ -89,12 +89,12 @@ def plan(profile: Profile, cluster: Cluster, num_microbatches: int, **options: U
         if given:
             raise InputError(f"{', '.join(given)}: only for the planner auto, not for {name}")
         return find_planner(name).plan(problem)
-    freedoms = options.get("freedoms", Freedoms())
-    freedoms = replace(freedoms, schedule=fixed_schedule(options.get("schedule")) or freedoms.schedule)
+    search_space = options.get("search_space", SearchSpace())
+    search_space = replace(search_space, schedule=fixed_schedule(options.get("schedule")) or search_space.schedule)
     seed = options.get("seed", 0)
     if "work" not in options:
-        return auto(problem, freedoms=freedoms, seed=seed)
-    return auto(problem, freedoms=freedoms, work=options["work"], seed=seed)
+        return auto(problem, search_space=search_space, seed=seed)
+    return auto(problem, search_space=search_space, work=options["work"], seed=seed)
 
 
 def fixed_schedule(name: str | None) -> str | None:

@@ -62,7 +62,7 @@ def summarised(result: Evaluation) -> Outcome:
     limits = dict(zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True))
     return Outcome(
         iteration_s=seconds,
-        rows_per_s=plan.num_microbatches * plan.rows / seconds if seconds > 0 else None,
+        rows_per_s=plan.num_microbatches * plan.micro_batch_size / seconds if seconds > 0 else None,
         bubble_fraction=bubble_fraction(result.timeline),
         peak_bytes=max(use.peak_bytes for use in uses),
         traffic_bytes=sum(use.sent_bytes for use in uses),

@@ -16,14 +16,14 @@ WHOLE = 1e-6
 
 
 @dataclass(frozen=True)
-class Freedoms:
+class SearchSpace:
     """What the search may use; all of it unless switched off, as for engines that lack it."""
 
     replication: bool = True
     two_cuts: bool = True
     """Forward and backward cut at different places."""
     virtual_stages: bool = True
-    """Several segments a device."""
+    """Several stages a device."""
     recomputation: bool = True
     split_backward: bool = True
     """Input and weight gradients as jobs of their own."""
@@ -51,13 +51,13 @@ class Freedoms:
         return "auto" if self.split_backward else "auto_whole"
 
     def allow(self, plan: Plan, cluster: Cluster, *, recompute: bool = False) -> bool:
-        """Whether a plan keeps to them; without recomputation, segments are as `recompute` says."""
-        segments = plan.segments
-        if not self.replication and any(item.num_replicas > 1 for item in segments):
+        """Whether a plan keeps to them; without recomputation, stages are as `recompute` says."""
+        stages = plan.stages
+        if not self.replication and any(item.num_replicas > 1 for item in stages):
             return False
-        if not self.two_cuts and any(item.is_moved for item in segments):
+        if not self.two_cuts and any(item.has_remote_backward for item in stages):
             return False
-        if not self.recomputation and any(item.recompute != recompute for item in segments):
+        if not self.recomputation and any(item.recompute != recompute for item in stages):
             return False
         if not self.virtual_stages and has_virtual_stages(plan):
             return False
@@ -69,7 +69,7 @@ class Freedoms:
 
 def has_whole_rows(plan: Plan) -> bool:
     """Whether every member of every group gets whole rows."""
-    parts = [member.share * plan.rows for segment in plan.segments for member in segment.forward]
+    parts = [replica.share * plan.micro_batch_size for stage in plan.stages for replica in stage.forward]
     return all(abs(part - round(part)) <= WHOLE for part in parts)
 
 
@@ -78,8 +78,8 @@ def has_virtual_stages(plan: Plan) -> bool:
     for side in ("forward", "backward"):
         seen: set[str] = set()
         before: set[str] = set()
-        for segment in plan.segments:
-            here = {member.device for member in getattr(segment, side)}
+        for stage in plan.stages:
+            here = {replica.device for replica in getattr(stage, side)}
             if (here - before) & seen:
                 return True
             seen |= here

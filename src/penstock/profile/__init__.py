@@ -3,11 +3,11 @@
 from penstock.profile.affine_model import Model, UnitCosts, affine, fit
 from penstock.profile.device_kinds import KINDS, find_kind, relative_speed
 from penstock.profile.load import is_computed, load_profile, save_profile
-from penstock.profile.types import MAX_ROWS, Overhead, Profile, Rows, Sizes, Tie, Times, Unit
+from penstock.profile.types import MAX_MICRO_BATCH_SIZE, Overhead, Profile, Rows, Sizes, Tie, Times, Unit
 
 __all__ = [
     "KINDS",
-    "MAX_ROWS",
+    "MAX_MICRO_BATCH_SIZE",
     "Model",
     "Overhead",
     "Profile",

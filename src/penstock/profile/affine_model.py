@@ -160,7 +160,7 @@ def _lines(entries: Sequence[Sequence[Times] | Sequence[Sizes]], values: Sequenc
     """A line for each unit; units measured for the same rows are fitted together."""
     alike: dict[tuple[int, ...], list[int]] = {}
     for unit, measured in enumerate(entries):
-        alike.setdefault(tuple(entry.rows for entry in measured), []).append(unit)
+        alike.setdefault(tuple(entry.micro_batch_size for entry in measured), []).append(unit)
     base, per_span, span = np.empty((3, len(entries)))
     for rows, units in alike.items():
         lines = _through(np.array(rows, dtype=np.float64), np.array([values[unit] for unit in units]).T)

@@ -10,7 +10,7 @@ import msgspec
 from penstock import io
 from penstock.errors import InputError
 from penstock.profile.readers import parse_pipedream, parse_piper
-from penstock.profile.types import FORMAT, MAX_BYTES, MAX_ROWS, MAX_SECONDS, Profile
+from penstock.profile.types import FORMAT, MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS, Profile
 
 if TYPE_CHECKING:
     from penstock.profile.analytic import ReadConfig
@@ -26,7 +26,7 @@ def load_profile(
     source: str,
     *,
     kinds: Sequence[str] = (),
-    rows: int | None = None,
+    micro_batch_size: int | None = None,
     sequence: int | None = None,
     precision: Precision | None = None,
 ) -> Profile:
@@ -36,17 +36,17 @@ def load_profile(
     `kinds`, `sequence` and `precision` are for computed profiles. Files keep the kinds that they were measured on;
     those of PipeDream and Piper do not name any, and if `kinds` has exactly one, it is taken to be that.
     """
-    if rows is not None and not 1 <= rows <= MAX_ROWS:
-        raise InputError(f"a micro-batch must have 1 to {MAX_ROWS:,} rows, not {rows:,}")
+    if micro_batch_size is not None and not 1 <= micro_batch_size <= MAX_MICRO_BATCH_SIZE:
+        raise InputError(f"a micro-batch must have 1 to {MAX_MICRO_BATCH_SIZE:,} rows, not {micro_batch_size:,}")
     if not _is_file(source):
-        return _computed(_builtin(source), source, kinds, rows, sequence, precision)
+        return _computed(_builtin(source), source, kinds, micro_batch_size, sequence, precision)
     text = io.read_text(source).removeprefix("\ufeff")
     name = Path(source).stem
     form = _form(text, source)
     if form == "config":
         from penstock.profile.analytic import read_config
 
-        return _computed(read_config(text, where=source), source, kinds, rows, sequence, precision)
+        return _computed(read_config(text, where=source), source, kinds, micro_batch_size, sequence, precision)
     for what, value in (("sequence length", sequence), ("precision", precision)):
         if value is not None:
             raise InputError(
@@ -58,14 +58,16 @@ def load_profile(
         if kinds:
             raise InputError("this profile has its device kinds already", where=source, hint="Leave --kind out.")
         profile = io.decode_json(text.encode(), Profile, where=source, expected_format=FORMAT)
-        return _with_rows(profile, rows, source)
+        return _with_micro_batch_size(profile, micro_batch_size, source)
     kind = kinds[0] if len(kinds) == 1 else "profiled"
     assumed = []
     if form == "piper":
-        profile = _with_rows(parse_piper(text, name=name, where=source, kind=kind), rows, source)
+        profile = _with_micro_batch_size(
+            parse_piper(text, name=name, where=source, kind=kind), micro_batch_size, source
+        )
     else:
-        profile = parse_pipedream(text, name=name, where=source, rows=rows or 1, kind=kind)
-        if rows is None:
+        profile = parse_pipedream(text, name=name, where=source, micro_batch_size=micro_batch_size or 1, kind=kind)
+        if micro_batch_size is None:
             assumed.append("The file does not say how many rows its micro-batch had: taken as 1.")
     if len(kinds) == 1:
         assumed.append(f"The file does not say what it was measured on: taken as {kind}, as asked for.")
@@ -131,14 +133,18 @@ def _computed(
     model: "str | ReadConfig",
     source: str,
     kinds: Sequence[str],
-    rows: int | None,
+    micro_batch_size: int | None,
     sequence: int | None,
     precision: Precision | None,
 ) -> Profile:
     from penstock.profile.analytic import analytic_profile
 
     profile = analytic_profile(
-        model, kinds=tuple(kinds) or (DEFAULT_KIND,), rows=rows or 1, sequence=sequence, precision=precision or "bf16"
+        model,
+        kinds=tuple(kinds) or (DEFAULT_KIND,),
+        micro_batch_size=micro_batch_size or 1,
+        sequence=sequence,
+        precision=precision or "bf16",
     )
     for unit in profile.units:
         if any(max(time.forward_s, time.input_grad_s, time.weight_grad_s) > MAX_SECONDS for time in unit.times):
@@ -146,7 +152,7 @@ def _computed(
     assumed = []
     if not kinds:
         assumed.append(f"No device kind was asked for: the times are for {DEFAULT_KIND}.")
-    if rows is None:
+    if micro_batch_size is None:
         assumed.append("No number of rows was asked for: a micro-batch has 1 row.")
     return _assuming(profile, *assumed)
 
@@ -155,10 +161,10 @@ def _assuming(profile: Profile, *assumed: str) -> Profile:
     return msgspec.structs.replace(profile, assumptions=(*profile.assumptions, *assumed))
 
 
-def _with_rows(profile: Profile, rows: int | None, where: str) -> Profile:
-    if rows is None or rows == profile.rows:
+def _with_micro_batch_size(profile: Profile, micro_batch_size: int | None, where: str) -> Profile:
+    if micro_batch_size is None or micro_batch_size == profile.micro_batch_size:
         return profile
-    input_bytes = round(profile.input_bytes * rows / profile.rows)
+    input_bytes = round(profile.input_bytes * micro_batch_size / profile.micro_batch_size)
     if input_bytes > MAX_BYTES:
-        raise InputError(f"the model's input for {rows:,} rows is over 2**60 bytes", where=where)
-    return msgspec.structs.replace(profile, rows=rows, input_bytes=input_bytes)
+        raise InputError(f"the model's input for {micro_batch_size:,} rows is over 2**60 bytes", where=where)
+    return msgspec.structs.replace(profile, micro_batch_size=micro_batch_size, input_bytes=input_bytes)

@@ -9,19 +9,19 @@ import msgspec
 
 from penstock import io
 
-FORMAT = "penstock.profile/1"
+FORMAT = "penstock.profile/2"
 
 # Far beyond anything real, and small enough that sums and products of them never overflow.
 MAX_SECONDS = 1e9
 MAX_BYTES = 2**60
-MAX_ROWS = 2**40
+MAX_MICRO_BATCH_SIZE = 2**40
 MAX_RATIO = 1e6
 LATER_FIELDS = ("largest_parameter_bytes", "overheads")
 """Files that do not have them keep their digest."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
-Rows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
+Rows = Annotated[int, msgspec.Meta(ge=1, le=MAX_MICRO_BATCH_SIZE)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=MAX_RATIO)]
 
 
@@ -29,7 +29,7 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Seconds of one unit for one micro-batch of `rows` rows on one device of `kind`."""
 
     kind: str
-    rows: Rows
+    micro_batch_size: Rows
     forward_s: Seconds
     input_grad_s: Seconds
     weight_grad_s: Seconds
@@ -45,7 +45,7 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Bytes of one unit for one micro-batch of `rows` rows."""
 
-    rows: Rows
+    micro_batch_size: Rows
     cut_bytes: Bytes
     """Every tensor alive across the cut after this unit; its gradient has the same size."""
     saved_bytes: Bytes
@@ -65,8 +65,8 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     def __post_init__(self) -> None:
         if not self.sizes or not self.times:
             raise ValueError(f"unit {self.name!r} needs at least one entry in sizes and one in times")
-        _no_repeats([size.rows for size in self.sizes], f"sizes of unit {self.name!r}")
-        _no_repeats([(time.kind, time.rows) for time in self.times], f"times of unit {self.name!r}")
+        _no_repeats([size.micro_batch_size for size in self.sizes], f"sizes of unit {self.name!r}")
+        _no_repeats([(time.kind, time.micro_batch_size) for time in self.times], f"times of unit {self.name!r}")
 
 
 class Tie(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -107,7 +107,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     format: str = FORMAT
     name: str
-    rows: Rows
+    micro_batch_size: Rows
     """Rows of a micro-batch, unless a plan says otherwise."""
     units: tuple[Unit, ...]
     input_bytes: Bytes = 0
@@ -180,7 +180,7 @@ def _make_floats(value: msgspec.Struct, names: tuple[str, ...]) -> None:
 
 
 def _measured(unit: Unit) -> frozenset[tuple[str, int]]:
-    return frozenset((time.kind, time.rows) for time in unit.times)
+    return frozenset((time.kind, time.micro_batch_size) for time in unit.times)
 
 
 def _no_repeats(items: Sequence[Hashable], what: str) -> None:

@@ -1,6 +1,6 @@
 """How much longer a model takes if its backwards are in two jobs, or elsewhere than their forwards: found by trying.
 
-The model is run as one segment in this process, in turns: plainly, with weight gradients put off, and with what is
+The model is run as one stage in this process, in turns: plainly, with weight gradients put off, and with what is
 saved handed over as it would be to another rank (`shipping.py`), but without the message. Counted is processor time.
 """
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from penstock.model import find_blocks, keep_freed_memory, rows_of, tensors_of, undone
 from penstock.runtime.remote_backward import Shipping
-from penstock.runtime.stage import Job, Stage
+from penstock.runtime.stage import Job, TorchStage
 from penstock.runtime.tensors import Rows, pack
 
 FEWEST_TURNS, MOST_TURNS, ENOUGH_S = 5, 41, 8.0
@@ -36,7 +36,9 @@ def measure_ratios(
     """Both, for a model on the processor, which is left as it was."""
     keep_freed_memory()
     with undone(model):
-        stage = Stage(find_blocks(model, blocks, inputs), 0, model, seed=0, is_split=False, device=torch.device("cpu"))
+        runner = TorchStage(
+            find_blocks(model, blocks, inputs), 0, model, seed=0, is_split=False, device=torch.device("cpu")
+        )
         given, rows, shipping = pack(inputs)[0], Rows(0, rows_of(inputs)), Shipping()
 
         def finish(carry: Any) -> Any:
@@ -46,22 +48,22 @@ def measure_ratios(
 
         def here(*, defer: bool) -> tuple[float, float]:
             began = process_time()
-            _, graph = stage.run(given, 0, rows, finish, keep=True, defer=defer)
+            _, graph = runner.run(given, 0, rows, finish, keep=True, defer=defer)
             forward = process_time()
-            stage.backward(graph, graph.ones)
-            stage.weights(graph)
+            runner.backward(graph, graph.ones)
+            runner.weights(graph)
             return forward - began, process_time() - forward
 
         def elsewhere() -> float:
             began = process_time()
-            if shipping.reason(stage, given, job):
-                stage.run(given, 0, rows, finish, keep=False, defer=False)
-                graph = stage.run_again(given, 0, rows, finish, defer=False)
+            if shipping.reason(runner, given, job):
+                runner.run(given, 0, rows, finish, keep=False, defer=False)
+                graph = runner.run_again(given, 0, rows, finish, defer=False)
             else:
-                _, message = shipping.run(stage, given, job, "trying")
-                graph = shipping.graph(stage, message, job, given)
+                _, message = shipping.run(runner, given, job, "trying")
+                graph = shipping.graph(runner, message, job, given)
                 del message
-            stage.backward(graph, graph.ones)
+            runner.backward(graph, graph.ones)
             return process_time() - began
 
         turns: list[tuple[tuple[float, float], tuple[float, float], float]] = []

@@ -58,7 +58,7 @@ def measure(
         units = _units(found, stands, sizes, turns, device)
     return Profile(
         name=name or type(model).__name__,
-        rows=own_rows,
+        micro_batch_size=own_rows,
         units=units,
         input_bytes=bytes_of(with_rows(inputs, own_rows)),
         ties=_ties(found),
@@ -150,7 +150,7 @@ def _units(
                 name=block.name,
                 parameter_bytes=_bytes(block, block.parameters),
                 sizes=tuple(
-                    Sizes(rows=rows, cut_bytes=count.cut, saved_bytes=count.saved)
+                    Sizes(micro_batch_size=rows, cut_bytes=count.cut, saved_bytes=count.saved)
                     for rows, count in zip(sizes, counted, strict=True)
                 ),
                 times=tuple(
@@ -170,7 +170,7 @@ def _times(kind: str, rows: int, turns: Sequence["Passes"], step: float, *, is_w
     beyond_s = 0.0 if is_whole else max(0.0, statistics.median(turn.both_s - turn.input_s for turn in turns))
     return Times(
         kind=kind,
-        rows=rows,
+        micro_batch_size=rows,
         forward_s=statistics.median(turn.forward_s for turn in turns),
         input_grad_s=statistics.median(turn.both_s if is_whole else turn.input_s for turn in turns),
         weight_grad_s=beyond_s,
@@ -211,7 +211,7 @@ def _device_of(model: "nn.Module") -> "torch.device":
     if parameter.is_meta:
         raise InputError(
             "the model is on the meta device",
-            hint="Measuring needs real tensors: penstock.materialise(model) makes them.",
+            hint="Measuring needs real tensors: penstock.materialize(model) makes them.",
         )
     return parameter.device
 

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from penstock.errors import RunError
-from penstock.plan import Origin, Plan, Segment, on
+from penstock.plan import Origin, Plan, Stage, on
 from penstock.profile import Overhead
 from penstock.runtime import Pipeline
 from penstock.runtime.tensors import pack
@@ -78,7 +78,7 @@ def solved(seconds: Sequence[float]) -> tuple[float, float]:
 
 def counts_of(plan: Plan) -> tuple[int, int]:
     """The jobs and the ends of messages that an iteration by one of these plans has, on both ranks."""
-    places = [segment.forward[0].device for segment in plan.segments]
+    places = [stage.forward[0].device for stage in plan.stages]
     crossings = sum(one != other for one, other in pairwise(places))
     jobs = (3 if plan.split_backward else 2) * len(places)
     return jobs * plan.num_microbatches, 2 * 2 * crossings * plan.num_microbatches
@@ -102,11 +102,11 @@ def _plan(pieces: Sequence[tuple[int, int, str]], *, split: bool = False) -> Pla
         schedule="gpipe",
         split_backward=split,
         num_microbatches=NUM_MICROBATCHES,
-        rows=1,
+        micro_batch_size=1,
         profile=Origin(name="tiny", digest=""),
         cluster=Origin(name="here", digest=""),
-        segments=tuple(
-            Segment(start=start, stop=stop, forward=on(device), backward=on(device)) for start, stop, device in pieces
+        stages=tuple(
+            Stage(start=start, stop=stop, forward=on(device), backward=on(device)) for start, stop, device in pieces
         ),
     )
 

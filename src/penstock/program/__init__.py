@@ -2,7 +2,7 @@
 
 from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Action, Kind, parse_action
 from penstock.program.dependencies import Lists, durations, wire
-from penstock.program.job_table import find_jobs, places_of
+from penstock.program.job_table import find_jobs, replicas_of
 from penstock.program.types import (
     FORMAT,
     Program,
@@ -27,9 +27,9 @@ __all__ = [
     "find_jobs",
     "load_program",
     "parse_action",
-    "places_of",
     "program_from_actions",
     "program_from_arrays",
+    "replicas_of",
     "save_program",
     "wire",
 ]

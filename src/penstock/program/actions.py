@@ -1,13 +1,13 @@
-"""Actions: one job of one segment, as people and files write it (torch's notation, with the peer behind an @).
+"""Actions: one job of one stage, as people and files write it (torch's notation, with the peer behind an @).
 
-3F1  3I1  3W1  3B1      forward, input gradient, weight gradient, both gradients of segment 3, micro-batch 1
+3F1  3I1  3W1  3B1      forward, input gradient, weight gradient, both gradients of stage 3, micro-batch 1
 3R1                     recomputation of the forward before its backward
-3SEND_F1@d4  4RECV_F1@d3    segment 3's activations leave for d4, and arrive at segment 4 from d3
-3SEND_B1@d1  2RECV_B1@d3    the gradient of segment 3's input leaves for segment 2
+3SEND_F1@d4  4RECV_F1@d3    stage 3's activations leave for d4, and arrive at stage 4 from d3
+3SEND_B1@d1  2RECV_B1@d3    the gradient of stage 3's input leaves for stage 2
 3SEND_S1@d7  3RECV_S1@d2    what the forward saved goes to the device that runs the backward
-3REDUCE_GRAD            gradients of a replicated segment are summed over its group
+3REDUCE_GRAD            gradients of a replicated stage are summed over its group
 0REDUCE_TIE             gradients of shared parameters (tie 0) are summed over all that hold them
-3STEP                   the optimizer steps segment 3
+3STEP                   the optimizer steps stage 3
 3SEND_P@d2   3RECV_P@d7     fresh parameters go back to the device that runs the forward
 """
 
@@ -52,14 +52,14 @@ class Action(NamedTuple):
     """One job. `peer` is the name of the device at the other end of a send or receive."""
 
     kind: Kind
-    segment: int
+    stage: int
     microbatch: int = NONE
     peer: str = ""
 
     def __str__(self) -> str:
         microbatch = "" if self.microbatch == NONE else str(self.microbatch)
         peer = f"@{self.peer}" if self.peer else ""
-        return f"{self.segment}{self.kind.name}{microbatch}{peer}"
+        return f"{self.stage}{self.kind.name}{microbatch}{peer}"
 
 
 _PATTERN = re.compile(r"(\d{1,9})([A-Z](?:[A-Z_]*[A-Z])?)(\d{0,9})(?:@(.+))?\Z", re.DOTALL | re.ASCII)
@@ -69,7 +69,7 @@ def parse_action(text: str, *, where: str = "") -> Action:
     """An action from its text.
 
     >>> parse_action("3SEND_F1@d4")
-    Action(kind=<Kind.SEND_F: 6>, segment=3, microbatch=1, peer='d4')
+    Action(kind=<Kind.SEND_F: 6>, stage=3, microbatch=1, peer='d4')
     >>> str(parse_action("3STEP"))
     '3STEP'
     """

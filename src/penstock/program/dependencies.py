@@ -68,27 +68,27 @@ def wire(program: Program, costs: Costs, jobs: JobTable) -> Wiring:
     matched[np.argsort(link_out, kind="stable")] = receive[np.argsort(link_in, kind="stable")]
 
     reductions = costs.reductions
-    members = _members(program, costs)
+    replicas = _replicas(program, costs)
     num = len(send) + len(reductions)
     transfer_of = np.full(program.num_actions, NONE, dtype=np.int32)
     transfer_of[send] = np.arange(len(send))
     transfer_of[matched] = np.arange(len(send))
-    for number, actions in enumerate(members):
+    for number, actions in enumerate(replicas):
         transfer_of[actions] = len(send) + number
 
     what = program.kind[send].astype(np.int64) - Kind.SEND_F
-    flow = costs.flows.outgoing(what, jobs.place[send], program.peer[send])
+    flow = costs.flows.outgoing(what, jobs.replica[send], program.peer[send])
     num_bytes = costs.flows.num_bytes[flow]
     source, target = device[send], program.peer[send].astype(np.int64)
     occupancy = num_bytes / costs.cluster.bandwidth[source, target]
     interfaces, interface_s, occupancy = _interfaces(costs, source, target, num_bytes, occupancy)
-    next_on_links, num_before = _next_on_links(program, reductions, members, send, link_out)
-    set_going = np.concatenate([np.full(len(send), 2), [len(actions) for actions in members]])
+    next_on_links, num_before = _next_on_links(program, reductions, replicas, send, link_out)
+    set_going = np.concatenate([np.full(len(send), 2), [len(actions) for actions in replicas]])
     return Wiring(
         jobs=jobs,
         transfer_of=transfer_of,
-        send=np.concatenate([send, [actions[0] for actions in members]]).astype(np.int64),
-        receive=np.concatenate([matched, np.full(len(members), NONE)]).astype(np.int64),
+        send=np.concatenate([send, [actions[0] for actions in replicas]]).astype(np.int64),
+        receive=np.concatenate([matched, np.full(len(replicas), NONE)]).astype(np.int64),
         num_bytes=np.concatenate([num_bytes, [item.ring.sent_bytes for item in reductions]]),
         occupancy_s=np.concatenate([occupancy, [item.ring.occupancy_s for item in reductions]]),
         latency_s=np.concatenate(
@@ -118,10 +118,10 @@ def durations(program: Program, costs: Costs, place: Ints) -> Floats:
     return seconds
 
 
-def _members(program: Program, costs: Costs) -> list[Ints]:
+def _replicas(program: Program, costs: Costs) -> list[Ints]:
     """For each reduction the actions that set it going, in ring order."""
     rows = np.flatnonzero(program.kind >= Kind.REDUCE_GRAD)
-    where = {(int(program.kind[row]), int(program.segment[row]), int(program.device_of[row])): int(row) for row in rows}
+    where = {(int(program.kind[row]), int(program.stage[row]), int(program.device_of[row])): int(row) for row in rows}
     found = []
     for item in costs.reductions:
         kind = Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD
@@ -160,12 +160,12 @@ def _interfaces(
 
 
 def _next_on_links(
-    program: Program, reductions: tuple[Reduction, ...], members: list[Ints], send: Ints, link_out: Ints
+    program: Program, reductions: tuple[Reduction, ...], replicas: list[Ints], send: Ints, link_out: Ints
 ) -> tuple[Lists, Ints]:
     """For each transfer those that come next on its links; and how many come directly before it."""
     num_devices = len(program.devices)
     links, actions, owners = [link_out], [send], [np.arange(len(send))]
-    for number, (item, issued) in enumerate(zip(reductions, members, strict=True)):
+    for number, (item, issued) in enumerate(zip(reductions, replicas, strict=True)):
         ends = np.array(item.ring.links, dtype=np.int64)
         links.append(ends[:, 0] * num_devices + ends[:, 1])
         actions.append(issued)
@@ -182,14 +182,14 @@ def _next_on_links(
 
 def _consumers(program: Program, costs: Costs, jobs: JobTable, matched: Ints, num: int) -> Lists:
     what = program.kind[matched].astype(np.int64) - Kind.RECV_F
-    place, microbatch = jobs.place[matched], program.microbatch[matched]
+    place, microbatch = jobs.replica[matched], program.microbatch[matched]
     waiting = np.where(what == 0, jobs.forward[place, microbatch], jobs.backward[place, microbatch])
-    again = (what == SAVED) & costs.recompute[costs.place_segment[place]]
+    again = (what == SAVED) & costs.recompute[costs.replica_stage[place]]
     waiting[again] = jobs.recompute[place[again], microbatch[again]]
     regular = np.flatnonzero(what != PARAMETERS)
     owners, actions = [regular], [waiting[regular]]
     for number, item in enumerate(costs.reductions):
-        steps = np.concatenate([jobs.step[costs.places(segment)] for segment in item.segments])
+        steps = np.concatenate([jobs.step[costs.replicas(stage)] for stage in item.stages])
         owners.append(np.full(len(steps), len(matched) + number))
         actions.append(steps)
     return _lists(np.concatenate(owners), np.concatenate(actions), num)

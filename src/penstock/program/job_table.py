@@ -10,21 +10,21 @@ from penstock.program.actions import NONE, Kind
 from penstock.program.types import Program
 
 FORWARD_SIDE = (Kind.F, Kind.SEND_F, Kind.RECV_F, Kind.SEND_S, Kind.RECV_P)
-"""Kinds that happen where a segment's forward runs; the others happen where its backward runs."""
+"""Kinds that happen where a stage's forward runs; the others happen where its backward runs."""
 
 
-def places_of(program: Program, costs: Costs) -> Ints:
+def replicas_of(program: Program, costs: Costs) -> Ints:
     """The place that each action works for, or NONE where its device has no such job.
 
     Reductions over ties belong to no place.
     """
-    num_segments = len(costs.parameter_bytes)
+    num_stages = len(costs.parameter_bytes)
     forward = np.isin(program.kind, FORWARD_SIDE)
     found = np.full(program.num_actions, NONE, dtype=np.int64)
-    valid = (program.segment >= 0) & (program.segment < num_segments) & (program.kind != Kind.REDUCE_TIE)
-    key = program.device_of.astype(np.int64) * num_segments + program.segment
+    valid = (program.stage >= 0) & (program.stage < num_stages) & (program.kind != Kind.REDUCE_TIE)
+    key = program.device_of.astype(np.int64) * num_stages + program.stage
     for devices, mask in ((costs.forward_device, forward), (costs.backward_device, ~forward)):
-        place_key = devices * num_segments + costs.place_segment
+        place_key = devices * num_stages + costs.replica_stage
         order = np.argsort(place_key, kind="stable")
         rows = np.flatnonzero(mask & valid)
         at = np.searchsorted(place_key[order], key[rows])
@@ -41,7 +41,7 @@ class JobTable:
     `backward` holds I or B, `weights` holds W or B; `step` has one entry a place.
     """
 
-    place: Ints
+    replica: Ints
     forward: Ints
     recompute: Ints
     backward: Ints
@@ -51,8 +51,8 @@ class JobTable:
 
 def find_jobs(program: Program, costs: Costs) -> JobTable:
     """The table of a program in which no job stands twice (the proof sees to that; here the last one counts)."""
-    place = places_of(program, costs)
-    shape = (costs.num_places, costs.num_microbatches)
+    place = replicas_of(program, costs)
+    shape = (costs.num_replicas, costs.num_microbatches)
     forward, recompute, backward, weights = (np.full(shape, NONE, dtype=np.int64) for _ in range(4))
     usable = (place != NONE) & (program.microbatch >= 0) & (program.microbatch < shape[1])
     for table, kinds in (
@@ -63,7 +63,7 @@ def find_jobs(program: Program, costs: Costs) -> JobTable:
     ):
         rows = np.flatnonzero(usable & np.isin(program.kind, kinds))
         table[place[rows], program.microbatch[rows]] = rows
-    step = np.full(costs.num_places, NONE, dtype=np.int64)
+    step = np.full(costs.num_replicas, NONE, dtype=np.int64)
     rows = np.flatnonzero((place != NONE) & (program.kind == Kind.STEP))
     step[place[rows]] = rows
     return JobTable(place, forward, recompute, backward, weights, step)

@@ -8,4 +8,4 @@ from penstock.program.proof import Proof
 def makespan_s(proof: Proof) -> float:
     """The iteration's seconds, as the simulator finds them."""
     program, wiring = proof.program, proof.wiring
-    return execute(program, wiring, proof.costs, durations(program, proof.costs, wiring.jobs.place)).seconds
+    return execute(program, wiring, proof.costs, durations(program, proof.costs, wiring.jobs.replica)).seconds

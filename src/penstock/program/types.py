@@ -15,7 +15,7 @@ from penstock.errors import InputError
 from penstock.plan import Plan
 from penstock.program.actions import NONE, Action, Kind, parse_action
 
-FORMAT = "penstock.program/1"
+FORMAT = "penstock.program/2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Program:
     devices: tuple[str, ...]
     offsets: Ints
     kind: Int8s
-    segment: Int32s
+    stage: Int32s
     microbatch: Int32s
     peer: Int32s
 
@@ -53,7 +53,7 @@ class Program:
         """The action at a place in the arrays."""
         peer = int(self.peer[place])
         name = self.devices[peer] if peer != NONE else ""
-        return Action(Kind(int(self.kind[place])), int(self.segment[place]), int(self.microbatch[place]), name)
+        return Action(Kind(int(self.kind[place])), int(self.stage[place]), int(self.microbatch[place]), name)
 
     def actions(self, device: str) -> Iterator[Action]:
         """The actions of one device, in order."""
@@ -68,7 +68,7 @@ class Program:
         """Whether both have the same actions in the same order on the same devices."""
         return self.devices == other.devices and all(
             np.array_equal(getattr(self, field), getattr(other, field))
-            for field in ("offsets", "kind", "segment", "microbatch", "peer")
+            for field in ("offsets", "kind", "stage", "microbatch", "peer")
         )
 
 
@@ -77,7 +77,7 @@ def program_from_arrays(
     devices: Sequence[str],
     counts: npt.ArrayLike,
     kind: npt.ArrayLike,
-    segment: npt.ArrayLike,
+    stage: npt.ArrayLike,
     microbatch: npt.ArrayLike,
     peer: npt.ArrayLike | None = None,
 ) -> Program:
@@ -87,7 +87,7 @@ def program_from_arrays(
     arrays = (
         np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))]).astype(np.int64),
         kinds,
-        np.asarray(segment, dtype=np.int32),
+        np.asarray(stage, dtype=np.int32),
         np.asarray(microbatch, dtype=np.int32),
         peers,
     )
@@ -106,7 +106,7 @@ def program_from_actions(plan: Plan, devices: Sequence[str], orders: Iterable[It
         devices,
         [len(order) for order in lists],
         [action.kind for action in flat],
-        [action.segment for action in flat],
+        [action.stage for action in flat],
         [action.microbatch for action in flat],
         [places[action.peer] if action.peer else NONE for action in flat],
     )

@@ -47,7 +47,7 @@ class Shown:
         """What no plan of the same problem can beat by the profile's times. A run has times of its own."""
         if self.costs is None or self.profile is None:
             return None
-        return lower_bound(self.profile, self.costs.cluster, self.plan.num_microbatches, self.plan.rows)
+        return lower_bound(self.profile, self.costs.cluster, self.plan.num_microbatches, self.plan.micro_batch_size)
 
 
 Showable = Shown | Evaluation | Timeline

@@ -1,4 +1,4 @@
-"""What a rank has of a plan: the stages of its segments, and of these what it trains."""
+"""What a rank has of a plan: the stages of its stages, and of these what it trains."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from penstock.errors import InputError
 from penstock.model import Block
 from penstock.runtime.layout import Layout
-from penstock.runtime.stage import Meeting, Stage
+from penstock.runtime.stage import Meeting, TorchStage
 from penstock.runtime.transport import Mail
 from penstock.units import counted
 
@@ -34,40 +34,42 @@ def make_stages(
     device: torch.device,
     seed: int,
     check_finite: bool,
-) -> dict[int, Stage]:
-    """By segment: those whose forward or backward runs on this rank."""
+) -> dict[int, TorchStage]:
+    """By stage: those whose forward or backward runs on this rank."""
     return {
-        number: Stage(
-            blocks[segment.start : segment.stop],
-            segment.start,
+        number: TorchStage(
+            blocks[stage.start : stage.stop],
+            stage.start,
             model,
             seed=seed,
-            is_split=len(segment.shares) > 1,
+            is_split=len(stage.shares) > 1,
             device=device,
             check_finite=check_finite,
-            meeting=Meeting(mail, is_expected=segment.meets) if len(segment.shares) > 1 else None,
+            meeting=Meeting(mail, is_expected=stage.meets) if len(stage.shares) > 1 else None,
         )
-        for number, segment in enumerate(layout.segments)
-        if rank in (*segment.forward, *segment.backward)
+        for number, stage in enumerate(layout.stages)
+        if rank in (*stage.forward, *stage.backward)
     }
 
 
-def trained_parameters(layout: Layout, rank: int, stages: Mapping[int, Stage]) -> dict[str, nn.Parameter]:
+def trained_parameters(layout: Layout, rank: int, runners: Mapping[int, TorchStage]) -> dict[str, nn.Parameter]:
     """Those that are trained on this rank, under the model's own names, in the model's order."""
     return {
-        name: stages[number].trained[name]
-        for number, segment in enumerate(layout.segments)
-        if rank in segment.backward
-        for name in stages[number].trained
+        name: runners[number].trained[name]
+        for number, stage in enumerate(layout.stages)
+        if rank in stage.backward
+        for name in runners[number].trained
     }
 
 
-def forward_buffers(layout: Layout, rank: int, stages: Mapping[int, Stage], model: nn.Module) -> dict[str, Tensor]:
-    """The buffers of segments whose forward runs on this rank, as they are now, under the model's own names."""
+def forward_buffers(
+    layout: Layout, rank: int, runners: Mapping[int, TorchStage], model: nn.Module
+) -> dict[str, Tensor]:
+    """The buffers of stages whose forward runs on this rank, as they are now, under the model's own names."""
     return {
         name: model.get_buffer(name)
-        for number, segment in enumerate(layout.segments)
-        if rank in segment.forward
-        for block in stages[number].blocks
+        for number, stage in enumerate(layout.stages)
+        if rank in stage.forward
+        for block in runners[number].blocks
         for name in block.buffers
     }

@@ -70,7 +70,7 @@ class Pipeline:
     model, and keeps only what it needs of it. Without `profile` and `cluster` the jobs are ordered as if all blocks
     took the same time.
 
-    A model on the meta device is made real on `device`, by each rank what it holds (`penstock.materialise` says with
+    A model on the meta device is made real on `device`, by each rank what it holds (`penstock.materialize` says with
     which values, and what `init` is); a model on a real device stays there.
     """
 
@@ -114,11 +114,11 @@ class Pipeline:
         # Until a checkpoint is loaded there is nothing to train with.
         self._lacks_values = init == "checkpoint" and is_on_meta(model)
         found, failed = make_held(
-            found, model, self._layout.segments, self._rank, seed=seed, device=self._device, init=init
+            found, model, self._layout.stages, self._rank, seed=seed, device=self._device, init=init
         )
         with failing_in_words(lambda: f"rank {self._rank}, compares what it was given with other ranks"):
             check_same(found, self.proof.program, seed, group, failed)
-        self._shared_buffers = SharedBuffers(model, found, self._layout.segments)
+        self._shared_buffers = SharedBuffers(model, found, self._layout.stages)
         links = links_of(self.proof.program, self._layout.devices, SEND_KINDS)
         rings = [item.ranks for item in self._layout.reducers]
         with failing_in_words(lambda: told):
@@ -128,7 +128,7 @@ class Pipeline:
         self._has_run = False
         self._seed = seed
         self._stepped_s = (0.0, 0.0)
-        self._stages = make_stages(
+        self._runners = make_stages(
             self._layout,
             self._rank,
             found,
@@ -142,31 +142,31 @@ class Pipeline:
         everything = {name: item for name, item in model.named_parameters() if name in tellers}
         self._clipping = Clipping(everything, tellers, group, self._mail)
         entries = state_entries(model)
-        let_go(model, [block for stage in self._stages.values() for block in stage.blocks])
+        let_go(model, [block for runner in self._runners.values() for block in runner.blocks])
         self._model = model
         actions = list(self.proof.program.actions(self._layout.devices[self._rank])) if self._is_used else []
-        named = {name: item for stage in self._stages.values() for name, item in stage.trained.items()}
+        named = {name: item for runner in self._runners.values() for name, item in runner.trained.items()}
         reduced = {
             (item.is_tie, item.number): (one, [named[name] for name in item.parameters])
             for item, one in zip(self._layout.reducers, groups, strict=True)
             if self._rank in item.ranks
         }
         trained = self.named_parameters()
-        home = writers(entries, found, self._layout.segments)
+        home = writers(entries, found, self._layout.stages)
         addresses = Addresses(self._layout, self._rank)
         split = split_jobs(self.proof.program, self._layout.devices)
-        given = self._stages, loss, self._mail
+        given = self._runners, loss, self._mail
         self._executor = Executor(addresses, actions, *given, reduced, self._wait_for_parameters, split)
         self._evaluator = Evaluator(addresses, forwards_of(actions), *given, {}, self._wait_for_parameters, ())
         pairs = told_forms(self.proof.program, self._layout, self._world, in_order=lanes.is_in_order)
         store = _get_default_store()
         self._same = SameBatches(pairs, self._rank, self._mail, addresses.num_tags, store, group.group_name)
-        self._profiled = Profiled(profile, found, self._layout.segments, self._rank)
+        self._profiled = Profiled(profile, found, self._layout.stages, self._rank)
         self._losses = Losses(self._layout, self._rank, self._world, self._mail)
         self._at_work = self._executor
         self._returns = Returns(
             actions,
-            {number: list(stage.trained.values()) for number, stage in self._stages.items()},
+            {number: list(runner.trained.values()) for number, runner in self._runners.items()},
             trained.values(),
             self._mail,
             addresses,
@@ -182,16 +182,16 @@ class Pipeline:
     def _doing(self) -> Doing:
         return self._at_work.doing(self._step - 1)
 
-    def _wait_for_parameters(self, segment: int) -> None:
-        self._returns.finish(segment)
+    def _wait_for_parameters(self, stage: int) -> None:
+        self._returns.finish(stage)
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """The parameters that are trained on this rank, under the model's own names, in the model's order."""
-        return trained_parameters(self._layout, self._rank, self._stages)
+        return trained_parameters(self._layout, self._rank, self._runners)
 
     def named_buffers(self) -> dict[str, Tensor]:
-        """The buffers of segments whose forward runs on this rank, under the model's own names."""
-        return forward_buffers(self._layout, self._rank, self._stages, self._model)
+        """The buffers of stages whose forward runs on this rank, under the model's own names."""
+        return forward_buffers(self._layout, self._rank, self._runners, self._model)
 
     def optimizer(self, kind: Callable[..., torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
         """An optimizer of that kind, or made by that function, for the parameters that are trained on this rank.
@@ -226,13 +226,13 @@ class Pipeline:
             return gather_timeline(self.proof, devices, spans, stepped_s, self._group)
 
     def mechanisms(self) -> dict[int, str]:
-        """For each segment that this rank has a part in: how its backward gets what it needs of the forward.
+        """For each stage that this rank has a part in: how its backward gets what it needs of the forward.
 
-        For a moved segment that is known when it has run: saved tensors shipped, or the forward run again, and why.
+        For a moved stage that is known when it has run: saved tensors shipped, or the forward run again, and why.
         """
         found = {}
-        for number in self._stages:
-            view = self._layout.segments[number]
+        for number in self._runners:
+            view = self._layout.stages[number]
             found[number] = AS_PLANNED if view.recompute else KEPT if view.is_at_home(self._rank) else NOT_RUN
         return found | self._executor.mechanisms()
 
@@ -289,8 +289,8 @@ class Pipeline:
         loaded = self._checkpoints.load(Path(folder), step=step, with_optimizers=optimizer)
         self._returns.note()
         self._step, self._seed, self._lacks_values = loaded.step, loaded.seed, False
-        for stage in self._stages.values():
-            stage.reseed(loaded.seed)
+        for runner in self._runners.values():
+            runner.reseed(loaded.seed)
         return loaded
 
     def _require_values(self) -> None:

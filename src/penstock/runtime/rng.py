@@ -97,8 +97,8 @@ class Streams:
         elif self._is_split:
             raise InputError(
                 f"dropout of a tensor of shape {tuple(x.shape)}, whose first dimension is not the {count} rows, in a "
-                "segment that several devices share: which mask belongs to which row is not known",
-                hint="Put rows first, or plan so that one device has the whole segment.",
+                "stage that several devices share: which mask belongs to which row is not known",
+                hint="Put rows first, or plan so that one device has the whole stage.",
             )
         else:
             parts = noise.unsqueeze(0)
@@ -112,7 +112,7 @@ class Streams:
 def untouched(device: torch.device) -> Iterator[None]:
     """Around an iteration, whose blocks draw from streams: if one does not, its numbers are not those of one process.
 
-    That happens where a segment did not draw in its first run, and so is not looked at in later ones.
+    That happens where a stage did not draw in its first run, and so is not looked at in later ones.
     """
     before = generator_states(device)
     yield

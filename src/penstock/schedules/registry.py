@@ -30,9 +30,9 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         for item in (
             Schedule("gpipe", gpipe, Shape.STRAIGHT, "all forwards, then all backwards"),
             Schedule("1f1b", one_f_one_b, Shape.STRAIGHT, "one forward, one backward, in turn"),
-            Schedule("interleaved", interleaved, Shape.LOOP, "1F1B over several segments a device, in a loop"),
+            Schedule("interleaved", interleaved, Shape.LOOP, "1F1B over several stages a device, in a loop"),
             Schedule("zb_h1", zb_h1, Shape.STRAIGHT, "1F1B with weight gradients filling the waits"),
-            Schedule("zb_v", zb_v, Shape.V, "two segments a device in a V, weight gradients filling the waits"),
+            Schedule("zb_v", zb_v, Shape.V, "two stages a device in a V, weight gradients filling the waits"),
             Schedule("pe", pe, Shape.STRAIGHT, "the earliest micro-batch that is there, backwards first"),
             Schedule("auto", auto, Shape.STRAIGHT, "the best of all these and of list scheduling, within memory"),
             Schedule("auto_whole", auto_whole, Shape.STRAIGHT, "the same with every backward left whole"),
@@ -51,10 +51,10 @@ def find_schedule(name: str) -> Schedule:
 def schedule(costs: Costs, name: str | None = None) -> Program:
     """The compute program of a plan, by the schedule that it names unless another is given."""
     found = find_schedule(name or costs.plan.schedule)
-    num_jobs = costs.num_places * costs.num_microbatches
+    num_jobs = costs.num_replicas * costs.num_microbatches
     if num_jobs > MAX_JOBS:
         raise InputError(
-            f"{costs.num_microbatches:,} micro-batches on {costs.num_places:,} places are {num_jobs:,} forwards: "
+            f"{costs.num_microbatches:,} micro-batches on {costs.num_replicas:,} places are {num_jobs:,} forwards: "
             f"more than the {MAX_JOBS:,} that fit into memory",
             hint="Use fewer micro-batches, with more rows each.",
         )

@@ -11,7 +11,7 @@ from penstock.timeline import Timeline, build_timeline
 def simulate(proof: Proof) -> Timeline:
     """The timeline of a program that has been proved."""
     program, wiring = proof.program, proof.wiring
-    run = execute(program, wiring, proof.costs, durations(program, proof.costs, wiring.jobs.place))
+    run = execute(program, wiring, proof.costs, durations(program, proof.costs, wiring.jobs.replica))
     start, end = run.start, run.end
     issued = np.flatnonzero(wiring.transfer_of >= 0)
     transfer = wiring.transfer_of[issued]

@@ -150,7 +150,7 @@ def _messages(orders: Orders, costs: Costs) -> list[Transfer]:
                 received.setdefault((cluster.index[action.peer], device), []).append((device, number))
             elif action.kind <= Kind.B:
                 name = "I" if action.kind == Kind.B else action.kind.name
-                jobs[device, name, action.segment, action.microbatch] = number
+                jobs[device, name, action.stage, action.microbatch] = number
     turns = {link: iter(places) for link, places in received.items()}
     sizes = _sizes(costs)
     found = []
@@ -160,7 +160,7 @@ def _messages(orders: Orders, costs: Costs) -> list[Transfer]:
                 continue
             target = cluster.index[action.peer]
             receive = next(turns[source, target])
-            num_bytes = sizes[_CARRIES[action.kind], source, target, action.segment]
+            num_bytes = sizes[_CARRIES[action.kind], source, target, action.stage]
             occupancy = num_bytes / float(cluster.bandwidth[source, target])
             interfaces = []
             if cluster.devices[source].host != cluster.devices[target].host:
@@ -171,7 +171,7 @@ def _messages(orders: Orders, costs: Costs) -> list[Transfer]:
                         interfaces.append((host, outgoing, num_bytes / bandwidth))
                         occupancy = max(occupancy, num_bytes / bandwidth)
             consumer = _consumer(orders[target][receive[1]], costs)
-            job = (target, consumer, orders[target][receive[1]].segment, action.microbatch)
+            job = (target, consumer, orders[target][receive[1]].stage, action.microbatch)
             found.append(
                 Transfer(
                     turn=(0, source, number),
@@ -193,7 +193,7 @@ def _consumer(receive: Action, costs: Costs) -> str:
         return ""
     if receive.kind == Kind.RECV_F:
         return "F"
-    recomputes = costs.plan.segments[receive.segment].recompute
+    recomputes = costs.plan.stages[receive.stage].recompute
     return "R" if receive.kind == Kind.RECV_S and recomputes else "I"
 
 
@@ -205,7 +205,7 @@ def _reductions(orders: Orders, costs: Costs) -> list[Transfer]:
             (device, place)
             for device, order in enumerate(orders)
             for place, action in enumerate(order)
-            if action.kind == Kind.STEP and action.segment in item.segments
+            if action.kind == Kind.STEP and action.stage in item.stages
         ]
         found.append(
             Transfer(
@@ -236,21 +236,21 @@ def _queue_on_links(transfers: list[Transfer]) -> None:
 
 
 def _sizes(costs: Costs) -> dict[tuple[int, int, int, int], float]:
-    """Bytes of a message by what it carries, its devices and the segment that it leaves."""
+    """Bytes of a message by what it carries, its devices and the stage that it leaves."""
     flows = costs.flows
     return {
         (
             int(flows.what[flow]),
             int(flows.source[flow]),
             int(flows.target[flow]),
-            int(costs.place_segment[flows.source_place[flow]]),
+            int(costs.replica_stage[flows.source_replica[flow]]),
         ): float(flows.num_bytes[flow])
         for flow in range(len(flows))
     }
 
 
 class _Seconds:
-    """Seconds of compute actions by kind, segment and device."""
+    """Seconds of compute actions by kind, stage and device."""
 
     def __init__(self, costs: Costs) -> None:
         self._seconds: dict[tuple[Kind, int, int], float] = {}
@@ -262,8 +262,8 @@ class _Seconds:
             (Kind.B, costs.backward_device, costs.backward_s),
             (Kind.STEP, costs.backward_device, costs.step_s),
         ):
-            for segment, device, value in zip(costs.place_segment, devices, seconds, strict=True):
-                self._seconds[kind, int(segment), int(device)] = float(value)
+            for stage, device, value in zip(costs.replica_stage, devices, seconds, strict=True):
+                self._seconds[kind, int(stage), int(device)] = float(value)
 
     def of(self, action: Action, device: int) -> float:
-        return self._seconds[action.kind, action.segment, device]
+        return self._seconds[action.kind, action.stage, device]

@@ -13,7 +13,7 @@ from penstock.program import NONE, Action, parse_action, program_from_actions
 from penstock.timeline.summary import critical_path, device_uses, waits
 from penstock.timeline.types import Timeline
 
-FORMAT = "penstock.timeline/1"
+FORMAT = "penstock.timeline/2"
 
 Place = tuple[str, int]
 """A device and the number of an action in its order."""

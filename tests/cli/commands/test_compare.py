@@ -12,7 +12,19 @@ from tests.support.small import equal_profile
 
 Run = Callable[..., "tuple[int, str, str]"]
 
-BASE = ("compare", "--profile", "gpt2", "--rows", "4", "--cluster", "3 x RTX-3090 @ 12 GB/s", "-m", "4", "--work", "5")
+BASE = (
+    "compare",
+    "--profile",
+    "gpt2",
+    "--micro-batch-size",
+    "4",
+    "--cluster",
+    "3 x RTX-3090 @ 12 GB/s",
+    "-m",
+    "4",
+    "--work",
+    "5",
+)
 
 
 def test_only_some_planners_and_schedules(run: Run) -> None:

@@ -85,7 +85,7 @@ def test_what_people_see(run: Run, plan: str, tmp_path: Path) -> None:
     assert "emulating 4 devices of pairs" in out
     assert "step 0 (1 of 2): " in out
     assert "(warming up)" in out
-    assert "forward of segment 1" in out
+    assert "forward of stage 1" in out
     assert "An iteration was predicted to take " in out
     assert penstock.load_timeline(output).origin == "measured"
     # What comes next can be done: it is a command that works as it stands.
@@ -178,14 +178,16 @@ def test_devices_can_compute(run: Run, tmp_path: Path) -> None:
         penstock.Unit(
             name=str(number),
             parameter_bytes=4_198_400,
-            sizes=(penstock.Sizes(rows=4, cut_bytes=16_384, saved_bytes=16_384),),
+            sizes=(penstock.Sizes(micro_batch_size=4, cut_bytes=16_384, saved_bytes=16_384),),
             times=(
-                penstock.Times(kind="X", rows=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3, step_s=1e-3),
+                penstock.Times(
+                    kind="X", micro_batch_size=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3, step_s=1e-3
+                ),
             ),
         )
         for number in range(2)
     )
-    profile = penstock.Profile(name="two", rows=4, units=units, input_bytes=16_384)
+    profile = penstock.Profile(name="two", micro_batch_size=4, units=units, input_bytes=16_384)
     cluster = penstock.load_cluster("2 x 1 x X @ 1 GB/s / 1 MB/s")
     made = penstock.plan(profile, cluster, 2, planner="balanced", schedule="gpipe")
     penstock.save_profile(profile, tmp_path / "profile.json")
@@ -229,7 +231,7 @@ def test_one_step_only_warms_up(run: Run, plan: str, tmp_path: Path) -> None:
 def test_what_the_runtime_takes_is_not_missing_from_jobs() -> None:
     (measured,) = emulate(changed(small(), is_shaped=False, num_steps=2)).timelines
     program = measured.program
-    first = (program.kind == Kind.F) & (program.segment == 0) & (program.device_of == program.devices.index("d0"))
+    first = (program.kind == Kind.F) & (program.stage == 0) & (program.device_of == program.devices.index("d0"))
     one, other = (int(np.flatnonzero(first & (program.microbatch == number))[0]) for number in (0, 1))
     # They wait for nothing: between them is only what the runtime does.
     assert measured.start_s[other] == measured.end_s[one]

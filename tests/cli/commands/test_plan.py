@@ -39,10 +39,10 @@ def test_auto_is_the_default(run: Run) -> None:
 @pytest.mark.parametrize(
     ("switch", "holds"),
     [
-        ("--no-replication", lambda plan: all(item.num_replicas == 1 for item in plan.segments)),
-        ("--one-cut", lambda plan: not any(item.is_moved for item in plan.segments)),
+        ("--no-replication", lambda plan: all(item.num_replicas == 1 for item in plan.stages)),
+        ("--one-cut", lambda plan: not any(item.has_remote_backward for item in plan.stages)),
         ("--no-virtual-stages", lambda plan: not _comes_back(plan)),
-        ("--no-recomputation", lambda plan: not any(item.recompute for item in plan.segments)),
+        ("--no-recomputation", lambda plan: not any(item.recompute for item in plan.stages)),
         ("--fixed-order", lambda plan: list(plan.devices) == sorted(plan.devices)),
     ],
 )
@@ -50,13 +50,13 @@ def test_each_freedom_can_be_switched_off(
     run: Run, tmp_path: Path, switch: str, holds: Callable[[penstock.Plan], bool]
 ) -> None:
     path = str(tmp_path / "plan.json")
-    assert run(*GPT2, "--rows", "8", "-m", "4", "--work", "30", switch, "-o", path, "-q")[0] == 0
+    assert run(*GPT2, "--micro-batch-size", "8", "-m", "4", "--work", "30", switch, "-o", path, "-q")[0] == 0
     assert holds(penstock.load_plan(path))
 
 
 def test_the_backward_is_not_split_and_the_schedule_kept(run: Run, tmp_path: Path) -> None:
     path, program = str(tmp_path / "plan.json"), str(tmp_path / "program.json")
-    words = ("--rows", "8", "-m", "4", "--work", "10", "-q", "-o", path, "--program", program)
+    words = ("--micro-batch-size", "8", "-m", "4", "--work", "10", "-q", "-o", path, "--program", program)
     assert run(*GPT2, *words, "--no-backward-split")[0] == 0
     actions = penstock.load_program(program)
     assert not any(
@@ -70,9 +70,9 @@ def test_the_backward_is_not_split_and_the_schedule_kept(run: Run, tmp_path: Pat
 
 
 def _comes_back(plan: penstock.Plan) -> bool:
-    """Whether some device has forwards of two segments, and not of one between them."""
+    """Whether some device has forwards of two stages, and not of one between them."""
     for name in plan.devices:
-        held = [number for number, item in enumerate(plan.segments) if name in {each.device for each in item.forward}]
+        held = [number for number, item in enumerate(plan.stages) if name in {each.device for each in item.forward}]
         if held and held != list(range(held[0], held[-1] + 1)):
             return True
     return False
@@ -85,7 +85,7 @@ def test_what_is_for_auto_is_refused_elsewhere(run: Run) -> None:
 
 def test_the_size_of_micro_batches_is_chosen(run: Run, tmp_path: Path) -> None:
     path = str(tmp_path / "plan.json")
-    words = (*GPT2, *QUICK, "-m", "auto", "--batch", "12")
+    words = (*GPT2, *QUICK, "-m", "auto", "--global-batch-size", "12")
     found = _data(run(*words, "--json", "-o", path))
     sizes = found["microbatch_sizes"]
     assert [(size["rows"], size["num_microbatches"]) for size in sizes] == [
@@ -107,7 +107,7 @@ def test_a_measured_profile_warns_of_what_it_cannot_know(run: Run, tmp_path: Pat
     penstock.save_profile(equal_profile(4), profile)
     cluster.write_text('hosts = 1\ndevices_per_host = 2\nkind = "k"\ninside = "1 GB/s"\n')
     path = str(tmp_path / "plan.json")
-    words = ("plan", "--profile", profile, "--cluster", str(cluster), *QUICK, "-m", "auto", "--batch", "8")
+    words = ("plan", "--profile", profile, "--cluster", str(cluster), *QUICK, "-m", "auto", "--global-batch-size", "8")
     code, out, err = run(*words, "-o", path)
     assert code == 0
     assert "proportional" in out
@@ -120,12 +120,20 @@ def test_a_measured_profile_warns_of_what_it_cannot_know(run: Run, tmp_path: Pat
 
 
 def test_a_batch_is_divided(run: Run) -> None:
-    found = _data(run(*GPT2, *QUICK, "--rows", "4", "--batch", "24", "--json"))
+    found = _data(run(*GPT2, *QUICK, "--micro-batch-size", "4", "--global-batch-size", "24", "--json"))
     assert found["plan"]["num_microbatches"] == 6
-    _refused(run(*GPT2, *QUICK, "--rows", "5", "--batch", "24"), "24 rows does not divide", "20 or 25 rows")
-    _refused(run(*GPT2, *QUICK, "-m", "4", "--batch", "24"), "-m and --batch both")
-    _refused(run(*GPT2, *QUICK, "-m", "auto"), "--batch 512")
-    _refused(run(*GPT2, *QUICK, "-m", "auto", "--batch", "24", "--rows", "2"), "--rows", "Leave it out")
+    _refused(
+        run(*GPT2, *QUICK, "--micro-batch-size", "5", "--global-batch-size", "24"),
+        "24 rows does not divide",
+        "20 or 25 rows",
+    )
+    _refused(run(*GPT2, *QUICK, "-m", "4", "--global-batch-size", "24"), "-m and --global-batch-size both")
+    _refused(run(*GPT2, *QUICK, "-m", "auto"), "--global-batch-size 512")
+    _refused(
+        run(*GPT2, *QUICK, "-m", "auto", "--global-batch-size", "24", "--micro-batch-size", "2"),
+        "--micro-batch-size",
+        "Leave it out",
+    )
     _refused(run(*GPT2, *QUICK, "-m", "many"), "many")
 
 
@@ -158,4 +166,4 @@ def test_numbers_of_devices_that_cannot_be(run: Run) -> None:
     _refused(run(*GPT2, *QUICK, "--under", "soon"), "--under")
     _refused(run(*GPT2, *QUICK, "--under", "0s"), "no time")
     _refused(run(*GPT2, *QUICK, "--under", "1ms"), "1 to 4 devices is under 1.00 ms", "devices")
-    _refused(run(*GPT2, *QUICK, "--devices", "1..2", "-m", "auto", "--batch", "8"), "two questions")
+    _refused(run(*GPT2, *QUICK, "--devices", "1..2", "-m", "auto", "--global-batch-size", "8"), "two questions")

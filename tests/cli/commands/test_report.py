@@ -16,11 +16,11 @@ CLUSTER = "2 x T4 @ 10 GB/s"
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A plan, its program, its timeline, and a run of it, which took half as long again."""
     folder = tmp_path_factory.mktemp("files")
-    profile = penstock.load_profile("gpt2", kinds=["T4"], rows=2)
+    profile = penstock.load_profile("gpt2", kinds=["T4"], micro_batch_size=2)
     cluster = penstock.load_cluster(CLUSTER)
     plan = penstock.plan(
         profile, cluster, 4, planner="balanced", schedule="1f1b",
-        profile_source="gpt2 --kind T4 --rows 2", cluster_source=CLUSTER,
+        profile_source="gpt2 --kind T4 --micro-batch-size 2", cluster_source=CLUSTER,
     )  # fmt: skip
     found = penstock.evaluate(plan, profile, cluster)
     measured = build_timeline(found.proof, found.timeline.start_s * 1.5, found.timeline.end_s * 1.5, "measured")
@@ -54,7 +54,7 @@ def test_every_sort_of_file(run: Run, files: dict[str, Path], tmp_path: Path, ki
 
 def test_a_measured_timeline_comes_with_its_prediction(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "out.html"
-    done = run("report", str(files["measured"]), "-o", str(out), "--no-rivals")
+    done = run("report", str(files["measured"]), "-o", str(out), "--no-baselines")
     assert done.code == 0, done.err
     found = content(out)
     # What was named comes first, and is what the page opens on.
@@ -66,12 +66,12 @@ def test_a_measured_timeline_comes_with_its_prediction(run: Run, files: dict[str
     assert len(found["pairs"]) == 1
     assert not any(found["problems"])
     # With the plan beside it, nothing is there twice.
-    run("report", str(files["plan"]), str(files["measured"]), "-o", str(out), "--no-rivals")
+    run("report", str(files["plan"]), str(files["measured"]), "-o", str(out), "--no-baselines")
     found = content(out)
     assert [subject["origin"] for subject in found["subjects"]] == ["simulated", "measured"]
     assert len(found["pairs"]) == 1
     # Two runs of one program have one prediction.
-    run("report", str(files["measured"]), str(files["measured"]), "-o", str(out), "--no-rivals")
+    run("report", str(files["measured"]), str(files["measured"]), "-o", str(out), "--no-baselines")
     found = content(out)
     assert [subject["origin"] for subject in found["subjects"]] == ["measured", "simulated", "measured"]
     assert [(pair["predicted"], pair["measured"]) for pair in found["pairs"]] == [(1, 0), (1, 2)]
@@ -106,7 +106,7 @@ def test_what_cannot_be_shown_is_refused(run: Run, files: dict[str, Path], tmp_p
         assert f"{name}: this is neither a plan nor a program nor a timeline: it is not JSON" in done.err
         assert "a timeline by `simulate -o`, `train -o` or `emulate -o`" in done.err
     broken = tmp_path / "broken.json"
-    broken.write_text('{"format": "penstock.plan/1",')
+    broken.write_text('{"format": "penstock.plan/2",')
     assert "broken JSON" in run("report", str(broken), "-o", str(out)).err
     assert run("report", str(tmp_path / "none.json"), "-o", str(out)).code == 2
     assert run("report").code == 2

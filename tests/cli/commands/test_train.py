@@ -40,9 +40,19 @@ def test_it_trains_as_one_process_does_and_compares(
     run: Run, folder: Path, script: Callable[..., str], tmp_path: Path
 ) -> None:
     plan, output, trace = str(folder / "plan.json"), tmp_path / "timeline.json", tmp_path / "trace.json"
-    options = ("--steps", "4", "--batch", "10", "--accumulate", "2", "--seed", "3")
+    options = ("--steps", "4", "--global-batch-size", "10", "--accumulate", "2", "--seed", "3")
     code, out, err = run(
-        "train", script(), "--plan", plan, *options, "--also-alone", "--json", "-o", str(output), "--trace", str(trace)
+        "train",
+        script(),
+        "--plan",
+        plan,
+        *options,
+        "--also-single-process",
+        "--json",
+        "-o",
+        str(output),
+        "--trace",
+        str(trace),
     )
     assert code == 0, err
     found = json.loads(out)
@@ -54,7 +64,7 @@ def test_it_trains_as_one_process_does_and_compares(
     assert found["alone"]["speed_up"] > 0
     comparison = found["comparison"]
     # The plan has 3 units a device, each of 1 ms a pass at 4 rows, of which 4, 3 and 3 are trained on at a time.
-    by_name = {(row["kind"], row["segment"]): row for row in comparison["rows"]}
+    by_name = {(row["kind"], row["stage"]): row for row in comparison["rows"]}
     assert by_name["F", 0]["num"] == 3
     assert by_name["F", 0]["predicted_s"] == pytest.approx(3e-3)
     assert by_name["B", 1]["predicted_s"] == pytest.approx(6e-3)
@@ -81,7 +91,7 @@ def test_what_people_see(run: Run, folder: Path, tmp_path: Path) -> None:
     assert "simulated: " in out
     assert "measured: " in out
     assert "An iteration was predicted to take " in out
-    assert "forward of segment 1" in out
+    assert "forward of stage 1" in out
     assert out.rstrip().splitlines()[-1].startswith("next: penstock check --numerics ")
     assert "but ranks here are cpu-2-threads: what is predicted does not hold" in err
 
@@ -91,7 +101,7 @@ def test_a_model_on_the_meta_device(run: Run, folder: Path, tmp_path: Path) -> N
     made = "    return nn.Sequential(*layers), torch.ones"
     assert made in SCRIPT
     path.write_text(SCRIPT.replace("FAULT", "pass").replace(made, made.replace("(*layers)", '(*layers).to("meta")')))
-    words = ("--plan", str(folder / "plan.json"), "--steps", "2", "--also-alone", "--json")
+    words = ("--plan", str(folder / "plan.json"), "--steps", "2", "--also-single-process", "--json")
     code, out, err = run("train", str(path), *words)
     assert code == 0, err
     found = json.loads(out)
@@ -138,7 +148,7 @@ NO_NUMBER = "if step == 1: yield torch.full((num_rows, 6), torch.nan), torch.zer
 
 def test_a_loss_that_is_not_a_number(run: Run, folder: Path, script: Callable[..., str]) -> None:
     words = ("train", script(NO_NUMBER), "--plan", str(folder / "plan.json"), "--steps", "3")
-    code, out, err = run(*words, "--also-alone")
+    code, out, err = run(*words, "--also-single-process")
     assert code == 0, err
     assert "loss nan" in out
     assert "all 3 losses are equal, to the last bit" in out
@@ -190,7 +200,7 @@ def test_ctrl_c_ends_all_and_keeps_what_there_is(folder: Path, script: Callable[
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--batch", "2"), "a batch of 2 rows is too small for the plan's 3 micro-batches"),
+        (("--global-batch-size", "2"), "a batch of 2 rows is too small for the plan's 3 micro-batches"),
         (("--steps", "0"), "0 is not in the range"),
         (("--nnodes", "2"), "several hosts must know where they meet"),
         (("--nnodes", "2", "--rdzv-endpoint", "h:1", "--node-rank", "2"), "host 2 is not one of 2"),

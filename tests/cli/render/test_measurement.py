@@ -83,7 +83,7 @@ def test_a_model_is_measured_shown_and_written(run: Run, script: str, tmp_path: 
     assert out.rstrip().endswith(f'next: penstock plan --profile {path} --cluster "2 x cpu-1-thread @ 2 GB/s"')
     found = penstock.load_profile(path)
     assert [unit.name for unit in found.units] == ["0", "1", "2"]
-    assert [size.rows for size in found.units[0].sizes] == [4, 2]
+    assert [size.micro_batch_size for size in found.units[0].sizes] == [4, 2]
 
 
 def test_the_function_is_make_model_unless_said_otherwise(run: Run, script: str) -> None:
@@ -109,7 +109,7 @@ def test_others_that_do_not_get_to_work(run: Run, script: str, tmp_path: Path) -
 
 
 def test_rows_blocks_and_json(run: Run, script: str) -> None:
-    options = ("--seconds", "0", "--rows", "3,6", "--blocks", "0,2", "--json")
+    options = ("--seconds", "0", "--micro-batch-size", "3,6", "--blocks", "0,2", "--json")
     code, out, err = run("profile", f"{script}:Whole", *options)
     assert code == 0, err
     assert "the script prints" in err
@@ -145,8 +145,8 @@ def test_unsteady_times_are_a_warning(run: Run, script: str, monkeypatch: pytest
         ((":unknown",), "there is no function 'unknown'"),
         ((":make_model", "--kind", "T4"), "--kind: such options are for computed profiles"),
         ((":make_model", "--blocks", "0,9"), "has no submodule '9'"),
-        ((":make_model", "--rows", "two"), "'two' is not a whole number"),
-        ((":make_model", "--rows", "0"), "at least 1 row"),
+        ((":make_model", "--micro-batch-size", "two"), "'two' is not a whole number"),
+        ((":make_model", "--micro-batch-size", "0"), "at least 1 row"),
     ],
 )
 def test_clear_errors(run: Run, script: str, words: tuple[str, ...], said: str) -> None:
@@ -170,7 +170,7 @@ def test_options_for_measuring_only(run: Run) -> None:
         code, _, err = run("profile", "gpt2", *words)
         assert code == 2
         assert f"{words[0]}: such options are for measuring a model" in err
-    assert "one number here" in run("profile", "gpt2", "--rows", "2,4")[2]
+    assert "one number here" in run("profile", "gpt2", "--micro-batch-size", "2,4")[2]
 
 
 def test_a_script_is_not_written_over(run: Run, script: str) -> None:

@@ -36,14 +36,14 @@ def _made(source: ProfileSource, cluster: str, num_microbatches: int) -> tuple[P
 
 def test_advice_can_be_followed(run: Run, tmp_path: Path) -> None:
     cluster = _cluster(tmp_path, "2 GB")
-    source = ProfileSource("gpt2", kinds=("T4",), rows=4)
+    source = ProfileSource("gpt2", kinds=("T4",), micro_batch_size=4)
     problem, plan = _made(source, cluster, 8)
     with pytest.raises(penstock.MemoryLimitError) as caught:
         evaluate_or_advise(QUIET, problem, plan, source)
     assert re.match(r"d0 needs .* more than the 2.00 GB it has", caught.value.what)
     lines = caught.value.hint.split("\n  ")
     assert any(re.match(r"with --recompute it is still \S+ \wB short$", line) for line in lines)
-    fitting = next(line for line in lines if "it fits" in line and "--rows" in line)
+    fitting = next(line for line in lines if "it fits" in line and "--micro-batch-size" in line)
     match = re.fullmatch(r"with (--.*) it fits \(fullest device at (.*) of 2.00 GB, iteration (.*)\)", fitting)
     assert match is not None
     options, room, seconds = match.groups()
@@ -52,13 +52,13 @@ def test_advice_can_be_followed(run: Run, tmp_path: Path) -> None:
     code, out, _ = run(*words, *options.split())
     assert code == 0
     found = json.loads(out)
-    assert penstock.load_profile("gpt2", kinds=["T4"]).rows == 1
+    assert penstock.load_profile("gpt2", kinds=["T4"]).micro_batch_size == 1
     assert f"{max(use['peak_bytes'] for use in found['devices']) / 1e9:.2f} GB" == room
     assert f"{found['iteration_s']:.2f} s" == seconds
 
 
 def test_memory_can_be_ignored(tmp_path: Path) -> None:
-    source = ProfileSource("gpt2", kinds=("T4",), rows=4)
+    source = ProfileSource("gpt2", kinds=("T4",), micro_batch_size=4)
     problem, plan = _made(source, _cluster(tmp_path, "2 GB"), 8)
     result = evaluate_or_advise(QUIET, problem, plan, source, within_memory=False)
     assert result.proof.peak_bytes.max() > 2e9
@@ -67,14 +67,14 @@ def test_memory_can_be_ignored(tmp_path: Path) -> None:
 
 
 def test_rows_of_pipedream_files_are_not_an_option(tmp_path: Path) -> None:
-    # There, --rows says how many rows were measured: to ask for fewer would only make every row dearer.
+    # There, --micro-batch-size says how many rows were measured: to ask for fewer would only make every row dearer.
     path = tmp_path / "graph.txt"
     path.write_text("".join(GRAPH.format(number) for number in range(1, 4)) + "\tnode1 -- node2\n\tnode2 -- node3\n")
-    source = ProfileSource(str(path), rows=4)
+    source = ProfileSource(str(path), micro_batch_size=4)
     problem, plan = _made(source, _cluster(tmp_path, "3 GB"), 2)
     with pytest.raises(penstock.MemoryLimitError) as caught:
         evaluate_or_advise(QUIET, problem, plan, source)
-    assert "--rows" not in caught.value.hint
+    assert "--micro-batch-size" not in caught.value.hint
     assert re.search(r"with \d+ micro-batches of \d rows? it ", caught.value.hint)
     saved = tmp_path / "profile.json"
     penstock.save_profile(source.load(), saved)
@@ -82,7 +82,7 @@ def test_rows_of_pipedream_files_are_not_an_option(tmp_path: Path) -> None:
     problem, plan = _made(source, _cluster(tmp_path, "3 GB"), 2)
     with pytest.raises(penstock.MemoryLimitError) as caught:
         evaluate_or_advise(QUIET, problem, plan, source)
-    assert "with --rows " in caught.value.hint
+    assert "with --micro-batch-size " in caught.value.hint
 
 
 def test_other_plans_are_for_those_who_read() -> None:

@@ -10,7 +10,7 @@ from penstock.launch.training import Trained
 
 
 def test_a_speed_up_that_cannot_be_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
-    profile = penstock.load_profile("vgg16", kinds=["T4"], rows=2)
+    profile = penstock.load_profile("vgg16", kinds=["T4"], micro_batch_size=2)
     cluster = penstock.load_cluster("2 x T4 @ 10 GB/s")
     plan = penstock.plan(profile, cluster, 2, planner="balanced", schedule="1f1b")
     predicted = penstock.evaluate(plan, profile, cluster)

@@ -4,20 +4,20 @@ import numpy as np
 from hypothesis import given
 
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, NONE, PARAMETERS, SAVED, Flows
-from penstock.plan.types import Member, on
+from penstock.plan.types import Replica, on
 from tests.support.strategies import Case, cases, two_stages
 from tests.support.thoroughness import examples
 
 
 def rows(flows: Flows) -> list[tuple[int, int, int, int, int, float]]:
-    columns = (flows.what, flows.source_place, flows.target_place, flows.source, flows.target, flows.num_bytes)
+    columns = (flows.what, flows.source_replica, flows.target_replica, flows.source, flows.target, flows.num_bytes)
     return [tuple(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def test_two_replicas_to_three() -> None:
     # Shares 1/2 1/2 against 1/4 1/2 1/4; the cut has 4 bytes, so that each meeting carries one. Places 0 1 are the
-    # first segment's, 2 3 4 the second's; d1 is in both: what place 1 and place 2 or 3 share stays if d1 has both.
-    second = (Member("d2", 0.25), Member("d1", 0.5), Member("d3", 0.25))
+    # first stage's, 2 3 4 the second's; d1 is in both: what place 1 and place 2 or 3 share stays if d1 has both.
+    second = (Replica("d2", 0.25), Replica("d1", 0.5), Replica("d3", 0.25))
     flows = two_stages(
         num_microbatches=1, groups=((on("d0", "d1"), on("d0", "d1")), (second, second)), num_devices=4
     ).costs.flows
@@ -35,7 +35,7 @@ def test_two_replicas_to_three() -> None:
 
 
 def test_a_backward_elsewhere() -> None:
-    # Segment 1: forward d1, backward d2. Saved 8 bytes go d1 -> d2, 16 bytes of parameters d2 -> d1.
+    # Stage 1: forward d1, backward d2. Saved 8 bytes go d1 -> d2, 16 bytes of parameters d2 -> d1.
     flows = two_stages(num_microbatches=1, groups=((on("d0"), on("d0")), (on("d1"), on("d2"))), num_devices=3)
     assert rows(flows.costs.flows) == [
         (ACTIVATION, 0, 1, 0, 1, 4.0),
@@ -59,7 +59,7 @@ def test_recomputation_moves_only_the_input() -> None:
 
 
 def test_replicas_that_swap_send_no_parameters() -> None:
-    # d0 and d1 exchange their halves between forward and backward: both train the segment, and have it already.
+    # d0 and d1 exchange their halves between forward and backward: both train the stage, and have it already.
     group, swapped = on("d0", "d1"), on("d1", "d0")
     case = two_stages(num_microbatches=1, groups=((group, swapped), (group, group)))
     assert rows(case.costs.flows) == [
@@ -87,22 +87,22 @@ def test_everything_arrives_once(case: Case) -> None:
         (ACTIVATION, costs.input_bytes, flows.local_forward, costs.forward_device),
         (GRADIENT, costs.output_bytes, flows.local_backward, costs.backward_device),
     ):
-        for place in range(costs.num_places):
-            segment = int(costs.place_segment[place])
-            edge = 0 if what == ACTIVATION else costs.plan.num_segments - 1
-            mine = (flows.what == what) & (flows.target_place == place)
+        for place in range(costs.num_replicas):
+            stage = int(costs.replica_stage[place])
+            edge = 0 if what == ACTIVATION else costs.plan.num_stages - 1
+            mine = (flows.what == what) & (flows.target_replica == place)
             local = pairs[pairs[:, 1] == place, 0]
-            if segment == edge:
+            if stage == edge:
                 assert not mine.any()
                 assert not len(local)
                 continue
             arriving = float(flows.num_bytes[mine].sum())
-            whole = float(cut[segment] * costs.share[place])
+            whole = float(cut[stage] * costs.share[place])
             if len(local):
                 assert arriving <= whole + 1e-6
             else:
                 assert np.isclose(arriving, whole, rtol=1e-9, atol=1e-6)
-            assert (devices[flows.target_place[mine]] == flows.target[mine]).all()
+            assert (devices[flows.target_replica[mine]] == flows.target[mine]).all()
     assert (flows.source != flows.target).all()
 
 
@@ -112,11 +112,11 @@ def test_found_by_what_they_are(case: Case) -> None:
     costs = case.costs
     flows = costs.flows
     for what in range(4):
-        for place in range(-1, costs.num_places + 1):
+        for place in range(-1, costs.num_replicas + 1):
             for device in range(-1, costs.num_devices + 1):
                 for find, ends, peers in (
-                    (flows.outgoing, flows.source_place, flows.target),
-                    (flows.incoming, flows.target_place, flows.source),
+                    (flows.outgoing, flows.source_replica, flows.target),
+                    (flows.incoming, flows.target_replica, flows.source),
                 ):
                     match = np.flatnonzero((flows.what == what) & (ends == place) & (peers == device)).tolist()
                     assert int(find(what, place, device)) == (match[0] if match else NONE)

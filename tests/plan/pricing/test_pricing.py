@@ -11,7 +11,7 @@ from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.errors import MismatchError
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.pricing import price
-from penstock.plan.types import Group, Member, Origin, Plan, Segment, on
+from penstock.plan.types import Group, Origin, Plan, Replica, Stage, on
 from penstock.profile.device_kinds import relative_speed
 from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
 from tests.support.small import hand_plan
@@ -25,13 +25,13 @@ def unit(name: str, forward: tuple[float, float], cut: Any, saved: Any, pending:
         name=name,
         parameter_bytes=parameters,
         sizes=tuple(
-            Sizes(rows=rows, cut_bytes=cut[at], saved_bytes=saved[at], pending_bytes=pending[at])
+            Sizes(micro_batch_size=rows, cut_bytes=cut[at], saved_bytes=saved[at], pending_bytes=pending[at])
             for at, rows in enumerate((2, 8))
         ),
         times=tuple(
             Times(
                 kind=kind,
-                rows=rows,
+                micro_batch_size=rows,
                 forward_s=forward[at] / speed,
                 input_grad_s=rows / speed,
                 weight_grad_s=4 / speed,
@@ -45,7 +45,7 @@ def unit(name: str, forward: tuple[float, float], cut: Any, saved: Any, pending:
 
 PROFILE = Profile(
     name="hand",
-    rows=4,
+    micro_batch_size=4,
     units=(
         unit("a", (3, 9), (10, 40), (20, 80), (None, None), 100),  # F = 1 + rows
         unit("b", (2, 2), (4, 10), (6, 24), (2, 8), 60),  # F = 2
@@ -72,15 +72,15 @@ CLUSTER = Cluster(
 
 
 def plan_of(*groups: tuple[int, int, Group, Group], recompute: bool = False, **changes: Any) -> Plan:
-    segments = [
-        Segment(start=start, stop=stop, forward=forward, backward=backward, recompute=recompute)
+    stages = [
+        Stage(start=start, stop=stop, forward=forward, backward=backward, recompute=recompute)
         for start, stop, forward, backward in groups
     ]
-    plan = hand_plan(PROFILE, CLUSTER, segments, rows=8)
+    plan = hand_plan(PROFILE, CLUSTER, stages, rows=8)
     return msgspec.structs.replace(plan, **changes)
 
 
-SHARED = (Member("d0", 0.75), Member("d1", 0.25))
+SHARED = (Replica("d0", 0.75), Replica("d1", 0.25))
 PLAN = plan_of((0, 1, SHARED, SHARED), (1, 3, on("d2"), on("d2")))
 
 
@@ -102,7 +102,7 @@ def test_seconds() -> None:
 
 def test_sizes() -> None:
     costs = price(PLAN, PROFILE, CLUSTER)
-    # For 8 rows: the input of 12 bytes is for 4 rows; the cut behind a is 40; nothing leaves the last segment.
+    # For 8 rows: the input of 12 bytes is for 4 rows; the cut behind a is 40; nothing leaves the last stage.
     assert costs.input_bytes == pytest.approx([24, 40])
     assert costs.output_bytes == pytest.approx([40, 0])
     assert costs.saved_bytes == pytest.approx([80, 24 + 8])
@@ -124,20 +124,20 @@ def test_other_rows_follow_the_line() -> None:
 
 def test_parameters_and_ties() -> None:
     costs = price(PLAN, PROFILE, CLUSTER)
-    # b and c share 30 bytes inside segment 1: 60 + 40 - 30. The 10 bytes that a and c share are in both segments.
+    # b and c share 30 bytes inside stage 1: 60 + 40 - 30. The 10 bytes that a and c share are in both stages.
     assert costs.parameter_bytes.tolist() == [100, 70]
-    assert (costs.tied_bytes, costs.tied_segments) == ((10.0,), ((0, 1),))
+    assert (costs.tied_bytes, costs.tied_stages) == ((10.0,), ((0, 1),))
     assert costs.weight_bytes.tolist() == [100, 100, 70]
     assert costs.gradient_bytes.tolist() == [50, 50, 35]
     assert costs.optimizer_bytes.tolist() == [300, 300, 210]
     assert costs.static_bytes.tolist() == [450, 450, 315]
     assert costs.memory_limit.tolist() == [np.inf, np.inf, 1000]
-    # What is shared across segments is reduced with the tie, not with the replicated segment: 2 x 1/2 x 90 and
+    # What is shared across stages is reduced with the tie, not with the replicated stage: 2 x 1/2 x 90 and
     # 2 x 2/3 x 10 bytes from each member.
     grad, tie = costs.reductions
-    assert (grad.is_tie, grad.number, grad.segments, grad.ring.devices) == (False, 0, (0,), (0, 1))
+    assert (grad.is_tie, grad.number, grad.stages, grad.ring.devices) == (False, 0, (0,), (0, 1))
     assert grad.ring.sent_bytes == pytest.approx(90)
-    assert (tie.is_tie, tie.number, tie.segments, tie.ring.devices) == (True, 0, (0, 1), (0, 1, 2))
+    assert (tie.is_tie, tie.number, tie.stages, tie.ring.devices) == (True, 0, (0, 1), (0, 1, 2))
     assert tie.ring.sent_bytes == pytest.approx(4 / 3 * 10)
 
 
@@ -148,7 +148,7 @@ def test_a_moved_backward() -> None:
     assert costs.forward_s[2] == pytest.approx(36)
     assert costs.recompute_s[2] == pytest.approx(18)
     assert costs.input_grad_s[2] == pytest.approx(16)
-    # d0 trains both segments, and has what they share once: 100 + 70 - 10; d2 has only a copy of the weights.
+    # d0 trains both stages, and has what they share once: 100 + 70 - 10; d2 has only a copy of the weights.
     assert costs.weight_bytes.tolist() == [160, 100, 70]
     assert costs.gradient_bytes.tolist() == [80, 50, 0]
     assert costs.optimizer_bytes.tolist() == [480, 300, 0]
@@ -157,8 +157,8 @@ def test_a_moved_backward() -> None:
 
 
 def test_a_device_that_has_both_copies_holds_one() -> None:
-    # The replicas swap between forward and backward: each device has the segment once, to train it.
-    swapped = (Member("d1", 0.75), Member("d0", 0.25))
+    # The replicas swap between forward and backward: each device has the stage once, to train it.
+    swapped = (Replica("d1", 0.75), Replica("d0", 0.25))
     costs = price(plan_of((0, 1, SHARED, swapped), (1, 3, on("d2"), on("d2"))), PROFILE, CLUSTER)
     assert costs.weight_bytes.tolist() == [100, 100, 70]
     assert costs.gradient_bytes.tolist() == [50, 50, 35]
@@ -170,7 +170,7 @@ def test_ties_on_one_device_need_no_reduction() -> None:
     assert costs.weight_bytes.tolist() == [160, 0, 0]
 
 
-def test_a_tie_inside_one_segment_is_reduced_with_it() -> None:
+def test_a_tie_inside_one_stage_is_reduced_with_it() -> None:
     costs = price(plan_of((0, 3, on("d0", "d1"), on("d0", "d1"))), PROFILE, CLUSTER)
     # 100 + 60 + 40 - 30 - 10, all in one ring.
     assert costs.parameter_bytes.tolist() == [160]
@@ -179,9 +179,11 @@ def test_a_tie_inside_one_segment_is_reduced_with_it() -> None:
 
 
 def test_kinds_with_data_sheets() -> None:
-    times = Times(kind="V100-16", rows=1, forward_s=6.0, input_grad_s=3.0, weight_grad_s=3.0)
-    sizes = Sizes(rows=1, cut_bytes=0, saved_bytes=0)
-    profile = Profile(name="p", rows=1, units=(Unit(name="u", parameter_bytes=0, sizes=(sizes,), times=(times,)),))
+    times = Times(kind="V100-16", micro_batch_size=1, forward_s=6.0, input_grad_s=3.0, weight_grad_s=3.0)
+    sizes = Sizes(micro_batch_size=1, cut_bytes=0, saved_bytes=0)
+    profile = Profile(
+        name="p", micro_batch_size=1, units=(Unit(name="u", parameter_bytes=0, sizes=(sizes,), times=(times,)),)
+    )
     devices = (Device(name="d0", host="h", kind="A100-40", speed=0.5),)
     cluster = Cluster(name="c", hosts=CLUSTER.hosts, devices=devices, between=CLUSTER.between)
     plan = plan_of(
@@ -232,7 +234,7 @@ def test_what_cannot_fit_is_refused_always(strict: bool) -> None:
 def test_parts_add_up(case: Case) -> None:
     costs = case.costs
     tied = sum(tie.parameter_bytes * (len(tie.units) - 1) for tie in case.profile.ties)
-    across = sum(size * (len(group) - 1) for size, group in zip(costs.tied_bytes, costs.tied_segments, strict=True))
+    across = sum(size * (len(group) - 1) for size, group in zip(costs.tied_bytes, costs.tied_stages, strict=True))
     whole = sum(unit.parameter_bytes for unit in case.profile.units)
     assert costs.parameter_bytes.sum() - across == pytest.approx(whole - tied)
     assert (costs.parameter_bytes >= 0).all()
@@ -241,12 +243,12 @@ def test_parts_add_up(case: Case) -> None:
 
 
 def _held(costs: Costs) -> list[float]:
-    """Weights of every device, thing by thing: a segment's own part, and each shared part once."""
+    """Weights of every device, thing by thing: a stage's own part, and each shared part once."""
     held = [0.0] * costs.num_devices
     for device in range(costs.num_devices):
-        here = set(costs.place_segment[(costs.forward_device == device) | (costs.backward_device == device)].tolist())
-        held[device] += sum(float(costs.parameter_bytes[segment]) for segment in here)
-        for size, group in zip(costs.tied_bytes, costs.tied_segments, strict=True):
+        here = set(costs.replica_stage[(costs.forward_device == device) | (costs.backward_device == device)].tolist())
+        held[device] += sum(float(costs.parameter_bytes[stage]) for stage in here)
+        for size, group in zip(costs.tied_bytes, costs.tied_stages, strict=True):
             held[device] -= size * max(0, len(here & set(group)) - 1)
     return held
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from penstock.cluster.types import Device
 from penstock.errors import InputError
 from penstock.plan.pricing.costs import Costs
-from penstock.plan.types import Group, Segment, on
+from penstock.plan.types import Group, Stage, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.lowering.lowering import lower
 from penstock.program.proof.proof import prove
@@ -18,17 +18,19 @@ LARGEST = (16, 40, 4)
 
 
 def make_profile(largest: tuple[int, ...] = LARGEST, optimizer_ratio: float = 2.0) -> Profile:
-    times = (Times(kind="cpu", rows=1, forward_s=1, input_grad_s=2, weight_grad_s=3),)
-    sizes = (Sizes(rows=1, cut_bytes=3, saved_bytes=2),)
+    times = (Times(kind="cpu", micro_batch_size=1, forward_s=1, input_grad_s=2, weight_grad_s=3),)
+    sizes = (Sizes(micro_batch_size=1, cut_bytes=3, saved_bytes=2),)
     units = tuple(
         Unit(name=name, parameter_bytes=size, sizes=sizes, times=times) for name, size in zip("abc", SIZES, strict=True)
     )
-    return Profile(name="p", rows=1, units=units, largest_parameter_bytes=largest, optimizer_ratio=optimizer_ratio)
+    return Profile(
+        name="p", micro_batch_size=1, units=units, largest_parameter_bytes=largest, optimizer_ratio=optimizer_ratio
+    )
 
 
-def costs_of(profile: Profile, *segments: tuple[int, int, Group, Group]) -> Costs:
+def costs_of(profile: Profile, *stages: tuple[int, int, Group, Group]) -> Costs:
     devices = tuple(Device(name=f"d{number}", host="h", kind="cpu") for number in range(3))
-    made = [Segment(start=start, stop=stop, forward=ahead, backward=back) for start, stop, ahead, back in segments]
+    made = [Stage(start=start, stop=stop, forward=ahead, backward=back) for start, stop, ahead, back in stages]
     return hand_costs(profile, devices, made)
 
 
@@ -37,7 +39,7 @@ STAGES = ((0, 2, on("d0"), on("d0")), (2, 3, on("d1"), on("d1")))
 
 def test_the_largest_parameter_once_more_and_another_time_at_the_step() -> None:
     costs = costs_of(make_profile(), *STAGES)
-    # Between the units of the first segment 3 bytes pass.
+    # Between the units of the first stage 3 bytes pass.
     assert costs.work_bytes.tolist() == [40 + 3, 4, 0]
     assert costs.more_at_step_bytes.tolist() == [40, 4, 0]
     assert costs.static_bytes.tolist() == [4 * 64 + 40 + 3, 4 * 8 + 4, 0]

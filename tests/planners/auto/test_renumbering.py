@@ -56,7 +56,7 @@ QUICK = ("hosts", "irregular 7")
 @pytest.fixture(scope="module", params=["vgg16", "gpt2"])
 def profile(request: pytest.FixtureRequest) -> Profile:
     rows = {"vgg16": 32, "gpt2": 8}[request.param]
-    return load_profile(request.param, kinds=["V100-16"], rows=rows)
+    return load_profile(request.param, kinds=["V100-16"], micro_batch_size=rows)
 
 
 @pytest.mark.parametrize("planner", [spp, auto], ids=["spp", "auto"])

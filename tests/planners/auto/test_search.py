@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError, MemoryLimitError
 from penstock.plan.pricing.pricing import price
-from penstock.plan.types import Member, Plan
+from penstock.plan.types import Plan, Replica
 from penstock.planners.api import plan
 from penstock.planners.auto.moves import Moves
 from penstock.planners.auto.search import Progress, auto
 from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS
-from penstock.planners.search_space import Freedoms
+from penstock.planners.search_space import SearchSpace
 from penstock.profile.types import Profile
 from penstock.program.lowering.lowering import lower
 from penstock.program.makespan import makespan_s
@@ -64,10 +64,10 @@ def test_the_search_finds_two_sets_of_cuts() -> None:
     )
     uneven = msgspec.structs.replace(profile, units=units)
     problem = Problem(uneven, one_host(2, bandwidth=1e9), 8)
-    ordinary = Freedoms(replication=False, two_cuts=False, virtual_stages=False, recomputation=False)
-    apart = Freedoms(replication=False, virtual_stages=False, recomputation=False)
-    one = _seconds(auto(problem, freedoms=ordinary), uneven, problem.cluster)
-    two = _seconds(auto(problem, freedoms=apart), uneven, problem.cluster)
+    ordinary = SearchSpace(replication=False, two_cuts=False, virtual_stages=False, recomputation=False)
+    apart = SearchSpace(replication=False, virtual_stages=False, recomputation=False)
+    one = _seconds(auto(problem, search_space=ordinary), uneven, problem.cluster)
+    two = _seconds(auto(problem, search_space=apart), uneven, problem.cluster)
     assert two < one
 
 
@@ -75,10 +75,10 @@ def test_freedoms_are_kept() -> None:
     problem = Problem(
         equal_profile(6, saved_bytes=1000, cut_bytes=1), one_host(3, bandwidth=100.0, memory_bytes=8000), 6
     )
-    none = Freedoms(replication=False, two_cuts=False, virtual_stages=False, recomputation=False)
-    made = auto(problem, freedoms=none)
-    assert all(item.num_replicas == 1 and not item.is_moved and not item.recompute for item in made.segments)
-    devices = [item.forward[0].device for item in made.segments]
+    none = SearchSpace(replication=False, two_cuts=False, virtual_stages=False, recomputation=False)
+    made = auto(problem, search_space=none)
+    assert all(item.num_replicas == 1 and not item.has_remote_backward and not item.recompute for item in made.stages)
+    devices = [item.forward[0].device for item in made.stages]
     assert len(set(devices)) == len(devices)
 
 
@@ -110,9 +110,9 @@ def test_progress_can_stop_it() -> None:
 def test_every_change_is_a_plan_that_proves(case: Case, seed: int) -> None:
     names = [device.name for device in case.cluster.devices]
 
-    def group_of(members: object) -> tuple[Member, ...]:
-        assert isinstance(members, list)
-        return tuple(Member(name, 1 / len(members)) for name in members)
+    def group_of(replicas: object) -> tuple[Replica, ...]:
+        assert isinstance(replicas, list)
+        return tuple(Replica(name, 1 / len(replicas)) for name in replicas)
 
     moves = Moves(seed, names, group_of)
     made = case.plan

@@ -37,20 +37,20 @@ def iteration_s(case: Case) -> float:
 
 def only_one_device(case: Case) -> Case:
     """The same plan with the first member of every group."""
-    segments = tuple(
+    stages = tuple(
         msgspec.structs.replace(
-            segment,
-            forward=(msgspec.structs.replace(segment.forward[0], share=1.0),),
-            backward=(msgspec.structs.replace(segment.backward[0], share=1.0),),
+            stage,
+            forward=(msgspec.structs.replace(stage.forward[0], share=1.0),),
+            backward=(msgspec.structs.replace(stage.backward[0], share=1.0),),
         )
-        for segment in case.plan.segments
+        for stage in case.plan.stages
     )
-    return Case(case.profile, case.cluster, msgspec.structs.replace(case.plan, segments=segments))
+    return Case(case.profile, case.cluster, msgspec.structs.replace(case.plan, stages=stages))
 
 
 def not_moved(case: Case) -> Case:
-    segments = tuple(msgspec.structs.replace(segment, backward=segment.forward) for segment in case.plan.segments)
-    return Case(case.profile, case.cluster, msgspec.structs.replace(case.plan, segments=segments))
+    stages = tuple(msgspec.structs.replace(stage, backward=stage.forward) for stage in case.plan.stages)
+    return Case(case.profile, case.cluster, msgspec.structs.replace(case.plan, stages=stages))
 
 
 @examples(250)
@@ -60,7 +60,7 @@ def test_no_plan_is_faster(case: Case, replication: bool, moved: bool) -> None:
     case = case if moved else not_moved(case)
     plan = case.plan
     bound = lower_bound(
-        case.profile, case.cluster, plan.num_microbatches, plan.rows, replication=replication, moved=moved
+        case.profile, case.cluster, plan.num_microbatches, plan.micro_batch_size, replication=replication, moved=moved
     )
     taken = iteration_s(case)
     for part in bound.parts:
@@ -140,9 +140,9 @@ def test_kinds_that_are_good_at_different_units() -> None:
         Unit(
             name=name,
             parameter_bytes=0,
-            sizes=(Sizes(rows=1, cut_bytes=0, saved_bytes=0),),
+            sizes=(Sizes(micro_batch_size=1, cut_bytes=0, saved_bytes=0),),
             times=tuple(
-                Times(kind=kind, rows=1, forward_s=seconds, input_grad_s=0.0, weight_grad_s=0.0)
+                Times(kind=kind, micro_batch_size=1, forward_s=seconds, input_grad_s=0.0, weight_grad_s=0.0)
                 for kind, seconds in zip("xy", times, strict=True)
             ),
         )
@@ -150,7 +150,9 @@ def test_kinds_that_are_good_at_different_units() -> None:
     )
     cluster = cluster_of([1.0, 1.0])
     devices = tuple(msgspec.structs.replace(d, kind=kind) for d, kind in zip(cluster.devices, "xy", strict=True))
-    bound = lower_bound(Profile(name="two", rows=1, units=units), msgspec.structs.replace(cluster, devices=devices), 5)
+    bound = lower_bound(
+        Profile(name="two", micro_batch_size=1, units=units), msgspec.structs.replace(cluster, devices=devices), 5
+    )
     assert parts(bound)["work"] == pytest.approx(5.0, rel=1e-6)
 
 
@@ -187,9 +189,9 @@ def test_prices_come_close_to_the_best(data: st.DataObject) -> None:
         Unit(
             name=f"u{number}",
             parameter_bytes=0,
-            sizes=(Sizes(rows=1, cut_bytes=0, saved_bytes=0),),
+            sizes=(Sizes(micro_batch_size=1, cut_bytes=0, saved_bytes=0),),
             times=tuple(
-                Times(kind=kind, rows=1, forward_s=data.draw(seconds), input_grad_s=0.5, weight_grad_s=0.5)
+                Times(kind=kind, micro_batch_size=1, forward_s=data.draw(seconds), input_grad_s=0.5, weight_grad_s=0.5)
                 for kind in "xyz"
             ),
         )
@@ -198,7 +200,7 @@ def test_prices_come_close_to_the_best(data: st.DataObject) -> None:
     cluster = cluster_of([1.0, 2.0, 1.0])
     devices = tuple(msgspec.structs.replace(d, kind=kind) for d, kind in zip(cluster.devices, "xyz", strict=True))
     cluster = msgspec.structs.replace(cluster, devices=devices)
-    times = unit_times(Problem(Profile(name="three", rows=1, units=units), cluster, 1))
+    times = unit_times(Problem(Profile(name="three", micro_batch_size=1, units=units), cluster, 1))
     jobs = np.concatenate([times.forward.whole, (times.input_grad + times.weight_grad).whole], axis=1)
     found = Prices(times).best(jobs, np.zeros(3))
     grid = np.linspace(0, 1, 41)
@@ -212,4 +214,4 @@ def test_bad_numbers_are_refused() -> None:
     with pytest.raises(InputError):
         lower_bound(equal_profile(1), one_host(1), 0)
     with pytest.raises(InputError):
-        lower_bound(equal_profile(1), one_host(1), 1, rows=0)
+        lower_bound(equal_profile(1), one_host(1), 1, micro_batch_size=0)

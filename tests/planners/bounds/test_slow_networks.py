@@ -35,17 +35,17 @@ def hosts(*num_devices: int, between: float, interface: float | None = None) -> 
 
 def profile_with(cuts: list[int], *, saved: int = 10_000, parameters: int = 0) -> Profile:
     """Units of F = I = W = 1 second with these cuts behind them."""
-    times = (Times(kind="k", rows=1, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0),)
+    times = (Times(kind="k", micro_batch_size=1, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0),)
     units = tuple(
         Unit(
             name=f"u{number}",
             parameter_bytes=parameters,
-            sizes=(Sizes(rows=1, cut_bytes=cut, saved_bytes=saved),),
+            sizes=(Sizes(micro_batch_size=1, cut_bytes=cut, saved_bytes=saved),),
             times=times,
         )
         for number, cut in enumerate(cuts)
     )
-    return Profile(name="cuts", rows=1, units=units)
+    return Profile(name="cuts", micro_batch_size=1, units=units)
 
 
 def parts(bound: Bound) -> dict[str, float]:
@@ -113,12 +113,16 @@ def slow(seed: int) -> Problem:
         Unit(
             name=f"u{number}",
             parameter_bytes=draw.randint(0, 100),
-            sizes=(Sizes(rows=1, cut_bytes=draw.choice([1, 30, 60]), saved_bytes=draw.randint(5, 90)),),
-            times=(Times(kind="k", rows=1, forward_s=draw.uniform(0.5, 2), input_grad_s=1.0, weight_grad_s=0.5),),
+            sizes=(Sizes(micro_batch_size=1, cut_bytes=draw.choice([1, 30, 60]), saved_bytes=draw.randint(5, 90)),),
+            times=(
+                Times(
+                    kind="k", micro_batch_size=1, forward_s=draw.uniform(0.5, 2), input_grad_s=1.0, weight_grad_s=0.5
+                ),
+            ),
         )
         for number in range(3)
     )
-    profile = Profile(name="slow", rows=1, units=units, input_bytes=20)
+    profile = Profile(name="slow", micro_batch_size=1, units=units, input_bytes=20)
     return Problem(profile, hosts(2, 1, between=draw.choice([2.0, 20.0]), interface=20.0), 4)
 
 

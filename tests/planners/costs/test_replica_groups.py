@@ -47,7 +47,7 @@ def test_devices_host_by_host() -> None:
     mixed = msgspec.structs.replace(cluster, devices=tuple(cluster.devices[place] for place in (2, 0, 3, 1)))
     assert Replicas(Problem(equal_profile(4), mixed, 1)).hosts == ((0, 2), (1, 3))
     assert Replicas(Problem(equal_profile(4), mixed, 1)).row == (0, 2, 1, 3)
-    assert Replicas(Problem(equal_profile(4), mixed, 1, num_stages=3)).row == (0, 2, 1)
+    assert Replicas(Problem(equal_profile(4), mixed, 1, pipeline_depth=3)).row == (0, 2, 1)
 
 
 def test_shares_follow_speed() -> None:
@@ -89,7 +89,7 @@ def test_channels_by_hand() -> None:
 
 
 def channel_of(costs: Costs, what: int) -> float:
-    """Seconds of the activations or gradients between two segments: the busiest resource, and the longest latency."""
+    """Seconds of the activations or gradients between two stages: the busiest resource, and the longest latency."""
     flows, cluster = costs.flows, costs.cluster
     loads: dict[object, float] = {}
     latency = 0.0
@@ -111,17 +111,17 @@ def channel_of(costs: Costs, what: int) -> float:
 def test_groups_cost_what_a_plan_of_them_costs(data: st.DataObject) -> None:
     profile = msgspec.structs.replace(data.draw(profiles().filter(lambda item: item.num_units > 1)), ties=())
     cluster = data.draw(clusters().filter(lambda item: item.num_devices > 1))
-    problem = Problem(profile, cluster, 2, rows=data.draw(st.sampled_from([1, 4, 6])))
+    problem = Problem(profile, cluster, 2, micro_batch_size=data.draw(st.sampled_from([1, 4, 6])))
     replicas = Replicas(problem)
     order = data.draw(st.permutations(range(cluster.num_devices)))
     first = data.draw(st.integers(1, cluster.num_devices - 1))
     groups = [tuple(order[:first]), tuple(order[first:])]
     assume(all(replicas.shares(group) for group in groups))
     cut = data.draw(st.integers(1, profile.num_units - 1))
-    plan = problem.plan("test", [0, cut, profile.num_units], [replicas.members(group) for group in groups])
+    plan = problem.plan("test", [0, cut, profile.num_units], [replicas.replicas(group) for group in groups])
     costs = price(plan, profile, cluster)
     for number, (start, stop) in enumerate([(0, cut), (cut, profile.num_units)]):
-        places = costs.places(number)
+        places = costs.replicas(number)
         back = costs.input_grad_s[places] + costs.weight_grad_s[places]
         assert replicas.seconds(groups[number], start, stop, FORWARD) == pytest.approx(costs.forward_s[places].max())
         assert replicas.seconds(groups[number], start, stop, BACKWARD) == pytest.approx(back.max())

@@ -19,7 +19,7 @@ from penstock.planners.bounds.bound import lower_bound
 from penstock.planners.bounds.unit_seconds import unit_times
 from penstock.planners.exact.bounds import map_bounds
 from penstock.planners.exact.cp_order import Job
-from penstock.planners.exact.maps import all_maps, plan_of_map, runs, segments_of
+from penstock.planners.exact.maps import all_maps, plan_of_map, runs, stages_of
 from penstock.planners.exact.program import lowered_order
 from penstock.planners.exact.solve import exact
 from penstock.planners.methods.balanced import balanced
@@ -42,11 +42,11 @@ def unequal(seed: int, num_units: int, num_devices: int, num_microbatches: int) 
         Unit(
             name=f"u{number}",
             parameter_bytes=draw.randint(0, 400),
-            sizes=(Sizes(rows=4, cut_bytes=draw.randint(10, 300), saved_bytes=draw.randint(50, 900)),),
+            sizes=(Sizes(micro_batch_size=4, cut_bytes=draw.randint(10, 300), saved_bytes=draw.randint(50, 900)),),
             times=tuple(
                 Times(
                     kind=kind,
-                    rows=4,
+                    micro_batch_size=4,
                     forward_s=draw.uniform(0.3, 2.0),
                     input_grad_s=draw.uniform(0.3, 2.0),
                     weight_grad_s=draw.uniform(0.2, 2.0),
@@ -69,19 +69,19 @@ def unequal(seed: int, num_units: int, num_devices: int, num_microbatches: int) 
     )
     wire = Wire(bandwidth=1000.0)
     cluster = Cluster(name="c", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire, links=links)
-    profile = Profile(name="r", rows=4, units=units, input_bytes=draw.randint(10, 300))
+    profile = Profile(name="r", micro_batch_size=4, units=units, input_bytes=draw.randint(10, 300))
     return Problem(profile, cluster, num_microbatches)
 
 
 def jobs_of(costs: Costs) -> list[list[Job]]:
     """The compute jobs of every device."""
     found: list[list[Job]] = [[] for _ in range(costs.num_devices)]
-    for segment in range(costs.plan.num_segments):
-        ahead, back = int(costs.forward_device[segment]), int(costs.backward_device[segment])
+    for stage in range(costs.plan.num_stages):
+        ahead, back = int(costs.forward_device[stage]), int(costs.backward_device[stage])
         for number in range(costs.num_microbatches):
-            found[ahead].append((Kind.F, segment, number))
-            kinds = [Kind.R, Kind.I, Kind.W] if costs.recompute[segment] else [Kind.I, Kind.W]
-            found[back] += [(kind, segment, number) for kind in kinds]
+            found[ahead].append((Kind.F, stage, number))
+            kinds = [Kind.R, Kind.I, Kind.W] if costs.recompute[stage] else [Kind.I, Kind.W]
+            found[back] += [(kind, stage, number) for kind in kinds]
     return found
 
 
@@ -113,8 +113,8 @@ def all_orders(jobs: Sequence[Job]) -> Iterator[tuple[Job, ...]]:
 
 def with_steps(costs: Costs, orders: Sequence[Sequence[Job]]) -> tuple[tuple[Job, ...], ...]:
     steps: list[list[Job]] = [[] for _ in orders]
-    for segment, device in enumerate(costs.backward_device.tolist()):
-        steps[device].append((Kind.STEP, segment, 0))
+    for stage, device in enumerate(costs.backward_device.tolist()):
+        steps[device].append((Kind.STEP, stage, 0))
     return tuple((*order, *more) for order, more in zip(orders, steps, strict=True))
 
 
@@ -161,8 +161,8 @@ def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> Non
     for _ in range(10):
         turn = draw.randrange(len(maps.forward))
         costs = price(plan_of_map(problem, maps, turn), problem.profile, problem.cluster)
-        # By random times that rise along all needs: F up the segments, then I down, then W.
-        last = 2 * costs.plan.num_segments
+        # By random times that rise along all needs: F up the stages, then I down, then W.
+        last = 2 * costs.plan.num_stages
         delay = [draw.random() * last for _ in range(costs.num_microbatches)]
 
         def when(job: Job, last: int = last, delay: Sequence[float] = delay) -> float:
@@ -210,7 +210,7 @@ def test_moving_a_backward_by_hand() -> None:
     assert exact(problem, moved=False).makespan_s == pytest.approx(8.0)
     found = exact(problem)
     assert found.makespan_s == pytest.approx(6.0)
-    assert found.plan.segments[0].is_moved
+    assert found.plan.stages[0].has_remote_backward
 
 
 def test_recomputing_instead_of_shipping_by_hand() -> None:
@@ -231,12 +231,12 @@ def test_all_runs() -> None:
     # 3 devices, 6 units: 3 with one run, 5 cuts x 6 with two, 10 pairs of cuts x 6 with three.
     ways = list(runs(6, 3))
     assert len(ways) == len({tuple(way) for way in ways}) == 93
-    assert segments_of([0, 0, 1], [0, 1, 1]) == [(0, 1), (1, 2), (2, 3)]
+    assert stages_of([0, 0, 1], [0, 1, 1]) == [(0, 1), (1, 2), (2, 3)]
 
 
 def test_fewer_stages_use_the_first_devices() -> None:
     full = unequal(1, 3, 3, 2)
-    found = exact(Problem(full.profile, full.cluster, 2, num_stages=2))
+    found = exact(Problem(full.profile, full.cluster, 2, pipeline_depth=2))
     assert set(found.plan.devices) <= {"d0", "d1"}
 
 

@@ -23,8 +23,8 @@ def slowest(seconds: list[float], speeds: list[float], cuts: tuple[int, ...]) ->
 
 def best(seconds: list[float], speeds: list[float]) -> float:
     """Over all ways to cut."""
-    units, segments = len(seconds), len(speeds)
-    inner = combinations(range(1, units), segments - 1)
+    units, stages = len(seconds), len(speeds)
+    inner = combinations(range(1, units), stages - 1)
     return min(slowest(seconds, speeds, (0, *cuts, units)) for cuts in inner)
 
 
@@ -66,8 +66,8 @@ def test_plans_over_every_shape(data: st.DataObject, layout: tuple[Shape, int]) 
     profile, cluster = profile_of(times), cluster_of(speeds)
     found = plan(profile, cluster, 2, planner="balanced", num_chunks=chunks, shape=shape)
     lanes = Problem(profile, cluster, 2, num_chunks=chunks, shape=shape).lanes
-    assert [segment.forward[0].device for segment in found.segments] == [f"d{lane}" for lane in lanes]
-    cuts = (0, *(segment.stop for segment in found.segments))
+    assert [stage.forward[0].device for stage in found.stages] == [f"d{lane}" for lane in lanes]
+    cuts = (0, *(stage.stop for stage in found.stages))
     seconds = [float(sum(entry)) for entry in times]
     along = [speeds[lane] for lane in lanes]
     assert slowest(seconds, along, cuts) == pytest.approx(best(seconds, along), rel=1e-12)

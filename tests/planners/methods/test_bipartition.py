@@ -204,7 +204,7 @@ def test_never_worse_than_balanced(data: st.DataObject) -> None:
         cluster,
         data.draw(st.integers(1, 4)),
         schedule=schedule,
-        num_stages=data.draw(st.none() | st.integers(1, most)),
+        pipeline_depth=data.draw(st.none() | st.integers(1, most)),
         num_chunks=chunks,
         shape=shape,
     )
@@ -212,8 +212,8 @@ def test_never_worse_than_balanced(data: st.DataObject) -> None:
     assert found == bipartition(problem)
     assert found.planner == "bipartition"
     assert iteration_s(problem, found) <= iteration_s(problem, balanced(problem))
-    if problem.num_stages is not None:
-        allowed = {device.name for device in cluster.devices[: problem.num_stages]}
+    if problem.pipeline_depth is not None:
+        allowed = {device.name for device in cluster.devices[: problem.pipeline_depth]}
         assert set(found.devices) <= allowed
 
 
@@ -222,7 +222,7 @@ def test_a_gain_by_hand() -> None:
     profile = profile_of([(1.0, 0.5, 0.5)] * 3)
     problem = Problem(profile, cluster_of([1.0, 1.0]), 16)
     found = bipartition(problem)
-    assert [(one.start, one.stop) for one in found.segments if one.is_moved] == [(1, 2)]
+    assert [(one.start, one.stop) for one in found.stages if one.has_remote_backward] == [(1, 2)]
     # 16 micro-batches of 3 seconds and about one forward and backward through both, against 16 of 4 seconds.
     assert iteration_s(problem, found) < 56
     assert iteration_s(problem, balanced(problem)) > 64
@@ -232,13 +232,13 @@ def test_slow_links_keep_the_cuts_together() -> None:
     # The same, but what a unit saves takes 10 seconds to ship and recomputing needs an input of 10 seconds too.
     profile = equal_profile(3, input_grad_s=0.5, weight_grad_s=0.5, cut_bytes=10, saved_bytes=10)
     problem = Problem(profile, one_host(2), 8)
-    assert not any(segment.is_moved for segment in bipartition(problem).segments)
+    assert not any(stage.has_remote_backward for stage in bipartition(problem).stages)
 
 
 def test_more_devices_than_units() -> None:
     # One unit, two devices: the forward of the next micro-batch while the last one goes back.
     problem = Problem(profile_of([(1.0, 0.5, 0.5)]), cluster_of([1.0, 1.0]), 10)
-    assert bipartition(problem).segments[0].is_moved
+    assert bipartition(problem).stages[0].has_remote_backward
 
 
 def test_more_units_than_cuts_are_considered() -> None:

@@ -45,18 +45,18 @@ def plain_latency(plan: Plan, profile: Profile, cluster: Cluster) -> float:
     costs = price(plan, profile, cluster)
     flows = costs.flows
     jobs: list[tuple[float, float, float]] = []
-    for segment in range(plan.num_segments):
-        places = costs.places(segment)
+    for stage in range(plan.num_stages):
+        places = costs.replicas(stage)
         back = costs.input_grad_s[places] + costs.weight_grad_s[places]
-        rings = [item.ring for item in costs.reductions if item.number == segment]
+        rings = [item.ring for item in costs.reductions if item.number == stage]
         reduction = sum(ring.occupancy_s + ring.latency_s for ring in rings)
         jobs.append((float(costs.forward_s[places].max()), float(back.max()), reduction))
-        if segment + 1 == plan.num_segments:
+        if stage + 1 == plan.num_stages:
             break
         ways = []
-        for what, source in ((ACTIVATION, segment), (GRADIENT, segment + 1)):
+        for what, source in ((ACTIVATION, stage), (GRADIENT, stage + 1)):
             loads, latency = {}, 0.0
-            for flow in np.flatnonzero((flows.what == what) & (costs.place_segment[flows.source_place] == source)):
+            for flow in np.flatnonzero((flows.what == what) & (costs.replica_stage[flows.source_replica] == source)):
                 pair = int(flows.source[flow]), int(flows.target[flow])
                 size = float(flows.num_bytes[flow])
                 loads[pair] = size / float(cluster.bandwidth[pair])
@@ -101,13 +101,13 @@ def all_stages(
 
 def plan_of(replicas: Replicas, stages: tuple[Stage, ...]) -> Plan:
     cuts = [0, *(stage.stop for stage in stages)]
-    return replicas.problem.plan("test", cuts, [replicas.members(stage.group) for stage in stages])
+    return replicas.problem.plan("test", cuts, [replicas.replicas(stage.group) for stage in stages])
 
 
 def stages_of(plan: Plan, cluster: Cluster) -> list[Stage]:
     return [
-        Stage(segment.start, segment.stop, tuple(cluster.index[member.device] for member in segment.forward))
-        for segment in plan.segments
+        Stage(stage.start, stage.stop, tuple(cluster.index[group_device.device] for group_device in stage.forward))
+        for stage in plan.stages
     ]
 
 
@@ -149,7 +149,7 @@ def test_stages_by_hand() -> None:
 
 
 def shape(problem: Problem) -> list[tuple[int, int]]:
-    return [(segment.stop, segment.num_replicas) for segment in dapple(problem).segments]
+    return [(stage.stop, stage.num_replicas) for stage in dapple(problem).stages]
 
 
 @examples(60)
@@ -157,11 +157,11 @@ def shape(problem: Problem) -> list[tuple[int, int]]:
 def test_plans_prove_and_do_not_lose(profile: Profile, cluster: Cluster, num: int, data: st.DataObject) -> None:
     most = min(cluster.num_devices, profile.num_units)
     num_stages = data.draw(st.none() | st.integers(1, most))
-    problem = Problem(profile, cluster, num, num_stages=num_stages)
+    problem = Problem(profile, cluster, num, pipeline_depth=num_stages)
     plan = dapple(problem)
     assert plan == dapple(problem)
     assert (plan.planner, plan.schedule) == ("dapple", "1f1b")
-    used = [member.device for segment in plan.segments for member in segment.forward]
+    used = [group_device.device for stage in plan.stages for group_device in stage.forward]
     assert len(used) == len(set(used))
     assert set(used) <= {device.name for device in cluster.devices[:num_stages]}
     evaluate(plan, profile, cluster, within_memory=False)

@@ -11,12 +11,12 @@ from tests.support.planner_cases import cluster_of, profile_of
 
 def shares(speeds: list[float], seconds: float = 1.0, num_stages: int | None = None) -> list[float]:
     profile = profile_of([(seconds, seconds, seconds)] * 2)
-    found = plan(profile, cluster_of(speeds), 3, planner="data_parallel", num_stages=num_stages)
-    (segment,) = found.segments
-    assert (segment.start, segment.stop) == (0, 2)
-    assert segment.forward == segment.backward
-    assert [member.device for member in segment.forward] == [f"d{place}" for place in range(len(segment.forward))]
-    return [member.share for member in segment.forward]
+    found = plan(profile, cluster_of(speeds), 3, planner="data_parallel", pipeline_depth=num_stages)
+    (stage,) = found.stages
+    assert (stage.start, stage.stop) == (0, 2)
+    assert stage.forward == stage.backward
+    assert [replica.device for replica in stage.forward] == [f"d{place}" for place in range(len(stage.forward))]
+    return [replica.share for replica in stage.forward]
 
 
 def test_by_hand() -> None:

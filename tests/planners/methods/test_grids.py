@@ -12,19 +12,19 @@ from tests.support.small import equal_profile, one_host
 
 def test_all_grids_of_six_devices() -> None:
     grids = list(regular_grids(Problem(equal_profile(12), one_host(6), 2), virtual_stages=False))
-    shapes = [(grid.num_segments, grid.segments[0].num_replicas) for grid in grids]
+    shapes = [(grid.num_stages, grid.stages[0].num_replicas) for grid in grids]
     # 1 x 6; 2 x 3 and 3 x 2 with replicas side by side, then with stages side by side. 6 x 1 has no replicas.
     assert shapes == [(1, 6), (2, 3), (2, 3), (3, 2), (3, 2)]
-    names = [[member.device for member in segment.forward] for segment in grids[1].segments]
+    names = [[replica.device for replica in stage.forward] for stage in grids[1].stages]
     assert names == [["d0", "d1", "d2"], ["d3", "d4", "d5"]]
-    names = [[member.device for member in segment.forward] for segment in grids[2].segments]
+    names = [[replica.device for replica in stage.forward] for stage in grids[2].stages]
     assert names == [["d0", "d2", "d4"], ["d1", "d3", "d5"]]
 
 
 def test_loops_and_vs() -> None:
     grids = list(regular_grids(Problem(equal_profile(5), one_host(4), 2)))
-    # Two stages of two: straight, and with two segments a device in a loop and a V; four a device are too many.
-    lanes = [[segment.forward[0].device for segment in grid.segments] for grid in grids if grid.num_segments > 1]
+    # Two stages of two: straight, and with two stages a device in a loop and a V; four a device are too many.
+    lanes = [[stage.forward[0].device for stage in grid.stages] for grid in grids if grid.num_stages > 1]
     assert lanes == [
         ["d0", "d2"],
         ["d0", "d1"],

@@ -31,15 +31,15 @@ def plain_bottleneck(plan: Plan, profile: Profile, cluster: Cluster) -> float:
     """The slowest stage or channel for one micro-batch, from the price of the plan."""
     costs = price(plan, profile, cluster)
     work = costs.forward_s + costs.input_grad_s + costs.weight_grad_s
-    stages = [float(work[costs.places(number)].max()) for number in range(plan.num_segments)]
+    stages = [float(work[costs.replicas(number)].max()) for number in range(plan.num_stages)]
     for item in costs.reductions:
         stages[item.number] += (item.ring.occupancy_s + item.ring.latency_s) / plan.num_microbatches
     flows, found = costs.flows, max(stages)
-    for cut in range(plan.num_segments - 1):
+    for cut in range(plan.num_stages - 1):
         both = 0.0
-        for what, segment in ((ACTIVATION, cut), (GRADIENT, cut + 1)):
+        for what, stage in ((ACTIVATION, cut), (GRADIENT, cut + 1)):
             loads, latency = {}, 0.0
-            for flow in np.flatnonzero((flows.what == what) & (costs.place_segment[flows.source_place] == segment)):
+            for flow in np.flatnonzero((flows.what == what) & (costs.replica_stage[flows.source_replica] == stage)):
                 pair = int(flows.source[flow]), int(flows.target[flow])
                 size = float(flows.num_bytes[flow])
                 loads[pair] = size / float(cluster.bandwidth[pair])
@@ -69,7 +69,7 @@ def plan_of(replicas: Replicas, stages: Sequence[Stage]) -> Plan | None:
     if any(replicas.shares(stage.group) is None for stage in stages):
         return None
     cuts = [0, *(stage.stop for stage in stages)]
-    return replicas.problem.plan("test", cuts, [replicas.members(stage.group) for stage in stages])
+    return replicas.problem.plan("test", cuts, [replicas.replicas(stage.group) for stage in stages])
 
 
 @examples(80)
@@ -88,7 +88,7 @@ def test_no_stages_in_a_row_are_better(profile: Profile, cluster: Cluster, num: 
     found = pipedream(problem, replication=replication)
     assert plain_bottleneck(found, profile, cluster) <= best * CLOSE
     if not replication:
-        assert all(segment.num_replicas == 1 for segment in found.segments)
+        assert all(stage.num_replicas == 1 for stage in found.stages)
 
 
 def twin_hosts(
@@ -198,20 +198,20 @@ def test_by_hand() -> None:
     assert bottleneck_of(wide, one_host(2), 24) == (7.0, [(4, 2)])
     # Off, there is no replication: 8 s for the channel is still better than 12 s on one device.
     straight = pipedream(Problem(wide, one_host(2), 24), replication=False)
-    assert [segment.num_replicas for segment in straight.segments] == [1, 1]
+    assert [stage.num_replicas for stage in straight.stages] == [1, 1]
     # Devices of speed 1 and 2: 3 and 6 of nine seconds' work for 3 s each.
     unequal = pipedream(Problem(equal_profile(3), cluster_of([1.0, 2.0]), 1), replication=False)
-    assert [segment.stop for segment in unequal.segments] == [1, 3]
+    assert [stage.stop for stage in unequal.stages] == [1, 3]
 
 
 def bottleneck_of(profile: Profile, cluster: Cluster, num: int) -> tuple[float, list[tuple[int, int]]]:
     problem = Problem(profile, cluster, num)
     plan = pipedream(problem)
     stages = [
-        Stage(segment.start, segment.stop, tuple(cluster.index[member.device] for member in segment.forward))
-        for segment in plan.segments
+        Stage(stage.start, stage.stop, tuple(cluster.index[group_device.device] for group_device in stage.forward))
+        for stage in plan.stages
     ]
-    shape = [(segment.stop, segment.num_replicas) for segment in plan.segments]
+    shape = [(stage.stop, stage.num_replicas) for stage in plan.stages]
     return bottleneck_s(Replicas(problem), stages), shape
 
 
@@ -225,7 +225,7 @@ def test_a_pipeline_inside_every_host() -> None:
         cluster, devices=tuple(msgspec.structs.replace(device, kind="k") for device in cluster.devices)
     )
     plan = pipedream(Problem(profile, twins, 100))
-    groups = [[member.device for member in segment.forward] for segment in plan.segments]
+    groups = [[group_device.device for group_device in stage.forward] for stage in plan.stages]
     assert groups == [["h0d0", "h1d0"], ["h0d1", "h1d1"]]
     assert bottleneck_of(profile, twins, 100)[0] == pytest.approx(1.6)
 
@@ -235,11 +235,11 @@ def test_a_pipeline_inside_every_host() -> None:
 def test_plans_prove(profile: Profile, cluster: Cluster, num: int, replication: bool, data: st.DataObject) -> None:
     most = min(cluster.num_devices, profile.num_units)
     num_stages = data.draw(st.none() | st.integers(1, most))
-    problem = Problem(profile, cluster, num, num_stages=num_stages)
+    problem = Problem(profile, cluster, num, pipeline_depth=num_stages)
     plan = pipedream(problem, replication=replication)
     assert plan == pipedream(problem, replication=replication)
     assert (plan.planner, plan.schedule) == ("pipedream", "1f1b")
-    used = [member.device for segment in plan.segments for member in segment.forward]
+    used = [group_device.device for stage in plan.stages for group_device in stage.forward]
     assert len(used) == len(set(used))
     assert set(used) <= {device.name for device in cluster.devices[:num_stages]}
     evaluate(plan, profile, cluster, within_memory=False)

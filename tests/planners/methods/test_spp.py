@@ -18,7 +18,7 @@ from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT
 from penstock.plan.pricing.pricing import price
 from penstock.plan.pricing.row_overlap import overlaps
-from penstock.plan.types import Group, Member, Plan
+from penstock.plan.types import Group, Plan, Replica
 from penstock.planners.methods.spp.device_order import order_devices
 from penstock.planners.methods.spp.partition import MOST_PLACES, Partition, Row, _edges, partition, partitions
 from penstock.planners.methods.spp.planner import least_seconds, spp
@@ -44,7 +44,7 @@ def group_of(problem: Problem, devices: Sequence[int]) -> Group:
     speeds = [1 / seconds[device] if all(seconds.values()) else 1.0 for device in devices]
     total = math.fsum(speeds)
     names = [problem.cluster.devices[device].name for device in devices]
-    return tuple(Member(name, speed / total) for name, speed in zip(names, speeds, strict=True))
+    return tuple(Replica(name, speed / total) for name, speed in zip(names, speeds, strict=True))
 
 
 def interface_s(cluster: Cluster, shares: list[tuple[int, int, float]]) -> float:
@@ -63,15 +63,15 @@ def stage_s(problem: Problem, start: int, stop: int, group: Group) -> float:
     """M times the work of the slowest member, and the all-reduce."""
     cluster, clock = problem.cluster, problem.clock
     work = 0.0
-    for member in group:
-        device = cluster.index[member.device]
-        sums = [clock.prefix(device, member.share, part) for part in ("forward_s", "input_grad_s", "weight_grad_s")]
+    for replica in group:
+        device = cluster.index[replica.device]
+        sums = [clock.prefix(device, replica.share, part) for part in ("forward_s", "input_grad_s", "weight_grad_s")]
         work = max(work, sum(float(values[stop] - values[start]) for values in sums))
     seconds = problem.num_microbatches * work
     if len(group) > 1:
         size = sum(unit.parameter_bytes for unit in problem.profile.units[start:stop])
         # One byte tells the pace; a ring for no bytes at all could be any.
-        ring = reduce_ring(cluster, [cluster.index[member.device] for member in group], 1.0)
+        ring = reduce_ring(cluster, [cluster.index[replica.device] for replica in group], 1.0)
         seconds += ring.occupancy_s * size + ring.latency_s
     return seconds
 
@@ -79,10 +79,10 @@ def stage_s(problem: Problem, start: int, stop: int, group: Group) -> float:
 def channel_s(problem: Problem, cut: int, left: Group, right: Group) -> float:
     """M times the seconds there and back."""
     cluster = problem.cluster
-    size = float(fit(problem.profile, problem.profile.kinds[0]).at(problem.microbatch_rows).cut_bytes[cut - 1])
+    size = float(fit(problem.profile, problem.profile.kinds[0]).at(problem.rows_per_microbatch).cut_bytes[cut - 1])
     pairs = [
         (cluster.index[left[item.left].device], cluster.index[right[item.right].device], item.share)
-        for item in overlaps([member.share for member in left], [member.share for member in right])
+        for item in overlaps([replica.share for replica in left], [replica.share for replica in right])
     ]
     seconds = 0.0
     for way in (pairs, [(target, source, share) for source, target, share in pairs]):
@@ -138,13 +138,13 @@ def bottleneck_s(costs: Costs) -> float:
     }
     work = costs.forward_s + costs.input_grad_s + costs.weight_grad_s
     found = [
-        num * float(work[costs.places(segment)].max()) + reduced.get(segment, 0.0)
-        for segment in range(costs.plan.num_segments)
+        num * float(work[costs.replicas(stage)].max()) + reduced.get(stage, 0.0)
+        for stage in range(costs.plan.num_stages)
     ]
-    for segment in range(costs.plan.num_segments - 1):
+    for stage in range(costs.plan.num_stages - 1):
         there_and_back = 0.0
-        for what, place in ((ACTIVATION, flows.source_place), (GRADIENT, flows.target_place)):
-            chosen = np.flatnonzero((flows.what == what) & (costs.place_segment[place] == segment)).tolist()
+        for what, place in ((ACTIVATION, flows.source_replica), (GRADIENT, flows.target_replica)):
+            chosen = np.flatnonzero((flows.what == what) & (costs.replica_stage[place] == stage)).tolist()
             way = [(int(flows.source[at]), int(flows.target[at]), float(flows.num_bytes[at])) for at in chosen]
             links = max(size / float(cluster.bandwidth[source, target]) for source, target, size in way)
             there_and_back += max(links, interface_s(cluster, way))
@@ -157,7 +157,7 @@ def problems(draw: st.DrawFn, max_units: int = 4, max_devices: int = 4) -> Probl
     profile, cluster = draw(profiles(max_units=max_units)), draw(clusters(max_devices=max_devices))
     num = draw(st.sampled_from([1, 2, 5]))
     rows = draw(st.sampled_from([None, 1, 6]))
-    return Problem(untied(profile), cluster, num, rows=rows, split_backward=draw(st.booleans()))
+    return Problem(untied(profile), cluster, num, micro_batch_size=rows, split_backward=draw(st.booleans()))
 
 
 @examples(40)
@@ -214,7 +214,7 @@ def test_never_worse_than_its_candidates(profile: Profile, cluster: Cluster, num
 @given(profiles(), clusters(), st.data())
 def test_only_the_first_devices_are_used(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
     most = data.draw(st.integers(1, min(cluster.num_devices, profile.num_units)))
-    plan = spp(Problem(profile, cluster, 2, num_stages=most))
+    plan = spp(Problem(profile, cluster, 2, pipeline_depth=most))
     assert set(plan.devices) <= {device.name for device in cluster.devices[:most]}
 
 
@@ -227,9 +227,9 @@ def test_by_hand() -> None:
     assert (two.cuts, two.bottleneck_s) == ((0, 2, 4), 24.0)
     assert partition(problem, [0, 1], 2) == two
     assert partition(problem, [0, 1], 3) is None
-    assert [segment.stop for segment in spp(problem).segments] == [2, 4]
+    assert [stage.stop for stage in spp(problem).stages] == [2, 4]
     # With half of the parameters it is 28 s.
-    assert spp(Problem(equal_profile(4, parameter_bytes=1), one_host(2), 4)).num_segments == 1
+    assert spp(Problem(equal_profile(4, parameter_bytes=1), one_host(2), 4)).num_stages == 1
     # Without replicas one stage has one device: 4 * 12 s.
     alone, _ = partitions(problem, [0, 1], replication=False)
     assert (alone.bottleneck_s, len(alone.groups[0])) == (48.0, 1)
@@ -241,9 +241,9 @@ def test_slow_links_are_crossed_by_few_bytes() -> None:
     cluster = load_cluster("2 x 2 x T4 @ 1 GB/s / 1 MB/s")
     profile = equal_profile(4, parameter_bytes=10**7, cut_bytes=10)
     plan = spp(Problem(profile, cluster, 16))
-    hosts = [{cluster.devices[cluster.index[member.device]].host for member in item.forward} for item in plan.segments]
-    assert [(item.num_replicas, len(found)) for item, found in zip(plan.segments, hosts, strict=True)] == [(2, 1)] * 2
-    assert [item.stop for item in plan.segments] == [2, 4]
+    hosts = [{cluster.devices[cluster.index[replica.device]].host for replica in item.forward} for item in plan.stages]
+    assert [(item.num_replicas, len(found)) for item, found in zip(plan.stages, hosts, strict=True)] == [(2, 1)] * 2
+    assert [item.stop for item in plan.stages] == [2, 4]
 
 
 def test_a_device_that_is_too_slow_to_share_does_not_share() -> None:
@@ -268,4 +268,4 @@ def test_more_devices_than_places() -> None:
     order = order_devices(cluster)
     sizes = {len(group) for item in partitions(problem, order) for group in item.groups}
     assert all(size % 2 == 0 for size in sizes)
-    assert spp(problem).num_segments >= 1
+    assert spp(problem).num_stages >= 1

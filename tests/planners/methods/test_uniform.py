@@ -9,10 +9,10 @@ from penstock.planners.methods.uniform import even_cuts
 
 @pytest.mark.parametrize("num_units", range(1, 30))
 def test_sizes(num_units: int) -> None:
-    for num_segments in range(1, num_units + 1):
-        cuts = even_cuts(num_units, num_segments)
+    for num_stages in range(1, num_units + 1):
+        cuts = even_cuts(num_units, num_stages)
         sizes = [stop - start for start, stop in pairwise(cuts)]
-        assert (cuts[0], cuts[-1], len(sizes)) == (0, num_units, num_segments)
+        assert (cuts[0], cuts[-1], len(sizes)) == (0, num_units, num_stages)
         assert max(sizes) - min(sizes) <= 1
         assert min(sizes) >= 1
         assert sizes == sorted(sizes, reverse=True), "the earlier ones take the odd ones"

@@ -11,7 +11,7 @@ from penstock.planners.auto.search import auto
 from penstock.planners.methods.balanced import balanced
 from penstock.planners.methods.uniform import uniform
 from penstock.planners.problem import Problem
-from penstock.planners.search_space import Freedoms
+from penstock.planners.search_space import SearchSpace
 from penstock.planners.studies.ablation import (
     EVERYTHING,
     NO_REPLICATION,
@@ -40,7 +40,7 @@ def uneven_profile() -> Profile:
 
 
 def searched(problem: Problem) -> Callable[[Setting], Plan]:
-    return lambda setting: auto(problem, freedoms=setting.freedoms, work=60)
+    return lambda setting: auto(problem, search_space=setting.search_space, work=60)
 
 
 def by_name(found: Ablation) -> dict[str, float]:
@@ -54,18 +54,18 @@ def test_rows_are_as_their_freedoms_are() -> None:
     seconds = by_name(found)
     for less in SETTINGS:
         for more in SETTINGS:
-            if is_within(less.freedoms, more.freedoms):
+            if is_within(less.search_space, more.search_space):
                 assert seconds[more.name] <= seconds[less.name]
     for row in found.rows:
         assert row.times_as_long is not None
         assert row.times_as_long >= 1.0
         assert row.bound_s <= row.outcome.iteration_s * (1 + 1e-9)
-        for segment in row.plan.segments:
-            assert row.freedoms.replication or segment.num_replicas == 1
-            assert row.freedoms.two_cuts or not segment.is_moved
-            assert row.freedoms.recomputation or not segment.recompute
-        if row.freedoms.schedule:
-            assert row.plan.schedule == row.freedoms.schedule
+        for stage in row.plan.stages:
+            assert row.search_space.replication or stage.num_replicas == 1
+            assert row.search_space.two_cuts or not stage.has_remote_backward
+            assert row.search_space.recomputation or not stage.recompute
+        if row.search_space.schedule:
+            assert row.plan.schedule == row.search_space.schedule
 
 
 def test_bipartition_gains_where_whole_units_do_not_divide() -> None:
@@ -82,7 +82,7 @@ def test_a_plan_found_with_less_is_used_with_more() -> None:
     """A search that finds something good only for the ordinary pipeline."""
     profile = uneven_profile()
     problem = Problem(profile, one_host(2, bandwidth=1e9), 8)
-    good, bad = balanced(problem), replace(problem, num_stages=1)
+    good, bad = balanced(problem), replace(problem, pipeline_depth=1)
 
     def find(setting: Setting) -> Plan:
         return good if setting.name == ORDINARY else uniform(bad)
@@ -94,12 +94,12 @@ def test_a_plan_found_with_less_is_used_with_more() -> None:
 
 
 def test_within() -> None:
-    everything = Freedoms()
+    everything = SearchSpace()
     for setting in SETTINGS:
-        assert is_within(setting.freedoms, everything)
-        assert is_within(SETTINGS[-1].freedoms, setting.freedoms)
-        assert is_within(everything, setting.freedoms) == (setting.name == EVERYTHING)
-    assert not is_within(Freedoms(schedule="gpipe"), Freedoms(schedule="1f1b"))
+        assert is_within(setting.search_space, everything)
+        assert is_within(SETTINGS[-1].search_space, setting.search_space)
+        assert is_within(everything, setting.search_space) == (setting.name == EVERYTHING)
+    assert not is_within(SearchSpace(schedule="gpipe"), SearchSpace(schedule="1f1b"))
 
 
 def test_nothing_is_said_of_a_gain_where_nothing_fits() -> None:

@@ -68,7 +68,7 @@ def test_it_is_the_least_of_all_that_differ(profile: Profile, cluster: Cluster, 
     expected: list[float] = []
     for name in TRIED:
         made = PLANNERS[name].plan(replace(problem, schedule=PLANNERS[name].schedule))
-        if made.segments != than.segments or made.schedule != than.schedule:
+        if made.stages != than.stages or made.schedule != than.schedule:
             expected.append(evaluate(made, profile, cluster).timeline.iteration_s)
     found = next_best(problem, than)
     assert (found.seconds if found else None) == (min(expected) if expected else None)
@@ -91,4 +91,4 @@ def test_nothing_that_takes_long() -> None:
     assert next_best(long, balanced(small)) is None
     wide = Problem(equal_profile(40), one_host(40), 4)
     assert [name for name in TRIED if is_quick(name, wide)] == ["uniform", "balanced", "data_parallel"]
-    assert is_quick("spp", replace(wide, num_stages=20))
+    assert is_quick("spp", replace(wide, pipeline_depth=20))

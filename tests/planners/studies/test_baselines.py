@@ -60,7 +60,7 @@ def test_ratios() -> None:
     profile, cluster = equal_profile(4), one_host(2)
 
     def entry(planner: str, schedule: str, stages: int) -> Entry:
-        problem = make_problem(profile, cluster, 4, planner="uniform", schedule=schedule, num_stages=stages)
+        problem = make_problem(profile, cluster, 4, planner="uniform", schedule=schedule, pipeline_depth=stages)
         ((_, _, planning_s, outcome),) = entries(
             [("uniform", problem)], lambda _, item: find_planner("uniform").plan(item)
         )

@@ -55,7 +55,7 @@ def _error(problem: Problem) -> str:
 
 def test_fewer_rows_by_hand() -> None:
     # 1F1B keeps two micro-batches on d0: 80 + 2 x 200 x rows, so 1680, 880 and 480. (8 + 2 - 1) x 6 seconds.
-    problem = Problem(PROFILE, one_host(2, memory_bytes=500), 2, rows=4)
+    problem = Problem(PROFILE, one_host(2, memory_bytes=500), 2, micro_batch_size=4)
     lines = _advice(problem)
     assert "with 8 micro-batches of 1 row it fits (fullest device at 480 B of 500 B, iteration 54.0 s)" in lines
     # Recomputing, one micro-batch of four rows is 80 + 800.
@@ -71,13 +71,13 @@ def test_fewer_rows_by_hand() -> None:
     plan = find_planner("uniform").plan(problem)
     proof = evaluate(plan, PROFILE, problem.cluster, within_memory=False).proof
     told = what_would_help(problem, proof, profile_at=at)
-    assert "with --rows 1 -m 8 it fits (fullest device at 480 B of 500 B, iteration 54.0 s)" in told
+    assert "with --micro-batch-size 1 -m 8 it fits (fullest device at 480 B of 500 B, iteration 54.0 s)" in told
     assert asked == [2, 1]
 
 
 def test_both_together() -> None:
     # 80 + 200 x rows when recomputing: 280 with one row, where 1F1B keeps two micro-batches of 200.
-    lines = _advice(Problem(PROFILE, one_host(2, memory_bytes=300), 2, rows=2))
+    lines = _advice(Problem(PROFILE, one_host(2, memory_bytes=300), 2, micro_batch_size=2))
     assert "with --recompute it is still 180 B short" in lines
     assert "with 4 micro-batches of 1 row it is still 180 B short" in lines
     assert any(line.startswith("with --recompute and 4 micro-batches of 1 row it fits (") for line in lines)
@@ -122,7 +122,7 @@ def test_a_unit_that_fits_nowhere() -> None:
 
 
 def test_auto_tries_itself() -> None:
-    problem = Problem(PROFILE, one_host(2, memory_bytes=300), 2, rows=2, schedule="auto")
+    problem = Problem(PROFILE, one_host(2, memory_bytes=300), 2, micro_batch_size=2, schedule="auto")
     plan = msgspec.structs.replace(find_planner("balanced").plan(problem), planner="auto")
     proof = evaluate(plan, PROFILE, problem.cluster, within_memory=False).proof
     lines = what_would_help(problem, proof)

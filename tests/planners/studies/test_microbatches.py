@@ -28,13 +28,13 @@ def affine_profile(base_s: float, per_row_s: float, *, saved_bytes: int = 0) -> 
 
     def times(rows: int) -> Times:
         part = base_s + per_row_s * rows
-        return Times(kind="k", rows=rows, forward_s=part, input_grad_s=part, weight_grad_s=part)
+        return Times(kind="k", micro_batch_size=rows, forward_s=part, input_grad_s=part, weight_grad_s=part)
 
-    sizes = tuple(Sizes(rows=rows, cut_bytes=0, saved_bytes=saved_bytes * rows) for rows in (2, 8))
+    sizes = tuple(Sizes(micro_batch_size=rows, cut_bytes=0, saved_bytes=saved_bytes * rows) for rows in (2, 8))
     units = tuple(
         Unit(name=name, parameter_bytes=0, sizes=sizes, times=tuple(map(times, (2, 8)))) for name in ("a", "b")
     )
-    return Profile(name="affine", rows=2, units=units)
+    return Profile(name="affine", micro_batch_size=2, units=units)
 
 
 def test_by_hand() -> None:
@@ -44,7 +44,7 @@ def test_by_hand() -> None:
     found = {size.num_microbatches: size.outcome.iteration_s for size in choice.sizes if size.outcome}
     by_hand = {1: 102.0, 2: 81.0, 4: 75.0, 8: 81.0, 16: 102.0}
     assert found == pytest.approx({num: by_hand[num] for num in found})
-    assert (choice.best.num_microbatches, choice.best.rows) == (4, 4)
+    assert (choice.best.num_microbatches, choice.best.micro_batch_size) == (4, 4)
     for size in choice.sizes:  # what was not planned could not have won
         assert size.bound_s <= by_hand[size.num_microbatches] + 1e-9
         if size.outcome is None:
@@ -59,21 +59,26 @@ def test_memory_rules_out_large_ones() -> None:
     free = choose_microbatches(profile, one_host(2), 16, balanced)
     assert free.best.num_microbatches == 1
     tight = choose_microbatches(profile, one_host(2, memory_bytes=8), 16, balanced)
-    assert (tight.best.rows, tight.best.num_microbatches) == (4, 4)
+    assert (tight.best.micro_batch_size, tight.best.num_microbatches) == (4, 4)
     nothing = choose_microbatches(profile, one_host(2, memory_bytes=0), 16, balanced)
     assert nothing.best.outcome is not None
     assert not nothing.best.outcome.fits
-    assert nothing.best.rows == 1
+    assert nothing.best.micro_batch_size == 1
 
 
 @examples(40)
 @given(profiles(), clusters(max_devices=3), st.integers(1, 24))
 def test_the_best_is_the_least_over_all_sizes(profile: Profile, cluster: Cluster, batch: int) -> None:
     choice = choose_microbatches(profile, cluster, batch, balanced)
-    assert [size.rows for size in choice.sizes] == [rows for rows in range(1, batch + 1) if batch % rows == 0]
+    assert [size.micro_batch_size for size in choice.sizes] == [
+        rows for rows in range(1, batch + 1) if batch % rows == 0
+    ]
     every = [
         outcome_of(balanced(problem), profile, cluster).iteration_s
-        for problem in (Problem(profile, cluster, batch // size.rows, rows=size.rows) for size in choice.sizes)
+        for problem in (
+            Problem(profile, cluster, batch // size.micro_batch_size, micro_batch_size=size.micro_batch_size)
+            for size in choice.sizes
+        )
     ]
     assert choice.best.outcome is not None
     assert choice.best.outcome.iteration_s <= min(every) * (1 + 1e-9)
@@ -83,12 +88,14 @@ def test_the_best_is_the_least_over_all_sizes(profile: Profile, cluster: Cluster
 def test_no_device_is_left_with_less_than_a_row() -> None:
     def plan_one(problem: Problem) -> Plan:
         """All four devices where a micro-batch has too few rows for them, one device where it has enough."""
-        return data_parallel(problem) if problem.microbatch_rows < 4 else uniform(replace(problem, num_stages=1))
+        return (
+            data_parallel(problem) if problem.rows_per_microbatch < 4 else uniform(replace(problem, pipeline_depth=1))
+        )
 
     choice = choose_microbatches(equal_profile(1), one_host(4), 16, plan_one)
-    assert choice.best.rows >= 4
+    assert choice.best.micro_batch_size >= 4
     assert [size.outcome.iteration_s for size in choice.sizes if size.outcome] == pytest.approx([12.0] * 2 + [48.0] * 3)
-    assert [size.rows for size in choice.sizes if size.starves] == [1, 2]
+    assert [size.micro_batch_size for size in choice.sizes if size.starves] == [1, 2]
     forced = choose_microbatches(equal_profile(1), one_host(4), 2, data_parallel)
     assert "less than one row" in forced.notes[-1]
 
@@ -107,7 +114,7 @@ def test_what_is_said_of_the_times() -> None:
     assert one_size.best.num_microbatches == 8  # proportional: the more the better
     assert "one size only (1 rows)" in one_size.notes[0]
     beyond = choose_microbatches(affine_profile(100.0, 1.0), one_host(1), 64, balanced)
-    assert beyond.best.rows == 64
+    assert beyond.best.micro_batch_size == 64
     assert "2 to 8 rows; those for 64 rows are extended" in beyond.notes[0]
 
     def computed(rows: int) -> Profile:

@@ -74,24 +74,24 @@ def read(config: dict[str, Any]) -> ReadConfig:
     [(GPT2_XL, "gpt2-xl"), (LLAMA, "llama-3-8b"), (BERT, "bert-large"), (VIT, "vit-l-16")],
 )
 def test_a_config_gives_the_same_as_the_name(config: dict[str, Any], name: str) -> None:
-    named = analytic_profile(name, kinds=["T4"], rows=2)
+    named = analytic_profile(name, kinds=["T4"], micro_batch_size=2)
     for given_config in (read(config), config):
-        assert analytic_profile(given_config, kinds=["T4"], rows=2).units == named.units
-    assert analytic_profile(config, kinds=["T4"], rows=2).ties == named.ties
+        assert analytic_profile(given_config, kinds=["T4"], micro_batch_size=2).units == named.units
+    assert analytic_profile(config, kinds=["T4"], micro_batch_size=2).ties == named.ties
 
 
 def test_the_name_of_a_profile_from_a_config() -> None:
-    assert analytic_profile(GPT2_XL, kinds=["T4"], rows=1).name == "gpt2-48x1600"
-    assert analytic_profile(LLAMA, kinds=["T4"], rows=1).name == "llama-32x4096"
+    assert analytic_profile(GPT2_XL, kinds=["T4"], micro_batch_size=1).name == "gpt2-48x1600"
+    assert analytic_profile(LLAMA, kinds=["T4"], micro_batch_size=1).name == "llama-32x4096"
 
 
 def test_missing_keys_take_the_documented_default_and_are_listed() -> None:
     found = read({"model_type": "gpt2", "n_layer": 2, "n_inner": None})
     assert found.config == Gpt2Config(n_layer=2)
     assert found.defaulted == ("vocab_size", "n_positions", "n_embd", "n_head", "tie_word_embeddings")
-    profile = analytic_profile(found, kinds=["T4"], rows=1)
+    profile = analytic_profile(found, kinds=["T4"], micro_batch_size=1)
     assert "vocab_size, n_positions, n_embd, n_head, tie_word_embeddings." in profile.assumptions[-1]
-    complete = analytic_profile(read({**LLAMA}), kinds=["T4"], rows=1)
+    complete = analytic_profile(read({**LLAMA}), kinds=["T4"], micro_batch_size=1)
     assert not any("default" in text for text in complete.assumptions)
 
 
@@ -117,7 +117,7 @@ def test_keys_that_change_the_count() -> None:
         return (sum(unit.parameter_bytes for unit in profile.units) - shared) // 2
 
     def count(config: dict[str, Any]) -> int:
-        return parameters(analytic_profile(config, kinds=["T4"], rows=1))
+        return parameters(analytic_profile(config, kinds=["T4"], micro_batch_size=1))
 
     base = count(LLAMA)
     assert base - count({**LLAMA, "tie_word_embeddings": True}) == 128256 * 4096
@@ -181,11 +181,11 @@ def test_errors_name_the_place() -> None:
 
 def test_a_config_made_by_hand_is_checked_too() -> None:
     with pytest.raises(InputError):
-        analytic_profile(ReadConfig(config=Gpt2Config(n_embd=-1)), kinds=["T4"], rows=1)
+        analytic_profile(ReadConfig(config=Gpt2Config(n_embd=-1)), kinds=["T4"], micro_batch_size=1)
 
 
 def test_the_longest_chain() -> None:
-    profile = analytic_profile({"model_type": "gpt2", "n_layer": 10_000}, kinds=["T4"], rows=1)
+    profile = analytic_profile({"model_type": "gpt2", "n_layer": 10_000}, kinds=["T4"], micro_batch_size=1)
     assert profile.num_units == 20_002
 
 
@@ -220,7 +220,7 @@ def test_mutated_configs_give_a_profile_or_an_input_error(
 ) -> None:
     config = {key: value for key, value in {**example, **changes}.items() if key not in dropped}
     try:
-        profile = analytic_profile(read(config), kinds=["A100-40"], rows=rows)
+        profile = analytic_profile(read(config), kinds=["A100-40"], micro_batch_size=rows)
     except InputError:
         return
     assert profile.num_units >= 4

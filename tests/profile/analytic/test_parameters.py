@@ -33,8 +33,8 @@ def test_all_names_are_published() -> None:
 
 @pytest.mark.parametrize("name", BUILTIN_NAMES)
 def test_parameter_counts_are_the_published_ones(name: str) -> None:
-    assert parameters(analytic_profile(name, kinds=["T4"], rows=1), 2) == PUBLISHED[name]
-    assert parameters(analytic_profile(name, kinds=["T4"], rows=3, precision="fp32"), 4) == PUBLISHED[name]
+    assert parameters(analytic_profile(name, kinds=["T4"], micro_batch_size=1), 2) == PUBLISHED[name]
+    assert parameters(analytic_profile(name, kinds=["T4"], micro_batch_size=3, precision="fp32"), 4) == PUBLISHED[name]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_parameter_counts_are_the_published_ones(name: str) -> None:
     [("gpt2-xl", 50257 * 1600), ("bert-large", 30522 * 1024), ("llama-3-8b", 0), ("vit-l-16", 0), ("vgg16", 0)],
 )
 def test_ties(name: str, table: int) -> None:
-    profile = analytic_profile(name, kinds=["T4"], rows=1)
+    profile = analytic_profile(name, kinds=["T4"], micro_batch_size=1)
     assert [tie.parameter_bytes for tie in profile.ties] == ([2 * table] if table else [])
     assert all(tie.units == (0, profile.num_units - 1) for tie in profile.ties)
 
@@ -60,30 +60,30 @@ def test_ties(name: str, table: int) -> None:
     ],
 )
 def test_units(name: str, count: int, first: str, second: str, last: str) -> None:
-    units = analytic_profile(name, kinds=["T4"], rows=1).units
+    units = analytic_profile(name, kinds=["T4"], micro_batch_size=1).units
     assert (len(units), units[0].name, units[1].name, units[-1].name) == (count, first, second, last)
 
 
 @pytest.mark.parametrize("name", BUILTIN_NAMES)
 def test_the_profile_is_a_valid_file(name: str) -> None:
-    profile = analytic_profile(name, kinds=["A100-40", "T4"], rows=4)
+    profile = analytic_profile(name, kinds=["A100-40", "T4"], micro_batch_size=4)
     data = io.encode_json(profile)
     assert io.decode_json(data, Profile, where="test", expected_format=FORMAT) == profile
     assert profile.kinds == ("A100-40", "T4")
-    assert [size.rows for size in profile.units[0].sizes] == [4, 8, 16]
-    assert {time.rows for time in profile.units[0].times} == {4, 8, 16}
+    assert [size.micro_batch_size for size in profile.units[0].sizes] == [4, 8, 16]
+    assert {time.micro_batch_size for time in profile.units[0].times} == {4, 8, 16}
 
 
 def test_optimizer_ratios() -> None:
-    mixed = analytic_profile("gpt2", kinds=["T4"], rows=1)
-    single = analytic_profile("gpt2", kinds=["T4"], rows=1, precision="fp32")
+    mixed = analytic_profile("gpt2", kinds=["T4"], micro_batch_size=1)
+    single = analytic_profile("gpt2", kinds=["T4"], micro_batch_size=1, precision="fp32")
     assert (mixed.gradient_ratio, mixed.optimizer_ratio) == (1.0, 6.0)
     assert (single.gradient_ratio, single.optimizer_ratio) == (1.0, 2.0)
 
 
 def test_inputs() -> None:
     # Token ids of 8 bytes; words and sentences for BERT; images of 3 x 224 x 224 numbers.
-    assert analytic_profile("gpt2", kinds=["T4"], rows=4, sequence=512).input_bytes == 4 * 512 * 8
-    assert analytic_profile("bert-large", kinds=["T4"], rows=4, sequence=128).input_bytes == 4 * 128 * 16
+    assert analytic_profile("gpt2", kinds=["T4"], micro_batch_size=4, sequence=512).input_bytes == 4 * 512 * 8
+    assert analytic_profile("bert-large", kinds=["T4"], micro_batch_size=4, sequence=128).input_bytes == 4 * 128 * 16
     for name in ("vit-l-16", "vgg16", "resnet50"):
-        assert analytic_profile(name, kinds=["T4"], rows=4).input_bytes == 4 * 3 * 224 * 224 * 2
+        assert analytic_profile(name, kinds=["T4"], micro_batch_size=4).input_bytes == 4 * 3 * 224 * 224 * 2

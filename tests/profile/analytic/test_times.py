@@ -4,7 +4,7 @@ import pytest
 
 from penstock.errors import InputError
 from penstock.profile.analytic import BUILTIN_NAMES, analytic_profile
-from penstock.profile.analytic.build import MAX_ROWS
+from penstock.profile.analytic.build import MAX_MICRO_BATCH_SIZE
 from penstock.profile.analytic.operations import Kernel
 from penstock.profile.analytic.roofline import seconds
 from penstock.profile.device_kinds import KINDS, Precision
@@ -36,14 +36,14 @@ def test_the_roofline() -> None:
 
 @pytest.mark.parametrize(("name", "rows"), [("gpt2-xl", 8), ("llama-3-8b", 4), ("bert-large", 32), ("vgg19", 64)])
 def test_backward_takes_about_twice_the_forward(name: str, rows: int) -> None:
-    profile = analytic_profile(name, kinds=["A100-40"], rows=rows)
+    profile = analytic_profile(name, kinds=["A100-40"], micro_batch_size=rows)
     forward_s = total_s(profile, "forward_s")
     assert 1.85 < total_s(profile, "input_grad_s", "weight_grad_s") / forward_s < 2.25
 
 
 @pytest.mark.parametrize("name", BUILTIN_NAMES)
 def test_only_the_first_unit_has_no_input_gradient(name: str) -> None:
-    profile = analytic_profile(name, kinds=["T4"], rows=2)
+    profile = analytic_profile(name, kinds=["T4"], micro_batch_size=2)
     assert [unit.name for unit in profile.units if unit.times[0].input_grad_s == 0] == [profile.units[0].name]
     assert all(unit.times[0].forward_s > 0 and unit.times[0].weight_grad_s > 0 for unit in profile.units)
 
@@ -51,7 +51,7 @@ def test_only_the_first_unit_has_no_input_gradient(name: str) -> None:
 @pytest.mark.parametrize("name", BUILTIN_NAMES)
 def test_faster_kinds_take_less_time(name: str) -> None:
     order = ["H100", "A100-80", "A100-40", "V100-16", "T4"]
-    profile = analytic_profile(name, kinds=order, rows=8)
+    profile = analytic_profile(name, kinds=order, micro_batch_size=8)
     # Three row counts for each kind, in order.
     whole = [computed_s(profile, 3 * place) for place in range(len(order))]
     assert whole == sorted(whole)
@@ -59,13 +59,13 @@ def test_faster_kinds_take_less_time(name: str) -> None:
 
 
 def test_a_large_model_scales_as_its_matrix_products_do() -> None:
-    profile = analytic_profile("llama-3-70b", kinds=["A100-40", "V100-16"], rows=4, sequence=4096)
+    profile = analytic_profile("llama-3-70b", kinds=["A100-40", "V100-16"], micro_batch_size=4, sequence=4096)
     assert computed_s(profile, 3) / computed_s(profile, 0) == pytest.approx(234 / 87.5, rel=0.03)
 
 
 @pytest.mark.parametrize("name", BUILTIN_NAMES)
 def test_more_rows_take_longer_but_not_in_proportion(name: str) -> None:
-    profile = analytic_profile(name, kinds=["A100-40"], rows=1)
+    profile = analytic_profile(name, kinds=["A100-40"], micro_batch_size=1)
     for unit in profile.units:
         one, two, four = (entry.forward_s for entry in unit.times)
         assert one < two < four
@@ -79,14 +79,16 @@ def test_more_rows_take_longer_but_not_in_proportion(name: str) -> None:
 def test_step_reads_and_writes_28_bytes_for_a_parameter() -> None:
     precisions: tuple[Precision, ...] = ("bf16", "fp32")
     for precision in precisions:
-        profile = analytic_profile("llama-3-8b", kinds=["A100-80"], rows=1, sequence=128, precision=precision)
+        profile = analytic_profile(
+            "llama-3-8b", kinds=["A100-80"], micro_batch_size=1, sequence=128, precision=precision
+        )
         expected = 28 * 8_030_261_248 / (2.039e12 * 0.85) + 5e-6 * profile.num_units
         assert total_s(profile, "step_s") == pytest.approx(expected)
 
 
 def test_fp32_is_slower_and_larger() -> None:
-    mixed = analytic_profile("gpt2", kinds=["A100-40"], rows=4)
-    single = analytic_profile("gpt2", kinds=["A100-40"], rows=4, precision="fp32")
+    mixed = analytic_profile("gpt2", kinds=["A100-40"], micro_batch_size=4)
+    single = analytic_profile("gpt2", kinds=["A100-40"], micro_batch_size=4, precision="fp32")
     assert computed_s(single) > 3 * computed_s(mixed)
     assert single.units[1].sizes[0].cut_bytes == 2 * mixed.units[1].sizes[0].cut_bytes
 
@@ -112,7 +114,7 @@ def test_within_a_factor_of_two_of_published_rates_as_the_docs_say(
     published_per_s: int,
     computed_per_s: int,
 ) -> None:
-    profile = analytic_profile(name, kinds=[kind], rows=rows, sequence=sequence, precision=precision)
+    profile = analytic_profile(name, kinds=[kind], micro_batch_size=rows, sequence=sequence, precision=precision)
     rate = rows / (computed_s(profile) + total_s(profile, "step_s"))
     assert 0.5 * published_per_s < rate < 2 * published_per_s
     assert round(rate) == computed_per_s
@@ -120,7 +122,7 @@ def test_within_a_factor_of_two_of_published_rates_as_the_docs_say(
 
 
 def test_the_example_of_the_docs() -> None:
-    profile = analytic_profile("gpt2-xl", kinds=["A100-40"], rows=4, sequence=1024)
+    profile = analytic_profile("gpt2-xl", kinds=["A100-40"], micro_batch_size=4, sequence=1024)
     told = (profile.num_units, round(1e3 * computed_s(profile)), round(1e3 * total_s(profile, "step_s")))
     assert told == (98, 223, 35)
     assert "98 units, 223 ms" in PAGE.read_text(encoding="utf-8")
@@ -130,53 +132,57 @@ def test_the_example_of_the_docs() -> None:
 def test_building_a_large_model_is_quick() -> None:
     def once() -> float:
         start = time.perf_counter()
-        analytic_profile("llama-3-70b", kinds=list(KINDS), rows=1)
+        analytic_profile("llama-3-70b", kinds=list(KINDS), micro_batch_size=1)
         return time.perf_counter() - start
 
     assert min(once() for _ in range(3)) < 0.1
 
 
 def test_assumptions_are_told() -> None:
-    told = " ".join(analytic_profile("gpt2", kinds=["T4"], rows=1).assumptions)
+    told = " ".join(analytic_profile("gpt2", kinds=["T4"], micro_batch_size=1).assumptions)
     for word in ("not measured", "flash", "causal mask halves", "share one table", "1,024 tokens", "master copy"):
         assert word in told
-    longer = analytic_profile("llama-3-8b", kinds=["T4"], rows=1, sequence=9000)
+    longer = analytic_profile("llama-3-8b", kinds=["T4"], micro_batch_size=1, sequence=9000)
     assert any("past the configured 8,192" in text for text in longer.assumptions)
-    assert any("BatchNorm" in text for text in analytic_profile("resnet50", kinds=["T4"], rows=1).assumptions)
-    assert not any("BatchNorm" in text for text in analytic_profile("vgg16", kinds=["T4"], rows=1).assumptions)
+    assert any(
+        "BatchNorm" in text for text in analytic_profile("resnet50", kinds=["T4"], micro_batch_size=1).assumptions
+    )
+    assert not any(
+        "BatchNorm" in text for text in analytic_profile("vgg16", kinds=["T4"], micro_batch_size=1).assumptions
+    )
 
 
-@pytest.mark.parametrize("rows", [0, -1, True, 1.5, "4", None, MAX_ROWS + 1, float("nan")])
+@pytest.mark.parametrize("rows", [0, -1, True, 1.5, "4", None, MAX_MICRO_BATCH_SIZE + 1, float("nan")])
 def test_bad_rows(rows: int) -> None:
     with pytest.raises(InputError, match="whole number") as caught:
-        analytic_profile("gpt2", kinds=["T4"], rows=rows)
+        analytic_profile("gpt2", kinds=["T4"], micro_batch_size=rows)
     assert caught.value.where == "rows"
 
 
 @pytest.mark.parametrize("sequence", [0, -5, True, 2.0, "1024", 10**9, 1025])
 def test_bad_sequence(sequence: int) -> None:
     with pytest.raises(InputError) as caught:
-        analytic_profile("gpt2", kinds=["T4"], rows=1, sequence=sequence)
+        analytic_profile("gpt2", kinds=["T4"], micro_batch_size=1, sequence=sequence)
     assert caught.value.where == "sequence"
 
 
 def test_other_bad_arguments() -> None:
     with pytest.raises(InputError, match="no model named 'gpt5'") as caught:
-        analytic_profile("gpt5", kinds=["T4"], rows=1)
+        analytic_profile("gpt5", kinds=["T4"], micro_batch_size=1)
     assert "gpt2-xl" in caught.value.hint
     with pytest.raises(InputError, match="no data sheet for 'abacus'"):
-        analytic_profile("gpt2", kinds=["T4", "abacus"], rows=1)
+        analytic_profile("gpt2", kinds=["T4", "abacus"], micro_batch_size=1)
     with pytest.raises(InputError, match="twice"):
-        analytic_profile("gpt2", kinds=["T4", "T4"], rows=1)
+        analytic_profile("gpt2", kinds=["T4", "T4"], micro_batch_size=1)
     with pytest.raises(InputError, match="at least one kind"):
-        analytic_profile("gpt2", kinds=[], rows=1)
+        analytic_profile("gpt2", kinds=[], micro_batch_size=1)
     with pytest.raises(InputError, match="precision"):
-        analytic_profile("gpt2", kinds=["T4"], rows=1, precision="fp8")  # type: ignore[arg-type]
+        analytic_profile("gpt2", kinds=["T4"], micro_batch_size=1, precision="fp8")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="images"):
-        analytic_profile("vgg16", kinds=["T4"], rows=1, sequence=128)
+        analytic_profile("vgg16", kinds=["T4"], micro_batch_size=1, sequence=128)
     with pytest.raises(InputError, match="bytes"):
-        analytic_profile("llama-3-8b", kinds=["T4"], rows=MAX_ROWS, sequence=10_000_000)
+        analytic_profile("llama-3-8b", kinds=["T4"], micro_batch_size=MAX_MICRO_BATCH_SIZE, sequence=10_000_000)
 
 
 def test_one_kind_may_be_given_bare() -> None:
-    assert analytic_profile("gpt2", kinds="T4", rows=1).kinds == ("T4",)
+    assert analytic_profile("gpt2", kinds="T4", micro_batch_size=1).kinds == ("T4",)

@@ -15,7 +15,7 @@ from penstock.profile.analytic.vision import ResnetConfig, VggConfig, resnet_des
 from penstock.profile.types import Unit
 
 ROWS, SEQUENCE, HIDDEN, HEADS = 4, 1024, 1600, 25
-BATCH = Batch(rows=ROWS, sequence=SEQUENCE, element_bytes=2)
+BATCH = Batch(micro_batch_size=ROWS, sequence=SEQUENCE, element_bytes=2)
 STREAM = ROWS * SEQUENCE * HIDDEN
 BLOCK = Block(
     hidden=HIDDEN,
@@ -26,7 +26,7 @@ BLOCK = Block(
     causal=True,
     joint_qkv=True,
 )
-IMAGE = Batch(rows=1, sequence=1, element_bytes=2)
+IMAGE = Batch(micro_batch_size=1, sequence=1, element_bytes=2)
 
 
 def forward_flops(part: Part) -> int:
@@ -42,7 +42,7 @@ def forward_macs(design: Design) -> float:
 
 
 def unit(name: str, place: int, *, rows: int = 1, sequence: int | None = None) -> Unit:
-    return analytic_profile(name, kinds=["T4"], rows=rows, sequence=sequence).units[place]
+    return analytic_profile(name, kinds=["T4"], micro_batch_size=rows, sequence=sequence).units[place]
 
 
 def test_forward_of_a_gpt2_block() -> None:
@@ -78,7 +78,7 @@ def test_pending_bytes_of_a_gpt2_block() -> None:
 
 
 def test_the_cut_is_the_residual_stream() -> None:
-    units = analytic_profile("gpt2-xl", kinds=["T4"], rows=ROWS, sequence=SEQUENCE).units
+    units = analytic_profile("gpt2-xl", kinds=["T4"], micro_batch_size=ROWS, sequence=SEQUENCE).units
     assert {item.sizes[0].cut_bytes for item in units[:-1]} == {2 * STREAM}
     assert units[-1].sizes[0].cut_bytes == 0
 
@@ -95,7 +95,7 @@ def test_llama_block() -> None:
     config = LlamaConfig(
         hidden_size=64, intermediate_size=160, num_attention_heads=8, num_key_value_heads=2, num_hidden_layers=1
     )
-    batch = Batch(rows=2, sequence=16, element_bytes=2)
+    batch = Batch(micro_batch_size=2, sequence=16, element_bytes=2)
     design = llama_design(config, batch)
     tokens = 32
     # q and o: 64 x 64; k and v: 64 x 16. Attention: 4 b s^2 h over 2.
@@ -111,7 +111,7 @@ def test_llama_block() -> None:
 
 def test_gpt2_embedding_and_head() -> None:
     config = Gpt2Config(vocab_size=1000, n_positions=32, n_embd=64, n_layer=1, n_head=4)
-    design = gpt2_design(config, Batch(rows=2, sequence=16, element_bytes=2))
+    design = gpt2_design(config, Batch(micro_batch_size=2, sequence=16, element_bytes=2))
     embedding, head = design.parts["embedding"], design.parts["head"]
     assert embedding.parameters == (1000 + 32) * 64
     assert forward_flops(embedding) == backward_flops(embedding) == 0
@@ -141,7 +141,7 @@ def test_forward_of_vit_l_16() -> None:
     # torchvision publishes 61.55 thousand million multiply-adds an image.
     model = BUILTIN["vit-l-16"]
     assert isinstance(model, VitConfig)
-    macs = forward_macs(vit_design(model, Batch(rows=1, sequence=197, element_bytes=2)))
+    macs = forward_macs(vit_design(model, Batch(micro_batch_size=1, sequence=197, element_bytes=2)))
     assert macs == pytest.approx(61.55e9, rel=1e-4)
 
 

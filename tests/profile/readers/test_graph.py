@@ -70,9 +70,14 @@ def test_a_tensor_used_twice_inside_a_unit_is_saved_once() -> None:
 def test_profile_of_a_chain() -> None:
     nodes = [node(1, is_input=True), node(2, seconds=0.5), node(3, 8), node(4, seconds=0.25)]
     chain = chain_of(nodes, [tensor(1, 100, 2), tensor(2, 10, 3), tensor(3, 20, 4)])
-    profile = chain_profile(chain, [1, 2], name="n", rows=4, kind="k", where="g", assumptions=["a"])
+    profile = chain_profile(chain, [1, 2], name="n", micro_batch_size=4, kind="k", where="g", assumptions=["a"])
     first, second = profile.units
-    assert (profile.rows, profile.kinds, profile.input_bytes, profile.assumptions) == (4, ("k",), 100, ("a",))
+    assert (profile.micro_batch_size, profile.kinds, profile.input_bytes, profile.assumptions) == (
+        4,
+        ("k",),
+        100,
+        ("a",),
+    )
     assert (first.name, first.parameter_bytes) == ("node2 op", 0)
     assert (second.name, second.parameter_bytes) == ("node3 op", 8)
     # without parameters there is no weight gradient; with them it is half: (2 + 0.5) / 2
@@ -89,16 +94,16 @@ def test_profile_of_a_chain() -> None:
 def test_rows_must_be_sensible(rows: int) -> None:
     chain = chain_of([node(1)], [])
     with pytest.raises(InputError, match="rows"):
-        chain_profile(chain, [0], name="n", rows=rows, kind="k", where="g", assumptions=())
+        chain_profile(chain, [0], name="n", micro_batch_size=rows, kind="k", where="g", assumptions=())
 
 
 def test_sums_beyond_the_limits_are_refused() -> None:
     chain = chain_of([node(1, MAX_BYTES), node(2, seconds=MAX_SECONDS)], [])
     with pytest.raises(InputError, match=r"g, unit 'node1 op': the forward together is over"):
-        chain_profile(chain, [0], name="n", rows=1, kind="k", where="g", assumptions=())
+        chain_profile(chain, [0], name="n", micro_batch_size=1, kind="k", where="g", assumptions=())
     chain = chain_of([node(1, 1), node(2, 1), node(3, 1)], [tensor(1, MAX_BYTES, 3), tensor(2, 1, 3)])
     with pytest.raises(InputError, match=r"what crosses the cut is over 2\*\*60 bytes"):
-        chain_profile(chain, [0, 0, 0], name="n", rows=1, kind="k", where="g", assumptions=())
+        chain_profile(chain, [0, 0, 0], name="n", micro_batch_size=1, kind="k", where="g", assumptions=())
 
 
 def test_a_cycle_is_named_without_the_nodes_that_only_wait_for_it() -> None:
@@ -150,7 +155,7 @@ def test_cuts_agree_with_their_definition(count: int, seed: int) -> None:
         for i in range(count)
     ]
     chain = chain_of(nodes, tensors)
-    place = {number: unit for unit, members in enumerate(numbers(chain)) for number in members}
+    place = {number: unit for unit, replicas in enumerate(numbers(chain)) for number in replicas}
     assert sorted(place) == real
     assert all(place[a.source] <= place[user] for a in tensors if a.source in place for user in a.users)
     for cut, found in enumerate(chain.cut_bytes()):

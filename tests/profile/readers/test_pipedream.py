@@ -21,7 +21,7 @@ def line(
 
 
 def read(*lines: str, rows: int = 1) -> Profile:
-    return parse_pipedream("\n".join(lines), name="tiny", where="tiny.txt", rows=rows)
+    return parse_pipedream("\n".join(lines), name="tiny", where="tiny.txt", micro_batch_size=rows)
 
 
 def refused(*lines: str) -> InputError:
@@ -53,14 +53,19 @@ def test_units_of_a_residual_network() -> None:
     profile = read(*RESIDUAL, rows=16)
     assert [unit.name for unit in profile.units] == ["node2 Conv2d", "node4 LSTM", "node7 Linear"]
     assert [unit.parameter_bytes for unit in profile.units] == [1792, 33280, 2600]
-    assert (profile.name, profile.rows, profile.kinds, profile.input_bytes) == ("tiny", 16, ("profiled",), 4096)
+    assert (profile.name, profile.micro_batch_size, profile.kinds, profile.input_bytes) == (
+        "tiny",
+        16,
+        ("profiled",),
+        4096,
+    )
     assert profile.ties == ()
     conv, lstm, linear = (unit.times[0] for unit in profile.units)
     # the data loading of node1 is not there; backward 6.25 ms in halves
     assert (conv.forward_s, conv.input_grad_s, conv.weight_grad_s) == (0.002711, 0.003125, 0.003125)
     assert (lstm.forward_s, lstm.input_grad_s, lstm.weight_grad_s) == (0.004125, 0.0040625, 0.0040625)
     assert (linear.forward_s, linear.input_grad_s, linear.weight_grad_s) == (0.001, 0.0015, 0.0015)
-    assert all(time.rows == 16 and time.step_s == 0 for time in (conv, lstm, linear))
+    assert all(time.micro_batch_size == 16 and time.step_s == 0 for time in (conv, lstm, linear))
 
 
 def test_sizes_of_a_residual_network() -> None:
@@ -70,7 +75,7 @@ def test_sizes_of_a_residual_network() -> None:
     # conv keeps the input, relu that of conv; lstm and add both keep that of relu (once), getitem the 768 of lstm,
     # add the 512 of getitem; linear keeps that of add
     assert [size.saved_bytes for size in sizes] == [4096 + 2048, 2048 + 768 + 512, 2048]
-    assert [size.rows for size in sizes] == [16, 16, 16]
+    assert [size.micro_batch_size for size in sizes] == [16, 16, 16]
 
 
 def test_an_input_that_is_used_late_crosses_the_cuts_before() -> None:

@@ -61,7 +61,7 @@ def test_units() -> None:
     profile = read(document())
     assert [unit.name for unit in profile.units] == ["node1 Embedding", "node4 Layer", "node5 Layer"]
     assert [unit.parameter_bytes for unit in profile.units] == [800, 1000, 1000]
-    assert (profile.rows, profile.kinds, profile.input_bytes) == (1, ("profiled",), 16 + 32)
+    assert (profile.micro_batch_size, profile.kinds, profile.input_bytes) == (1, ("profiled",), 16 + 32)
     # a third each; the embedding's unit has the dropout as well: 0.0033 s
     thirds = [
         (unit.times[0].forward_s, unit.times[0].input_grad_s, unit.times[0].weight_grad_s) for unit in profile.units

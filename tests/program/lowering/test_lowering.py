@@ -55,8 +55,8 @@ def test_replicas_get_their_rows_and_reduce() -> None:
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_a_backward_elsewhere(recompute: bool) -> None:
-    # Segment 1 runs forward on d1 and backward on d0: what it saved goes over right behind its forward, and the fresh
-    # parameters come back. d0 steps segment 1 first, as its parameters travel.
+    # Stage 1 runs forward on d1 and backward on d0: what it saved goes over right behind its forward, and the fresh
+    # parameters come back. d0 steps stage 1 first, as its parameters travel.
     groups = ((on("d0"), on("d0")), (on("d1"), on("d0")))
     again = ("1R0 ", "0R0 ") if recompute else ("", "")
     assert texts(two_stages(num_microbatches=1, groups=groups, recompute=recompute)) == {
@@ -125,7 +125,7 @@ def _check_sends_follow_what_they_send(order: list[Action]) -> None:
         if action.kind in made_by:
             maker = next(earlier for earlier in order[place::-1] if earlier.kind <= Kind.STEP)
             assert maker.kind in made_by[action.kind]
-            assert (maker.segment, maker.microbatch) == (action.segment, action.microbatch)
+            assert (maker.stage, maker.microbatch) == (action.stage, action.microbatch)
 
 
 def _check_links(orders: dict[str, list[Action]]) -> None:
@@ -135,11 +135,11 @@ def _check_links(orders: dict[str, list[Action]]) -> None:
     for device, order in orders.items():
         for action in order:
             if action.kind in SEND_KINDS:
-                target = action.segment + shift.get(action.kind, 0)
+                target = action.stage + shift.get(action.kind, 0)
                 message = (SEND_KINDS.index(action.kind), target, action.microbatch)
                 sent.setdefault((device, action.peer), []).append(message)
             elif action.kind in RECV_KINDS:
-                message = (RECV_KINDS.index(action.kind), action.segment, action.microbatch)
+                message = (RECV_KINDS.index(action.kind), action.stage, action.microbatch)
                 received.setdefault((action.peer, device), []).append(message)
     assert sent == received
 
@@ -154,7 +154,7 @@ def _check_rings(orders: dict[str, list[Action]], reductions: object, names: lis
         for place, action in enumerate(order):
             if action.kind < Kind.REDUCE_GRAD:
                 continue
-            number = rank[action.kind == Kind.REDUCE_TIE, action.segment]
+            number = rank[action.kind == Kind.REDUCE_TIE, action.stage]
             for earlier in seen:
                 following[earlier].add(number)
             seen.append(number)
@@ -177,7 +177,7 @@ def test_few_receives_wait_on_a_straight_pipeline(case: Case) -> None:
                 there = costs.cluster.index[peer]
                 latency, allowed = float(costs.cluster.latency_s[there, here]), 2
                 for flow in np.flatnonzero((flows.source == there) & (flows.target == here)).tolist():
-                    place = flows.target_place[flow]
+                    place = flows.target_replica[flow]
                     seconds = costs.forward_s[place] if flows.what[flow] == 0 else costs.input_grad_s[place]
                     period = max(float(flows.num_bytes[flow] / costs.cluster.bandwidth[there, here]), float(seconds))
                     if latency > 0:
@@ -199,8 +199,7 @@ def most_waiting(order: list[Action], peer: str) -> int:
             item
             for item in waiting
             if not (
-                action.kind in users[item.kind]
-                and (action.segment, action.microbatch) == (item.segment, item.microbatch)
+                action.kind in users[item.kind] and (action.stage, action.microbatch) == (item.stage, item.microbatch)
             )
         }
     return most

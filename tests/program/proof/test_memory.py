@@ -100,7 +100,7 @@ def test_recomputation_by_hand() -> None:
 
 def test_a_backward_elsewhere_by_hand() -> None:
     case = two_stages(num_microbatches=1, groups=((on("d0"), on("d0")), (on("d1"), on("d0"))))
-    # d0 trains both segments: 4 x 32; d1 holds a copy of segment 1's weights only.
+    # d0 trains both stages: 4 x 32; d1 holds a copy of stage 1's weights only.
     assert case.costs.static_bytes.tolist() == [128, 16]
     assert told(case) == {
         "d0": [
@@ -127,7 +127,7 @@ class Walk:
 
     def __init__(self, costs: Costs, device: int, actions: list[Action]) -> None:
         self.costs, self.device = costs, device
-        self.shipped = [(item.segment, item.peer, item.microbatch) for item in actions if item.kind == Kind.RECV_S]
+        self.shipped = [(item.stage, item.peer, item.microbatch) for item in actions if item.kind == Kind.RECV_S]
         self.things: dict[tuple[object, ...], float] = {}
         self.leaving: list[tuple[object, ...]] = []
 
@@ -135,31 +135,31 @@ class Walk:
     def total(self) -> float:
         return float(self.costs.static_bytes[self.device]) + sum(self.things.values())
 
-    def place(self, segment: int, devices: Ints) -> int:
-        span = self.costs.places(segment)
+    def place(self, stage: int, devices: Ints) -> int:
+        span = self.costs.replicas(stage)
         (found,) = np.flatnonzero(devices[span] == self.device)
         return int(span.start + found)
 
     def flow_bytes(self, what: int, place: int, peer: int, outgoing: bool) -> float:
         flows = self.costs.flows
-        ends, peers = (flows.source_place, flows.target) if outgoing else (flows.target_place, flows.source)
+        ends, peers = (flows.source_replica, flows.target) if outgoing else (flows.target_replica, flows.source)
         (found,) = np.flatnonzero((flows.what == what) & (ends == place) & (peers == peer))
         return float(flows.num_bytes[found])
 
-    def do(self, kind: Kind, segment: int, microbatch: int, peer: int) -> tuple[float, float]:
+    def do(self, kind: Kind, stage: int, microbatch: int, peer: int) -> tuple[float, float]:
         costs, things = self.costs, self.things
-        job = (segment, microbatch)
+        job = (stage, microbatch)
         hosts = costs.cluster.host_index
         is_copied = costs.copies_sent[self.device] and peer >= 0 and hosts[self.device] == hosts[peer]
         if kind in (Kind.F, Kind.SEND_F, Kind.RECV_F, Kind.SEND_S):
-            place = self.place(segment, costs.forward_device)
+            place = self.place(stage, costs.forward_device)
         elif kind in (Kind.RECV_P, Kind.REDUCE_TIE):
             return self.total, self.total
         else:
-            place = self.place(segment, costs.backward_device)
+            place = self.place(stage, costs.backward_device)
         share = float(costs.share[place])
-        kept = float(costs.input_bytes[segment] if costs.recompute[segment] else costs.saved_bytes[segment]) * share
-        saved, pending = float(costs.saved_bytes[segment]) * share, float(costs.pending_bytes[segment]) * share
+        kept = float(costs.input_bytes[stage] if costs.recompute[stage] else costs.saved_bytes[stage]) * share
+        saved, pending = float(costs.saved_bytes[stage]) * share, float(costs.pending_bytes[stage]) * share
         at_home = costs.forward_device[place] == costs.backward_device[place]
         if kind == Kind.F:
             self.forget("activation", *job)
@@ -169,10 +169,10 @@ class Walk:
         elif kind == Kind.RECV_S:
             things["saved", *job] = kept
             sender = costs.cluster.devices[peer].name
-            later = [item[2] for item in self.shipped if item[:2] == (segment, sender)]
+            later = [item[2] for item in self.shipped if item[:2] == (stage, sender)]
             later = later[later.index(microbatch) + 1 :][:1]
             if is_copied and later:
-                things["saved", segment, later[0]] = kept
+                things["saved", stage, later[0]] = kept
         elif kind == Kind.RECV_F:
             things["activation", *job, peer] = self.flow_bytes(ACTIVATION, place, peer, outgoing=False)
         elif kind == Kind.RECV_B:
@@ -212,7 +212,7 @@ def walk(program: Program, costs: Costs) -> tuple[list[float], list[float], list
         state = Walk(costs, device, list(program.actions(name)))
         for action in program.actions(name):
             peer = costs.cluster.index.get(action.peer, -1)
-            found = state.do(action.kind, action.segment, action.microbatch, peer)
+            found = state.do(action.kind, action.stage, action.microbatch, peer)
             during.append(found[0])
             after.append(found[1])
             peaks[device] = max(peaks[device], *found)

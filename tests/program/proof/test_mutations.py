@@ -32,7 +32,7 @@ def mutations(draw: st.DrawFn) -> tuple[Costs, Program, Program]:
 def _mutate(draw: st.DrawFn, orders: Orders, order: list[Action], devices: tuple[str, ...]) -> None:
     place = draw(st.integers(0, len(order) - 1))
     action = order[place]
-    change = draw(st.sampled_from(["drop", "double", "swap", "move", "elsewhere", "segment", "batch", "kind", "peer"]))
+    change = draw(st.sampled_from(["drop", "double", "swap", "move", "elsewhere", "stage", "batch", "kind", "peer"]))
     if change == "drop":
         del order[place]
     elif change == "double":
@@ -46,8 +46,8 @@ def _mutate(draw: st.DrawFn, orders: Orders, order: list[Action], devices: tuple
         target = draw(st.sampled_from(orders))
         del order[place]
         target.insert(draw(st.integers(0, len(target))), action)
-    elif change == "segment":
-        order[place] = action._replace(segment=max(0, action.segment + draw(st.sampled_from([-1, 1, 7]))))
+    elif change == "stage":
+        order[place] = action._replace(stage=max(0, action.stage + draw(st.sampled_from([-1, 1, 7]))))
     elif change == "batch" and action.microbatch != NONE:
         order[place] = action._replace(microbatch=max(0, action.microbatch + draw(st.sampled_from([-1, 1, 100]))))
     elif change == "kind":
@@ -59,7 +59,7 @@ def _mutate(draw: st.DrawFn, orders: Orders, order: list[Action], devices: tuple
 def _with_kind(action: Action, kind: Kind, peer: str) -> Action:
     """The action with another kind, and a micro-batch and a peer if that needs them."""
     microbatch = NONE if kind in ONCE_KINDS else max(action.microbatch, 0)
-    return Action(kind, action.segment, microbatch, (action.peer or peer) if kind in SEND_KINDS + RECV_KINDS else "")
+    return Action(kind, action.stage, microbatch, (action.peer or peer) if kind in SEND_KINDS + RECV_KINDS else "")
 
 
 def _proves(program: Program, costs: Costs) -> bool:

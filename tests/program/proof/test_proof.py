@@ -50,8 +50,8 @@ def test_the_correct_program() -> None:
         (0, "0F1", "0F0", "0F0 on d0 is done twice"),
         (1, "1F1", "1F7", "1F7 on d1: there is no such micro-batch"),
         (1, "1F1", "0F1", "0F1 on d1: the plan gives this device no such job"),
-        (1, "1STEP", "1REDUCE_GRAD", "1REDUCE_GRAD on d1: this segment is not replicated"),
-        (1, "1B1", "1R1", "1R1 on d1: the plan does not recompute this segment"),
+        (1, "1STEP", "1REDUCE_GRAD", "1REDUCE_GRAD on d1: this stage is not replicated"),
+        (1, "1B1", "1R1", "1R1 on d1: the plan does not recompute this stage"),
         (1, "1SEND_B1@d0", "1SEND_F1@d0", "1SEND_F1@d0 on d1: nothing passes between these devices here"),
     ],
 )

@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.cluster.types import Cluster, Device, Host, Wire
-from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.report.analysis.what_if import Help, help_sentences, what_would_help
 from penstock.report.analysis.what_if_changes import changes
 from penstock.simulate.evaluation import evaluate, evaluate_costs
@@ -18,18 +18,18 @@ def _helps(case: Case) -> list[Help]:
 
 def _case(cluster: Cluster, *, schedule: str = "gpipe", recompute: bool = False, **costs: int) -> Case:
     profile = equal_profile(2, **costs)
-    segments = tuple(
-        Segment(start=number, stop=number + 1, forward=on(name), backward=on(name), recompute=recompute)
+    stages = tuple(
+        Stage(start=number, stop=number + 1, forward=on(name), backward=on(name), recompute=recompute)
         for number, name in enumerate(device.name for device in cluster.devices[:2])
     )
     plan = Plan(
         planner="test",
         schedule=schedule,
         num_microbatches=1,
-        rows=1,
+        micro_batch_size=1,
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
-        segments=segments,
+        stages=stages,
     )
     return Case(profile, cluster, plan)
 

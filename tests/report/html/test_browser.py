@@ -85,7 +85,7 @@ def test_pointing_at_a_job_shows_its_numbers_and_lights_what_it_needed(page: Pag
     page.mouse("mouseMoved", **action_place(page, 2, 1, 0))
     page.settle()
     text = page.run("document.querySelector('.tip').innerText")
-    assert "forward of segment 1, micro-batch 0" in text
+    assert "forward of stage 1, micro-batch 0" in text
     assert "needed\n0SEND_F0" in text
     assert re.search(r"memory\n[\d.]+ [GM]B of [\d.]+ GB", text)
     lit = page.run("[...penstockReport.view.scene().lit.get(2)].length")

@@ -141,4 +141,4 @@ def test_links_say_where_they_lead(page: Page, report: Path) -> None:
     assert page.run(count.format("svg .traffic")) == 8
     assert "Arrows point to who receives." in page.run("document.getElementById('cluster').textContent")
     boxes = "[...document.querySelectorAll('#cluster svg text.note:not(.over)')].map(e => e.textContent)"
-    assert page.run(boxes) == [f"segment {number}" for number in range(4)]
+    assert page.run(boxes) == [f"stage {number}" for number in range(4)]

@@ -28,13 +28,15 @@ new Promise(done => {
 
 
 def test_a_hundred_thousand_actions(page: Page, tmp_path: Path, record_property: Any) -> None:
-    profile = penstock.load_profile("gpt2-xl", kinds=["A100-40"], rows=1)
+    profile = penstock.load_profile("gpt2-xl", kinds=["A100-40"], micro_batch_size=1)
     cluster = penstock.load_cluster("8 x 8 x A100-40 @ 100 GB/s / 12.5 GB/s")
     plan = penstock.plan(profile, cluster, 226, planner="balanced", schedule="zb_h1")
     found = penstock.evaluate(plan, profile, cluster)
     num = found.program.num_actions
     assert num >= 100_000
-    html = render_page(page_data([Shown("large", found.timeline, found.costs, profile)], title="t", with_rivals=False))
+    html = render_page(
+        page_data([Shown("large", found.timeline, found.costs, profile)], title="t", with_baselines=False)
+    )
     assert len(html) <= 60 * num + 150_000
     path = tmp_path / "large.html"
     path.write_bytes(html)

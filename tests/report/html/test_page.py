@@ -29,7 +29,7 @@ EVIL = "<script>alert(1)</script>"
 
 @pytest.fixture(scope="module")
 def problem() -> tuple[Profile, Evaluation]:
-    profile = penstock.load_profile("gpt2", kinds=["T4"], rows=2)
+    profile = penstock.load_profile("gpt2", kinds=["T4"], micro_batch_size=2)
     units = (msgspec.structs.replace(profile.units[0], name=EVIL), *profile.units[1:])
     profile = msgspec.structs.replace(profile, name=EVIL, units=units)
     cluster = penstock.load_cluster("2 x T4 @ 10 GB/s")
@@ -70,7 +70,7 @@ def test_the_file_stands_alone(problem: tuple[Profile, Evaluation], tmp_path: Pa
 def test_names_are_never_markup(problem: tuple[Profile, Evaluation]) -> None:
     profile, found = problem
     shown = Shown("{{style}} </script><b>", found.timeline, found.costs, profile)
-    page = render_page(page_data([shown], title=title_of([shown]), with_rivals=False))
+    page = render_page(page_data([shown], title=title_of([shown]), with_baselines=False))
     assert EVIL.encode() not in page
     assert b"<title>&lt;script&gt;alert(1)&lt;/script&gt; on " in page
     data = data_of(page)
@@ -102,7 +102,7 @@ def test_a_timeline_alone_is_enough(problem: tuple[Profile, Evaluation]) -> None
 def test_what_is_shared_is_there_once(problem: tuple[Profile, Evaluation]) -> None:
     profile, found = problem
     items = [as_shown(found, profile), as_shown(measured(found)), as_shown(found), as_shown(found, profile)]
-    data = page_data(items, title="t", with_rivals=False).content
+    data = page_data(items, title="t", with_baselines=False).content
     assert len(data["units"]) == len(data["clusters"]) == len(data["problems"]) == 1
     # A timeline alone names nothing; an evaluation knows its cluster, and with the profile also the model.
     assert [subject["cluster"] for subject in data["subjects"]] == [0, None, 0, 0]
@@ -137,7 +137,7 @@ def test_small_enough(problem: tuple[Profile, Evaluation]) -> None:
     cluster = penstock.load_cluster("8 x T4 @ 10 GB/s")
     plan = penstock.plan(profile, cluster, 300, planner="balanced", schedule="zb_h1")
     found = penstock.evaluate(plan, profile, cluster, within_memory=False)
-    page = render_page(page_data([Shown("one", found.timeline, found.costs, profile)], title="t", with_rivals=False))
+    page = render_page(page_data([Shown("one", found.timeline, found.costs, profile)], title="t", with_baselines=False))
     assert len(page) <= 60 * found.program.num_actions + 150_000
     empty = len(joined_script()) + len(compact_style()) + len(source("page.html"))
     assert empty < 130_000
@@ -193,7 +193,9 @@ def test_pairs_and_names(problem: tuple[Profile, Evaluation]) -> None:
 def test_a_run_is_not_judged_by_the_bound_of_predicted_times(problem: tuple[Profile, Evaluation]) -> None:
     profile, found = problem
     fast = build_timeline(found.proof, found.timeline.start_s / 9, found.timeline.end_s / 9, "measured")
-    data = page_data([Shown("run", fast, found.costs, profile), as_shown(found, profile)], title="t", with_rivals=False)
+    data = page_data(
+        [Shown("run", fast, found.costs, profile), as_shown(found, profile)], title="t", with_baselines=False
+    )
     run, prediction = data.content["subjects"]
     assert run["iteration"] < run["figures"]["bound"] == prediction["figures"]["bound"]
     assert run["figures"]["gap"] is None
@@ -219,7 +221,7 @@ def test_different_problems_are_told_apart(problem: tuple[Profile, Evaluation]) 
     assert others[0].timeline.program.same_actions(one.timeline.program)
     assert pairs(items) == [(0, 2)]
     assert pairs(items[1:]) == []
-    data = page_data(items, title="t", with_rivals=False).content
+    data = page_data(items, title="t", with_baselines=False).content
     assert data["mixed"].startswith(
         f"These are for different models or clusters: {EVIL} on 2 x T4 @ 10 GB/s; {EVIL} on 2 x T4 @ 1 GB/s. "
     )
@@ -241,6 +243,6 @@ def test_times_are_compared_for_the_same_rows(problem: tuple[Profile, Evaluation
     for num in (4, 8):
         plan = penstock.plan(profile, cluster, num, planner="uniform", schedule="gpipe")
         items.append(as_shown(penstock.evaluate(plan, profile, cluster), profile))
-    data = page_data(items, title="t", with_rivals=False).content
+    data = page_data(items, title="t", with_baselines=False).content
     assert data["mixed"] is None
     assert [subject["task"] for subject in data["subjects"]] == [0, 0, 1]

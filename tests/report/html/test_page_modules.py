@@ -57,7 +57,7 @@ def test_any_plan_can_be_drawn_and_told(data: st.DataObject) -> None:
         case: Case = data.draw(cases())
         result = evaluate_costs(case.costs)
         item = Shown("any", result.timeline, result.costs, case.profile)
-        content = page_data([item], title="any", with_rivals=False).content
+        content = page_data([item], title="any", with_baselines=False).content
         shown = np.flatnonzero(~np.isin(result.program.kind, RECV_KINDS))
         sends = {receive: send for send, receive in messages(result.program)}
         path = [sends.get(action, action) for action in critical_path(result.timeline)]

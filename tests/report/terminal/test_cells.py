@@ -15,7 +15,7 @@ from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import NONE, Kind
 from penstock.program.types import program_from_arrays
 from penstock.report.terminal.axis import ticks, time_axis
-from penstock.report.terminal.cells import MAX_ROWS, Row, draw
+from penstock.report.terminal.cells import MAX_MICRO_BATCH_SIZE, Row, draw
 from penstock.timeline.types import Timeline
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
@@ -30,12 +30,12 @@ def small(
         Unit(
             name=f"u{number}",
             parameter_bytes=0,
-            sizes=(Sizes(rows=1, cut_bytes=0, saved_bytes=1),),
-            times=(Times(kind="k", rows=1, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0),),
+            sizes=(Sizes(micro_batch_size=1, cut_bytes=0, saved_bytes=1),),
+            times=(Times(kind="k", micro_batch_size=1, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0),),
         )
         for number in range(num_units or num_devices)
     )
-    profile = Profile(name="small", rows=1, units=units)
+    profile = Profile(name="small", micro_batch_size=1, units=units)
     wire = Wire(bandwidth=1e9)
     devices = tuple(Device(name=f"d{number}", host="h", kind="k") for number in range(num_devices))
     cluster = Cluster(name="c", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
@@ -99,12 +99,10 @@ def test_numbers_that_do_not_fit_are_left_out() -> None:
     assert len(row.cells) == 39
 
 
-def test_segments_of_a_device_take_turns_in_shade() -> None:
+def test_stages_of_a_device_take_turns_in_shade() -> None:
     timeline = small(2, schedule="interleaved", num_units=4)
     row = draw(timeline, 60).rows[0]
-    shades = {
-        int(timeline.program.segment[block.action]): block.shade for block in row.blocks if block.kind is not None
-    }
+    shades = {int(timeline.program.stage[block.action]): block.shade for block in row.blocks if block.kind is not None}
     assert shades == {0: 0, 2: 1}
 
 
@@ -112,7 +110,7 @@ def test_of_many_devices_some_are_chosen_evenly() -> None:
     timeline = small(1, num_devices=127)
     drawing = draw(timeline, 10)
     assert [row.device for row in drawing.rows] == [f"d{number}" for number in range(0, 127, 2)]
-    assert (len(drawing.rows), drawing.num_left_out) == (MAX_ROWS, 63)
+    assert (len(drawing.rows), drawing.num_left_out) == (MAX_MICRO_BATCH_SIZE, 63)
     assert draw(small(1, num_devices=64), 10).num_left_out == 0
 
 

@@ -33,12 +33,14 @@ def small(
         Unit(
             name=f"u{number}",
             parameter_bytes=0,
-            sizes=(Sizes(rows=1, cut_bytes=cut_bytes, saved_bytes=1000),),
-            times=(Times(kind="k", rows=1, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0, step_s=step_s),),
+            sizes=(Sizes(micro_batch_size=1, cut_bytes=cut_bytes, saved_bytes=1000),),
+            times=(
+                Times(kind="k", micro_batch_size=1, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0, step_s=step_s),
+            ),
         )
         for number in range(num_units or len(names))
     )
-    profile = Profile(name="small", rows=1, units=units)
+    profile = Profile(name="small", micro_batch_size=1, units=units)
     wire = Wire(bandwidth=10.0, latency_s=0.5 if cut_bytes else 0.0)
     devices = tuple(Device(name=name, host="h", kind="k") for name in names)
     cluster = Cluster(name="c", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
@@ -68,12 +70,12 @@ def test_a_picture_in_letters() -> None:
     ]
 
 
-def test_a_picture_of_split_backwards_and_several_segments() -> None:
-    # One device, two segments: everything after each other, 2 * (1 + 1 + 1) s of 12 columns and one for the name.
+def test_a_picture_of_split_backwards_and_several_stages() -> None:
+    # One device, two stages: everything after each other, 2 * (1 + 1 + 1) s of 12 columns and one for the name.
     text = timeline_text(small(1, names=("d",), schedule="zb_v", num_units=2), 26, colour=False)
     lines = text.plain.splitlines()
     assert lines[1] == "d F0--f0--i0~~I0~~w0++W0++"
-    assert lines[-1] == "small letters: the device's second segment (fourth, ...)"
+    assert lines[-1] == "small letters: the device's second stage (fourth, ...)"
     assert "I~ input gradient" in text.plain
     assert "idle" not in text.plain
 

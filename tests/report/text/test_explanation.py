@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from penstock.cluster.types import Cluster
-from penstock.plan.types import Member, Plan, Segment, on
+from penstock.plan.types import Plan, Replica, Stage, on
 from penstock.planners.bounds.bound import Bound, BoundPart, lower_bound
 from penstock.planners.methods.balanced import balanced
 from penstock.planners.problem import Problem
@@ -60,16 +60,16 @@ def test_a_slow_device_is_the_bottleneck() -> None:
     )
 
 
-def _on_groups(profile: Profile, cluster: Cluster, num_microbatches: int, segments: list[Segment]) -> Plan:
+def _on_groups(profile: Profile, cluster: Cluster, num_microbatches: int, stages: list[Stage]) -> Plan:
     made = Problem(profile, cluster, num_microbatches).plan("test", [0, profile.num_units], [on("d0")])
-    return msgspec.structs.replace(made, segments=tuple(segments))
+    return msgspec.structs.replace(made, stages=tuple(stages))
 
 
 def test_an_all_reduce_is_the_bottleneck() -> None:
     # Half a row takes 1.5 s; each of the two sends 2 (r - 1) / r x 100 bytes at 1 byte a second: 100 s.
     profile, cluster = equal_profile(1, parameter_bytes=100), one_host(2)
     group = on("d0", "d1")
-    plan = _on_groups(profile, cluster, 1, [Segment(start=0, stop=1, forward=group, backward=group)])
+    plan = _on_groups(profile, cluster, 1, [Stage(start=0, stop=1, forward=group, backward=group)])
     result = evaluate(plan, profile, cluster)
     assert result.timeline.iteration_s == 101.5
     words = explain(result, profile)
@@ -97,11 +97,11 @@ def test_a_link_is_the_bottleneck() -> None:
     )
     profile = msgspec.structs.replace(one_way, units=(wide, *one_way.units[1:]))
     groups = [("d0", "d1"), ("d1", "d1"), ("d0", "d0")]
-    segments = [
-        Segment(start=unit, stop=unit + 1, forward=on(forward), backward=on(backward))
+    stages = [
+        Stage(start=unit, stop=unit + 1, forward=on(forward), backward=on(backward))
         for unit, (forward, backward) in enumerate(groups)
     ]
-    result = evaluate(_on_groups(profile, cluster, 1, segments), profile, cluster)
+    result = evaluate(_on_groups(profile, cluster, 1, stages), profile, cluster)
     words = explain(result, profile)
     assert words[0] == "d0 runs u0 and u2; d1 runs u1."
     assert words[1].startswith("The backward of u0 runs on d1, for which nothing has to be sent. ")
@@ -122,7 +122,7 @@ def test_moved_backwards_say_what_they_ship() -> None:
     case = two_stages(num_microbatches=2, groups=moved, recompute=True)
     told = holder_sentences(case.costs, case.profile)
     assert "3 B are sent there with every micro-batch" in told[1]
-    assert told[2] == "Every segment keeps only its input, and runs its forward again before its backward."
+    assert told[2] == "Every stage keeps only its input, and runs its forward again before its backward."
     both = ((on("d0"), on("d1")), (on("d1"), on("d0")))
     case = two_stages(num_microbatches=1, groups=both)
     assert holder_sentences(case.costs, case.profile)[1] == (
@@ -134,10 +134,10 @@ def test_moved_backwards_say_what_they_ship() -> None:
 
 def test_recomputed_parts_are_named() -> None:
     case = equal_case([0, 1, 2], 1, "gpipe")
-    segments = tuple(
-        msgspec.structs.replace(segment, recompute=number < 2) for number, segment in enumerate(case.plan.segments)
+    stages = tuple(
+        msgspec.structs.replace(stage, recompute=number < 2) for number, stage in enumerate(case.plan.stages)
     )
-    case = Case(case.profile, case.cluster, msgspec.structs.replace(case.plan, segments=segments))
+    case = Case(case.profile, case.cluster, msgspec.structs.replace(case.plan, stages=stages))
     assert holder_sentences(case.costs, case.profile)[1] == (
         "Only their input is kept of u0 .. u1; the forward runs again before the backward."
     )
@@ -154,7 +154,7 @@ def test_many_devices_are_told_briefly() -> None:
     assert len(words) <= 5
     assert max(map(len, words)) < 400
     assert shown_group(on(*(f"d{number}" for number in range(1024)))) == "d0 .. d1023 (1024 devices)"
-    shares = (Member("a", 0.5), Member("b\n", 0.25), Member("c", 0.25))
+    shares = (Replica("a", 0.5), Replica("b\n", 0.25), Replica("c", 0.25))
     assert shown_group(shares) == "a (50.0 %), b\\n (25.0 %), c (25.0 %)"
 
 

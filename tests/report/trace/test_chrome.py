@@ -34,12 +34,12 @@ def small(num_microbatches: int = 1, *, latency_s: float = 0.5, names: tuple[str
         Unit(
             name=f"u{number}",
             parameter_bytes=0,
-            sizes=(Sizes(rows=1, cut_bytes=10, saved_bytes=7),),
-            times=(Times(kind="k", rows=1, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0),),
+            sizes=(Sizes(micro_batch_size=1, cut_bytes=10, saved_bytes=7),),
+            times=(Times(kind="k", micro_batch_size=1, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0),),
         )
         for number in range(len(names))
     )
-    profile = Profile(name="small", rows=1, units=units)
+    profile = Profile(name="small", micro_batch_size=1, units=units)
     wire = Wire(bandwidth=10.0, latency_s=latency_s)
     devices = tuple(Device(name=name, host="h", kind="k") for name in names)
     cluster = Cluster(name="c", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
@@ -100,7 +100,7 @@ def test_a_trace_by_hand() -> None:
     assert found["d0", "to d1"] == [(second, second * 5 // 2, "0SEND_F0")]
     assert found["d1", "to d0"] == [(second * 11 // 2, 7 * second, "1SEND_B0")]
     (send,) = [event for event in events if event["name"] == "0SEND_F0"]
-    assert send["args"] == {"segment": 0, "microbatch": 0, "num_bytes": 10.0}
+    assert send["args"] == {"stage": 0, "microbatch": 0, "num_bytes": 10.0}
     assert send["cat"] == "transfer"
     flows = [
         (event["ph"], event["name"], event["ts"], names[event["pid"], event["tid"]])

@@ -84,9 +84,9 @@ def error_of(rank: int, world: World, function: object, *given: object) -> str:
     return f"{found[0]}: {found[1]}"
 
 
-def test_a_buffer_that_changes_in_two_segments(world: World, spoilt: World) -> None:
+def test_a_buffer_that_changes_in_two_stages(world: World, spoilt: World) -> None:
     told = error_of(0, spoilt, one_norm_twice, plan_of([0, 2, 4], [["d0"], ["d1"]]))
-    assert "InputError: the buffer '1.num_batches_tracked' changes in training, and blocks of several segments" in told
+    assert "InputError: the buffer '1.num_batches_tracked' changes in training, and blocks of several stages" in told
     made = plan_of([0, 1, 2], [["d0"], ["d1"]])
     first, second = world.run(2, one_table_for_all, made)
     assert first == second
@@ -150,7 +150,7 @@ def with_profile(kind: str, plan: Plan, parameter_bytes: int) -> None:
 
 
 def test_a_profile_without_the_models_ties() -> None:
-    with pytest.raises(MismatchError, match=r"segments 0, 1 share the parameter '0\.tokens\.weight'"):
+    with pytest.raises(MismatchError, match=r"stages 0, 1 share the parameter '0\.tokens\.weight'"):
         with_profile("gpt", plan_of([0, 2, 5], [["d0"], ["d1"]]), 100)
     with_profile("gpt", plan_of([0, 2, 5], [["d0"], ["d0"]]), 100)
 

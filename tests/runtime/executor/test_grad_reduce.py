@@ -5,7 +5,7 @@ import pytest
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.emulation.spec import Emulation
 from penstock.launch.emulation import emulate
-from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.runtime.transport.process_groups import make_groups
 from tests.support.small_emulation import needs_shaping
@@ -27,10 +27,10 @@ def test_every_ring_has_one_group() -> None:
 
 def one_way(names: str) -> Emulation:
     """Three devices with links that are fast one way round only, in the order of these names; 6 MB to add up."""
-    times = Times(kind="X", rows=3, forward_s=0.003, input_grad_s=0.003, weight_grad_s=0.003)
-    sizes = Sizes(rows=3, cut_bytes=0, saved_bytes=0)
+    times = Times(kind="X", micro_batch_size=3, forward_s=0.003, input_grad_s=0.003, weight_grad_s=0.003)
+    sizes = Sizes(micro_batch_size=3, cut_bytes=0, saved_bytes=0)
     unit = Unit(name="u", parameter_bytes=6_000_000, sizes=(sizes,), times=(times,))
-    profile = Profile(name="one", rows=3, units=(unit,))
+    profile = Profile(name="one", micro_batch_size=3, units=(unit,))
     fast = zip(names, names[1:] + names[:1], strict=True)
     slow = Wire(bandwidth=5e6)
     cluster = Cluster(
@@ -44,10 +44,10 @@ def one_way(names: str) -> Emulation:
         planner="by hand",
         schedule="gpipe",
         num_microbatches=1,
-        rows=3,
+        micro_batch_size=3,
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
-        segments=(Segment(start=0, stop=1, forward=on(*"abc"), backward=on(*"abc")),),
+        stages=(Stage(start=0, stop=1, forward=on(*"abc"), backward=on(*"abc")),),
     )
     return Emulation(plan=plan, profile=profile, cluster=cluster, num_steps=2)
 

@@ -13,7 +13,7 @@ def test_a_sender_does_not_wait_for_the_receiver(world: World) -> None:
 
 
 def test_work_goes_on_while_gradients_are_summed(world: World) -> None:
-    """Rank 0 has begun the sum of segment 1's gradients, for which rank 1 is late, and goes back through segment 0."""
+    """Rank 0 has begun the sum of stage 1's gradients, for which rank 1 is late, and goes back through stage 0."""
     plan = plan_of([0, 1, 3], [["d0", "d1"], ["d0", "d1"]], num_microbatches=1)
     for ends in world.run(2, ends_of, plan, False):
         assert 0 < ends["0B0 on d0"] < ends["1B0 on d1"] < ends["1STEP on d1"]

@@ -4,7 +4,7 @@ import numpy as np
 from torch import nn
 
 from penstock.model.blocks import find_blocks
-from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.program.actions import RECV_KINDS, Kind
 from penstock.runtime.executor.recorder import measured_timeline
 from penstock.runtime.layout.compile import prove_plan
@@ -18,10 +18,10 @@ PLAN = Plan(
     planner="hand",
     schedule="gpipe",
     num_microbatches=4,
-    rows=1,
+    micro_batch_size=1,
     profile=Origin(name="p", digest=""),
     cluster=Origin(name="c", digest=""),
-    segments=tuple(Segment(start=a, stop=b, forward=on(device), backward=on(device)) for a, b, device in PIECES),
+    stages=tuple(Stage(start=a, stop=b, forward=on(device), backward=on(device)) for a, b, device in PIECES),
 )
 
 

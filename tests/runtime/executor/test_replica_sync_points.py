@@ -1,4 +1,4 @@
-"""Batch norm in segments that several ranks share: the statistics of all rows, and nobody waits for ever."""
+"""Batch norm in stages that several ranks share: the statistics of all rows, and nobody waits for ever."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -65,7 +65,7 @@ def test_the_numbers_of_one_process(world: World, name: str) -> None:
     check(made, world.run(3, train, made), exact=False)
 
 
-def test_a_segment_that_cannot_be_shipped(world: World) -> None:
+def test_a_stage_that_cannot_be_shipped(world: World) -> None:
     losses, grads, _ = norms_that_run_again(None)
     for backward in ([["d1", "d2"], ["d1"]], [["d0", "d2"], ["d1"]]):
         plan = plan_of([0, 3, 4], [["d0", "d1"], ["d2"]], backward=backward)
@@ -107,7 +107,7 @@ def test_a_low_precision_input() -> None:
 
 
 def check_orders(cuts: Sequence[int], *texts: str) -> None:
-    """What is said of jobs in these orders, with all segments on d0 and d1."""
+    """What is said of jobs in these orders, with all stages on d0 and d1."""
     plan = plan_of(cuts, [["d0", "d1"]] * (len(cuts) - 1), num_microbatches=2)
     blocks = find_blocks(KINDS["vgg"].model())
     costs = price(plan, neutral_profile(blocks, 4), neutral_cluster(plan), strict=False)
@@ -136,7 +136,7 @@ def test_orders_that_differ_and_fit_together() -> None:
     """Input and weight gradients apart, or both at once: the weight gradients are not met for."""
     check_orders([0, 11], "0F0 0F1 0I0 0W0 0I1 0W1", "0F0 0F1 0I0 0I1 0W1 0W0")
     check_orders([0, 11], "0F0 0F1 0B0 0B1", "0F0 0F1 0I0 0I1 0W0 0W1")
-    # There is no batch norm in the second segment.
+    # There is no batch norm in the second stage.
     check_orders([0, 6, 11], "0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1", "0F0 0F1 1F1 1F0 1B1 1B0 0B0 0B1")
 
 

@@ -122,7 +122,7 @@ def test_a_block_that_fails_is_named(start: Start) -> None:
 
 def test_a_forward_that_takes_another_way_than_before(start: Start) -> None:
     first, second = last_words(start(another_way, 2))
-    told = "MismatchError: rank 0 (d0), step 1, 1F0 (micro-batch 0): the segment's forward took another way than before"
+    told = "MismatchError: rank 0 (d0), step 1, 1F0 (micro-batch 0): the stage's forward took another way than before"
     assert told in first
     assert "PeerLost: rank 1 (d1), step 1" in second
 

@@ -19,7 +19,7 @@ CUTS = {"gpt": [0, 1, 3, 5], "vgg": [0, 2, 5, 11], "resnet": [0, 2, 6, 9], "mlp"
 
 
 def plan(kind: str, schedule: str, *, recompute: bool) -> Plan:
-    """The first and the last segment change places for the backward; the middle one moves on."""
+    """The first and the last stage change places for the backward; the middle one moves on."""
     groups: dict[str, Any] = {"devices": [["d0"], ["d1"], ["d2"]], "backward": [["d2"], ["d0"], ["d1"]]}
     return plan_of(CUTS[kind], schedule=schedule, recompute=recompute, **groups)
 
@@ -27,7 +27,7 @@ def plan(kind: str, schedule: str, *, recompute: bool) -> Plan:
 @pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("kind", list(CUTS))
-def test_all_segments_moved(world: World, kind: str, recompute: bool, schedule: str) -> None:
+def test_all_stages_moved(world: World, kind: str, recompute: bool, schedule: str) -> None:
     made = Job(kind, plan(kind, schedule, recompute=recompute), None, None, num_rows=(7, 12, 7))
     ranks = world.run(3, train, made)
     # The embedding of the GPT is shared: its gradients are added in another order.

@@ -15,20 +15,20 @@ from penstock.errors import MismatchError
 from penstock.model.blocks import find_blocks
 from penstock.runtime.remote_backward.transfer import SHIPPED as TOLD_SHIPPED
 from penstock.runtime.remote_backward.transfer import Shipping, input_message
-from penstock.runtime.stage.stage import Finish, Stage
+from penstock.runtime.stage.stage import Finish, TorchStage
 from penstock.runtime.stage.stage_job import Job
 from penstock.runtime.tensors.packing import Packed, from_form, pack
 from penstock.runtime.tensors.rows import Rows
-from tests.support.runtime import stages as segments
+from tests.support.runtime import stages as stages
 from tests.support.runtime.stages import AGAIN, SHIPPED, Call
 
 torch.set_num_threads(1)
 
 
-def stage_of(make: Callable[[], nn.Sequential]) -> Stage:
+def stage_of(make: Callable[[], nn.Sequential]) -> TorchStage:
     torch.manual_seed(1)
     model = make()
-    return Stage(find_blocks(model), 0, model, seed=0, is_split=False, device=torch.device("cpu"))
+    return TorchStage(find_blocks(model), 0, model, seed=0, is_split=False, device=torch.device("cpu"))
 
 
 def sent(message: Packed) -> Packed:
@@ -40,15 +40,15 @@ def sent(message: Packed) -> Packed:
 class Pair:
     """A rank that has the forward, one that has the backward, and one process that has both."""
 
-    def __init__(self, make: Callable[[], nn.Sequential], *, defer: bool = False, segment: int = 1) -> None:
+    def __init__(self, make: Callable[[], nn.Sequential], *, defer: bool = False, stage: int = 1) -> None:
         self.here, self.there, self.alone = stage_of(make), stage_of(make), stage_of(make)
         self.sender, self.receiver = Shipping(), Shipping()
-        self.defer, self.segment = defer, segment
+        self.defer, self.stage = defer, stage
         self.sent_bytes = 0
 
     def job(self, number: int, x: Tensor, finish: Finish | None) -> Job:
         rows = Rows(number * len(x), (number + 1) * len(x))
-        return Job(self.segment, 3, rows, finish, self.defer, "signature", [x])
+        return Job(self.stage, 3, rows, finish, self.defer, "signature", [x])
 
     def forward(self, number: int, x: Tensor, finish: Finish | None = None, *, moving: bool = True) -> Packed:
         """The message."""
@@ -103,7 +103,7 @@ def inputs_of(shape: tuple[int, ...]) -> list[Tensor]:
 
 @pytest.mark.parametrize("defer", [False, True])
 @pytest.mark.parametrize("name", list(SHIPPED))
-def test_shipped_segments(name: str, defer: bool) -> None:
+def test_shipped_stages(name: str, defer: bool) -> None:
     make, shape = SHIPPED[name]
     pair = Pair(make, defer=defer)
     pair.compare(inputs_of(shape))
@@ -112,10 +112,10 @@ def test_shipped_segments(name: str, defer: bool) -> None:
 
 @pytest.mark.parametrize("defer", [False, True])
 @pytest.mark.parametrize("name", list(AGAIN))
-def test_segments_whose_forward_runs_again(name: str, defer: bool) -> None:
+def test_stages_whose_forward_runs_again(name: str, defer: bool) -> None:
     make, reason = AGAIN[name]
     pair = Pair(make, defer=defer)
-    pair.compare(inputs_of(segments.FLAT))
+    pair.compare(inputs_of(stages.FLAT))
     assert pair.sender.found == pair.receiver.found
     assert pair.sender.found[1].startswith("forward run again: ")
     assert reason in pair.sender.found[1]
@@ -150,12 +150,12 @@ def test_tokens_and_the_loss(defer: bool) -> None:
 
 def test_parameters_change_between_iterations() -> None:
     pair = Pair(SHIPPED["mlp"][0])
-    pair.compare(inputs_of(segments.FLAT))
-    for stage in (pair.here, pair.there, pair.alone):
-        for number, parameter in enumerate(stage.trained.values()):
+    pair.compare(inputs_of(stages.FLAT))
+    for runner in (pair.here, pair.there, pair.alone):
+        for number, parameter in enumerate(runner.trained.values()):
             parameter.data.add_(0.1 * number)
             parameter.grad = None
-    pair.compare(inputs_of(segments.FLAT))
+    pair.compare(inputs_of(stages.FLAT))
 
 
 def test_parameters_do_not_travel_and_memory_travels_once() -> None:
@@ -211,9 +211,9 @@ def test_batches_may_lie_anywhere_in_a_larger_memory() -> None:
 
 
 def test_a_way_that_changes_later_is_caught() -> None:
-    pair = Pair(lambda: nn.Sequential(Call(segments.only_when_large)))
+    pair = Pair(lambda: nn.Sequential(Call(stages.only_when_large)))
     pair.forward(0, torch.randn(4, 6))
-    with pytest.raises(MismatchError, match="number 1: the segment's forward took another way than before"):
+    with pytest.raises(MismatchError, match="number 1: the stage's forward took another way than before"):
         pair.forward(1, torch.full((4, 6), 100.0))
     experts = Pair(lambda: nn.Sequential(Call(_expert, nn.Linear(6, 6), nn.Linear(6, 6))))
     experts.forward(0, torch.randn(4, 6))
@@ -244,7 +244,7 @@ def test_other_values_beside_the_tensors_make_another_graph() -> None:
 
 
 def test_what_was_saved_and_then_changed_runs_again() -> None:
-    pair = Pair(lambda: nn.Sequential(Call(segments.save_and_change)))
+    pair = Pair(lambda: nn.Sequential(Call(stages.save_and_change)))
     pair.forward(0, torch.randn(4, 6))
     assert pair.sender.found == {1: "forward run again: it changes in place what it has saved"}
 

@@ -1,4 +1,4 @@
-"""A segment's jobs on one device."""
+"""A stage's jobs on one device."""
 
 import gc
 import weakref
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from penstock.errors import InputError, RunError
 from penstock.model.blocks import find_blocks
 from penstock.runtime.rng import untouched
-from penstock.runtime.stage.stage import Stage
+from penstock.runtime.stage.stage import TorchStage
 from penstock.runtime.tensors.packing import Packed, pack
 from penstock.runtime.tensors.rows import Rows
 
@@ -19,9 +19,9 @@ ROWS = Rows(0, 4)
 CPU = torch.device("cpu")
 
 
-def stage_of(*layers: nn.Module) -> Stage:
+def stage_of(*layers: nn.Module) -> TorchStage:
     model = nn.Sequential(*layers)
-    return Stage(find_blocks(model), 0, model, seed=0, is_split=False, device=CPU)
+    return TorchStage(find_blocks(model), 0, model, seed=0, is_split=False, device=CPU)
 
 
 def given(x: Tensor) -> Packed:
@@ -30,9 +30,9 @@ def given(x: Tensor) -> Packed:
 
 def test_what_comes_in_may_be_changed_in_place() -> None:
     x = torch.randn(4, 3)
-    stage = stage_of(nn.ReLU(inplace=True))
-    out, graph = stage.run(given(x.clone()), 0, ROWS, None, keep=True, defer=False)
-    (grad,) = stage.backward(graph, [torch.ones(4, 3)])
+    runner = stage_of(nn.ReLU(inplace=True))
+    out, graph = runner.run(given(x.clone()), 0, ROWS, None, keep=True, defer=False)
+    (grad,) = runner.backward(graph, [torch.ones(4, 3)])
     assert torch.equal(out.tensors[0], x.relu())
     assert grad is not None
     assert torch.equal(grad, (x > 0).float())
@@ -44,10 +44,10 @@ def test_what_passes_through_gets_its_gradient() -> None:
             return carry[0] * 2, carry[1], carry[0]
 
     x, y = (torch.randn(4, 3, requires_grad=True) for _ in range(2))
-    stage = stage_of(Pass())
-    out, graph = stage.run(pack((x, y))[0], 0, ROWS, None, keep=True, defer=False)
+    runner = stage_of(Pass())
+    out, graph = runner.run(pack((x, y))[0], 0, ROWS, None, keep=True, defer=False)
     assert out.needs_grad == (True, True, True)
-    found = stage.backward(graph, [torch.ones(4, 3), torch.full((4, 3), 5.0), None])
+    found = runner.backward(graph, [torch.ones(4, 3), torch.full((4, 3), 5.0), None])
     assert [None if grad is None else float(grad.mean()) for grad in found] == [2.0, 5.0]
 
 
@@ -56,34 +56,34 @@ def test_integers_get_no_gradient() -> None:
         def forward(self, carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
             return carry[0] * carry[1], carry[1] + 1
 
-    stage = stage_of(Mix())
+    runner = stage_of(Mix())
     packed, _ = pack((torch.randn(4, requires_grad=True), torch.arange(4)))
-    out, graph = stage.run(packed, 0, ROWS, None, keep=True, defer=False)
+    out, graph = runner.run(packed, 0, ROWS, None, keep=True, defer=False)
     assert out.needs_grad == (True, False)
-    (grad,) = stage.backward(graph, [torch.ones(4)])
+    (grad,) = runner.backward(graph, [torch.ones(4)])
     assert grad is not None
     assert grad.tolist() == [0, 1, 2, 3]
 
 
 def test_running_again_leaves_buffers_as_the_first_run_made_them() -> None:
     norm = nn.BatchNorm1d(3)
-    stage = stage_of(norm, nn.Linear(3, 2))
+    runner = stage_of(norm, nn.Linear(3, 2))
     x = torch.randn(4, 3)
-    out, _ = stage.run(given(x), 0, ROWS, None, keep=False, defer=False)
+    out, _ = runner.run(given(x), 0, ROWS, None, keep=False, defer=False)
     assert norm.running_mean is not None
     mean, identity = norm.running_mean.clone(), id(norm.running_mean)
-    graph = stage.run_again(given(x), 0, ROWS, None, defer=True)
+    graph = runner.run_again(given(x), 0, ROWS, None, defer=True)
     assert torch.equal(norm.running_mean, mean)
     assert id(norm.running_mean) == identity
     assert int(norm.num_batches_tracked or 0) == 1
-    assert stage.backward(graph, [torch.ones_like(out.tensors[0])])[0] is not None
+    assert runner.backward(graph, [torch.ones_like(out.tensors[0])])[0] is not None
 
 
 def test_weight_gradients_wait_for_their_turn() -> None:
     layer = nn.Linear(3, 2)
-    stage = stage_of(layer)
-    _, graph = stage.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=True)
-    (grad,) = stage.backward(graph, [torch.ones(4, 2)])
+    runner = stage_of(layer)
+    _, graph = runner.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=True)
+    (grad,) = runner.backward(graph, [torch.ones(4, 2)])
     assert grad is not None
     assert layer.weight.grad is None
     assert graph.jobs is not None
@@ -100,10 +100,10 @@ def test_a_forward_that_runs_again_saves_nothing() -> None:
             saved: Tensor = x.grad_fn._saved_result  # type: ignore[attr-defined]
             return x + saved
 
-    stage = stage_of(nn.Tanh(), Look())
-    stage.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=False)
+    runner = stage_of(nn.Tanh(), Look())
+    runner.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=False)
     with pytest.raises(AssertionError, match="without keeping"):
-        stage.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=False, defer=False)
+        runner.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=False, defer=False)
     out, _ = stage_of(nn.Tanh()).run(given(torch.randn(4, 3)), 0, ROWS, None, keep=False, defer=False)
     assert out.needs_grad == (True,)
 
@@ -127,10 +127,10 @@ class Saving(nn.Module):
 def test_blocks_that_recompute_themselves(reentrant: bool, defer: bool) -> None:
     x = torch.randn(4, 6)
     model = Saving(0.0, reentrant=reentrant)
-    stage = stage_of(model)
-    _, graph = stage.run(given(x), 0, ROWS, None, keep=True, defer=defer)
-    (grad,) = stage.backward(graph, [torch.ones(4, 6)])
-    stage.weights(graph)
+    runner = stage_of(model)
+    _, graph = runner.run(given(x), 0, ROWS, None, keep=True, defer=defer)
+    (grad,) = runner.backward(graph, [torch.ones(4, 6)])
+    runner.weights(graph)
     leaf = x.clone().requires_grad_()
     plain = Saving(0.0, reentrant=reentrant)
     plain.inner(leaf).backward(torch.ones(4, 6))
@@ -141,18 +141,18 @@ def test_blocks_that_recompute_themselves(reentrant: bool, defer: bool) -> None:
         assert mine.grad is not None
         assert theirs.grad is not None
         assert torch.equal(mine.grad, theirs.grad)
-    stage = stage_of(Saving(0.5, reentrant=reentrant))
-    _, graph = stage.run(given(x), 0, ROWS, None, keep=True, defer=defer)
+    runner = stage_of(Saving(0.5, reentrant=reentrant))
+    _, graph = runner.run(given(x), 0, ROWS, None, keep=True, defer=defer)
     with pytest.raises(InputError, match="dropout recomputes itself"):
-        stage.backward(graph, [torch.ones(4, 6)])
+        runner.backward(graph, [torch.ones(4, 6)])
 
 
 @pytest.mark.parametrize("defer", [False, True])
 def test_nothing_is_left_behind(defer: bool) -> None:
-    stage = stage_of(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
-    _, graph = stage.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=defer)
-    (grad,) = stage.backward(graph, [torch.ones(4, 3)])
-    stage.weights(graph)
+    runner = stage_of(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    _, graph = runner.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=defer)
+    (grad,) = runner.backward(graph, [torch.ones(4, 3)])
+    runner.weights(graph)
     assert grad is not None
     left: list[weakref.ref[object]] = [weakref.ref(graph), weakref.ref(grad)]
     gc.disable()  # what is only held in a circle counts as left behind
@@ -163,9 +163,9 @@ def test_nothing_is_left_behind(defer: bool) -> None:
         gc.enable()
 
 
-def outputs(stage: Stage, x: Tensor, times: int, *, step: int = 3) -> list[Tensor]:
-    stage.begin()
-    return [stage.run(given(x), step, ROWS, None, keep=True, defer=False)[0].tensors[0] for _ in range(times)]
+def outputs(runner: TorchStage, x: Tensor, times: int, *, step: int = 3) -> list[Tensor]:
+    runner.begin()
+    return [runner.run(given(x), step, ROWS, None, keep=True, defer=False)[0].tensors[0] for _ in range(times)]
 
 
 def test_random_numbers_are_the_same_in_the_first_run_and_in_later_ones() -> None:
@@ -181,14 +181,14 @@ def test_random_numbers_are_the_same_in_the_first_run_and_in_later_ones() -> Non
 
 def test_dropout_may_begin_at_any_time() -> None:
     late, early, x = nn.Dropout(0.0), nn.Dropout(0.5), torch.randn(4, 3)
-    stage, always = stage_of(late), stage_of(early)
-    outputs(stage, x, 2)
+    runner, always = stage_of(late), stage_of(early)
+    outputs(runner, x, 2)
     late.p = 0.5
-    assert torch.equal(outputs(stage, x, 1)[0], outputs(always, x, 1)[0])
+    assert torch.equal(outputs(runner, x, 1)[0], outputs(always, x, 1)[0])
     late.eval()
-    assert torch.equal(outputs(stage, x, 1)[0], x)
+    assert torch.equal(outputs(runner, x, 1)[0], x)
     late.train()
-    assert torch.equal(outputs(stage, x, 1)[0], outputs(always, x, 1)[0])
+    assert torch.equal(outputs(runner, x, 1)[0], outputs(always, x, 1)[0])
 
 
 def test_random_numbers_out_of_the_blue_are_refused() -> None:
@@ -199,11 +199,11 @@ def test_random_numbers_out_of_the_blue_are_refused() -> None:
             return nn.functional.dropout(x, 0.5) if self.draws else x * 2
 
     block = Late()
-    stage, x = stage_of(block), torch.randn(4, 3)
-    outputs(stage, x, 2)
+    runner, x = stage_of(block), torch.randn(4, 3)
+    outputs(runner, x, 2)
     block.draws = True
     with pytest.raises(RunError, match="drew random numbers, which it did not when it first ran"), untouched(CPU):
-        outputs(stage, x, 1)
+        outputs(runner, x, 1)
 
 
 def test_nobody_looks_at_calls_that_draw_nothing() -> None:
@@ -228,10 +228,10 @@ def test_what_torch_func_transforms_is_left_to_autograd() -> None:
             return found
 
     block, x = Mapped(), torch.randn(4, 3)
-    stage = stage_of(block)
-    _, graph = stage.run(given(x), 0, ROWS, None, keep=True, defer=True)
-    stage.backward(graph, [torch.ones(4, 2)])
-    stage.weights(graph)
+    runner = stage_of(block)
+    _, graph = runner.run(given(x), 0, ROWS, None, keep=True, defer=True)
+    runner.backward(graph, [torch.ones(4, 2)])
+    runner.weights(graph)
     expected = torch.autograd.grad(block(x).sum(), list(block.parameters()))
     for parameter, grad in zip(block.parameters(), expected, strict=True):
         assert parameter.grad is not None

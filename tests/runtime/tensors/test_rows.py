@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.plan.pricing.row_overlap import overlaps
-from penstock.runtime.tensors.rows import Rows, member_rows, microbatch_rows
+from penstock.runtime.tensors.rows import Rows, microbatch_rows, replica_rows
 
 
 def test_the_first_microbatches_get_one_more() -> None:
@@ -16,9 +16,9 @@ def test_the_first_microbatches_get_one_more() -> None:
 
 
 def test_members_take_rows_in_order_by_share() -> None:
-    assert member_rows(Rows(8, 12), [0.5, 0.25, 0.25]) == (Rows(8, 10), Rows(10, 11), Rows(11, 12))
-    assert member_rows(Rows(0, 1), [0.4, 0.6]) == (Rows(0, 0), Rows(0, 1))
-    assert member_rows(Rows(5, 5), [0.5, 0.5]) == (Rows(5, 5), Rows(5, 5))
+    assert replica_rows(Rows(8, 12), [0.5, 0.25, 0.25]) == (Rows(8, 10), Rows(10, 11), Rows(11, 12))
+    assert replica_rows(Rows(0, 1), [0.4, 0.6]) == (Rows(0, 0), Rows(0, 1))
+    assert replica_rows(Rows(5, 5), [0.5, 0.5]) == (Rows(5, 5), Rows(5, 5))
 
 
 SHARES = st.lists(st.integers(1, 9), min_size=1, max_size=6).map(lambda parts: [part / sum(parts) for part in parts])
@@ -26,7 +26,7 @@ SHARES = st.lists(st.integers(1, 9), min_size=1, max_size=6).map(lambda parts: [
 
 @given(num=st.integers(0, 40), shares=SHARES)
 def test_every_row_has_one_member(num: int, shares: list[float]) -> None:
-    found = member_rows(Rows(3, 3 + num), shares)
+    found = replica_rows(Rows(3, 3 + num), shares)
     assert len(found) == len(shares)
     assert [row for rows in found for row in range(rows.start, rows.stop)] == list(range(3, 3 + num))
     for rows, share, end in zip(found, shares, accumulate(shares), strict=True):
@@ -37,7 +37,7 @@ def test_every_row_has_one_member(num: int, shares: list[float]) -> None:
 @given(num=st.integers(0, 40), left=SHARES, right=SHARES)
 def test_rows_in_common_are_where_the_program_has_a_message(num: int, left: list[float], right: list[float]) -> None:
     meets = {(overlap.left, overlap.right) for overlap in overlaps(left, right)}
-    lefts, rights = member_rows(Rows(0, num), left), member_rows(Rows(0, num), right)
+    lefts, rights = replica_rows(Rows(0, num), left), replica_rows(Rows(0, num), right)
     for i, mine in enumerate(lefts):
         for j, theirs in enumerate(rights):
             assert not mine.common(theirs).num or (i, j) in meets

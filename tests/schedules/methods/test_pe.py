@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT
 from penstock.plan.pricing.pricing import price
-from penstock.plan.types import Member, Origin, Plan, Segment
+from penstock.plan.types import Origin, Plan, Replica, Stage
 from penstock.program.actions import Kind
 from penstock.program.lowering.lowering import lower
 from penstock.program.proof.proof import prove
@@ -97,14 +97,14 @@ def test_any_case_is_proved(case: Case) -> None:
     program = pe(costs)
     assert program.same_actions(pe(case.costs))
     prove(lower(program, costs), costs, within_memory=False)
-    flying = np.zeros(case.plan.num_segments)
+    flying = np.zeros(case.plan.num_stages)
     limits = most_in_flight(costs)
     for device in costs.plan.devices:
         flying[:] = 0
         for action in program.actions(device):
-            flying[action.segment] += {Kind.F: 1, Kind.I: -1, Kind.B: -1}.get(action.kind, 0)
-            if not case.plan.segments[action.segment].is_moved:
-                assert flying[action.segment] <= limits[action.segment]
+            flying[action.stage] += {Kind.F: 1, Kind.I: -1, Kind.B: -1}.get(action.kind, 0)
+            if not case.plan.stages[action.stage].has_remote_backward:
+                assert flying[action.stage] <= limits[action.stage]
 
 
 @st.composite
@@ -122,43 +122,43 @@ def replicated(draw: st.DrawFn) -> Case:
     num_stages = draw(st.integers(1, min(len(names), profile.num_units)))
     cuts = sorted(draw(st.permutations(range(1, profile.num_units)))[: num_stages - 1])
     bounds = sorted(draw(st.permutations(range(1, len(names))))[: num_stages - 1])
-    segments = []
+    stages = []
     for (start, stop), (first, last) in zip(
         pairwise([0, *cuts, profile.num_units]), pairwise([0, *bounds, len(names)]), strict=True
     ):
         weights = [draw(st.sampled_from([1, 1, 2, 3])) for _ in range(first, last)]
         group = tuple(
-            Member(name, weight / sum(weights)) for name, weight in zip(names[first:last], weights, strict=True)
+            Replica(name, weight / sum(weights)) for name, weight in zip(names[first:last], weights, strict=True)
         )
-        segments.append(Segment(start=start, stop=stop, forward=group, backward=group, recompute=draw(st.booleans())))
+        stages.append(Stage(start=start, stop=stop, forward=group, backward=group, recompute=draw(st.booleans())))
     plan = Plan(
         planner="random",
         schedule="gpipe",
         split_backward=draw(st.booleans()),
         num_microbatches=draw(st.integers(1, 12)),
-        rows=4,
+        micro_batch_size=4,
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
-        segments=tuple(segments),
+        stages=tuple(stages),
     )
     return Case(profile, cluster, plan)
 
 
 def bound(costs: Costs) -> float:
     """(M + 4 S - 4) C plus the largest all-reduce."""
-    again = np.where(costs.recompute[costs.place_segment], costs.recompute_s, 0.0)
+    again = np.where(costs.recompute[costs.replica_stage], costs.recompute_s, 0.0)
     longest = float((costs.forward_s + again + costs.input_grad_s + costs.weight_grad_s).max())
     flows = costs.flows
     ends = flows.source, flows.target
     seconds = costs.cluster.latency_s[ends] + flows.num_bytes / costs.cluster.bandwidth[ends]
-    for segment in range(costs.plan.num_segments - 1):
+    for stage in range(costs.plan.num_stages - 1):
         there, back = (
-            (flows.what == what) & (costs.place_segment[place] == segment)
-            for what, place in ((ACTIVATION, flows.source_place), (GRADIENT, flows.target_place))
+            (flows.what == what) & (costs.replica_stage[place] == stage)
+            for what, place in ((ACTIVATION, flows.source_replica), (GRADIENT, flows.target_replica))
         )
         longest = max(longest, float(seconds[there].max() + seconds[back].max()))
     reduce_s = max((item.ring.occupancy_s + item.ring.latency_s for item in costs.reductions), default=0.0)
-    return (costs.num_microbatches + 4 * costs.plan.num_segments - 4) * longest + reduce_s
+    return (costs.num_microbatches + 4 * costs.plan.num_stages - 4) * longest + reduce_s
 
 
 @examples(150)
@@ -168,7 +168,7 @@ def test_the_bound(case: Case) -> None:
     assert run(costs).timeline.iteration_s <= bound(costs) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("segments", [1, 2, 4])
-def test_one_device_never_waits(segments: int) -> None:
-    evaluation = run(equal_case([0] * segments, 5, "gpipe", forward_s=1.0, input_grad_s=0.5, weight_grad_s=0.25).costs)
-    assert evaluation.timeline.iteration_s == 5 * segments * 1.75
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_one_device_never_waits(stages: int) -> None:
+    evaluation = run(equal_case([0] * stages, 5, "gpipe", forward_s=1.0, input_grad_s=0.5, weight_grad_s=0.25).costs)
+    assert evaluation.timeline.iteration_s == 5 * stages * 1.75

@@ -40,7 +40,7 @@ def greedy(costs: Costs) -> Program:
 
 @examples(80)
 @given(cases())
-def test_parts_of_the_first_segment_that_stand_together_are_joined_and_all_can_be(case: Case) -> None:
+def test_parts_of_the_first_stage_that_stand_together_are_joined_and_all_can_be(case: Case) -> None:
     costs = dear(case.costs)
     parted = greedy(costs)
     joined = join_first(parted, costs).near
@@ -48,16 +48,16 @@ def test_parts_of_the_first_segment_that_stand_together_are_joined_and_all_can_b
     prove(lower(joined, costs), costs)
     joined = join_first(parted, costs).all
     prove(lower(joined, costs), costs)
-    first = joined.segment == 0
+    first = joined.stage == 0
     assert not (joined.kind[first] == Kind.I).any()
-    others = parted.segment > 0
+    others = parted.stage > 0
     assert np.array_equal(joined.kind[~first], parted.kind[others])
 
 
 @examples(40)
 @given(cases())
 def test_where_parting_is_free_everything_stays_parted(case: Case) -> None:
-    costs = replace(case.costs, joined_s=np.zeros(case.costs.num_places))
+    costs = replace(case.costs, joined_s=np.zeros(case.costs.num_replicas))
     parted = schedule(with_split(costs, True), "1f1b")
     assert join_first(parted, costs) == (parted, parted)
 
@@ -66,6 +66,6 @@ def test_h1_does_the_first_devices_backwards_whole() -> None:
     profile, cluster = equal_profile(4), one_host(4)
     costs = dear(price(plan(profile, cluster, 8, planner="balanced", schedule="zb_h1"), profile, cluster))
     program = schedule(costs, "zb_h1")
-    kinds = [set(program.kind[program.segment == segment].tolist()) for segment in range(4)]
+    kinds = [set(program.kind[program.stage == stage].tolist()) for stage in range(4)]
     assert kinds[0] == {int(Kind.F), int(Kind.B)}
     assert all(found == {int(Kind.F), int(Kind.I), int(Kind.W)} for found in kinds[1:])

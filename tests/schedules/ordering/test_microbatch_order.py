@@ -22,21 +22,21 @@ Job = tuple[Kind, int, int]
 
 
 def needs_of(costs: Costs, job: Job) -> set[Job]:
-    """What must be done before: of neighbouring segments all places."""
+    """What must be done before: of neighbouring stages all places."""
     kind, place, microbatch = job
-    segment = int(costs.place_segment[place])
+    stage = int(costs.replica_stage[place])
 
     def everywhere(what: Kind, number: int) -> set[Job]:
-        inside = 0 <= number < costs.plan.num_segments
-        return {(what, int(item), microbatch) for item in np.flatnonzero(costs.place_segment == number) if inside}
+        inside = 0 <= number < costs.plan.num_stages
+        return {(what, int(item), microbatch) for item in np.flatnonzero(costs.replica_stage == number) if inside}
 
     if kind == Kind.F:
-        return everywhere(Kind.F, segment - 1)
+        return everywhere(Kind.F, stage - 1)
     if kind == Kind.R:
-        return everywhere(Kind.F, segment)
+        return everywhere(Kind.F, stage)
     if kind == Kind.I:
-        before = Kind.R if costs.recompute[segment] else Kind.F
-        return everywhere(before, segment) | everywhere(Kind.I, segment + 1)
+        before = Kind.R if costs.recompute[stage] else Kind.F
+        return everywhere(before, stage) | everywhere(Kind.I, stage + 1)
     return {(Kind.I, place, microbatch)}
 
 
@@ -44,10 +44,10 @@ def any_order(costs: Costs, random: Random) -> Program:
     """A compute program in which jobs come in any order in which they can."""
     jobs = [
         (kind, place, microbatch)
-        for place in range(costs.num_places)
+        for place in range(costs.num_replicas)
         for microbatch in range(costs.num_microbatches)
         for kind in (Kind.F, Kind.R, Kind.I, Kind.W)
-        if kind != Kind.R or costs.recompute[costs.place_segment[place]]
+        if kind != Kind.R or costs.recompute[costs.replica_stage[place]]
     ]
     missing = {job: needs_of(costs, job) for job in jobs}
     waits: dict[Job, list[Job]] = {job: [] for job in jobs}
@@ -63,7 +63,7 @@ def any_order(costs: Costs, random: Random) -> Program:
             if not missing[waiting]:
                 ready.append(waiting)
         device = (costs.forward_device if kind == Kind.F else costs.backward_device)[place]
-        orders[device].append(Action(kind, int(costs.place_segment[place]), microbatch, ""))
+        orders[device].append(Action(kind, int(costs.replica_stage[place]), microbatch, ""))
     return program_from_actions(costs.plan, [item.name for item in costs.cluster.devices], orders)
 
 
@@ -87,8 +87,8 @@ def test_every_schedule_takes_micro_batches_in_turn(case: Case) -> None:
         program = schedule(costs, name)
         for kinds in ((Kind.F,), (Kind.R,), (Kind.I, Kind.B), (Kind.W, Kind.B)):
             rows = np.flatnonzero(np.isin(program.kind, kinds))
-            for key in {(int(program.device_of[row]), int(program.segment[row])) for row in rows}:
-                mine = [row for row in rows if (program.device_of[row], program.segment[row]) == key]
+            for key in {(int(program.device_of[row]), int(program.stage[row])) for row in rows}:
+                mine = [row for row in rows if (program.device_of[row], program.stage[row]) == key]
                 if kinds != (Kind.W, Kind.B) or len({int(program.kind[row]) for row in mine}) == 1:
                     assert (np.diff(program.microbatch[mine]) > 0).all()
 

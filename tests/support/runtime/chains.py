@@ -68,7 +68,7 @@ def train(plan: Plan, tied: tuple[int, ...], num_rows: int) -> tuple[list[Tensor
         losses.append(pipe.step(*batch(step, num_rows)))
         optimizer.step()
     pipe.close()
-    exact = not pipe.proof.costs.reductions and not pipe.proof.costs.tied_segments
+    exact = not pipe.proof.costs.reductions and not pipe.proof.costs.tied_stages
     parameters = {name: item.detach() for name, item in pipe.named_parameters().items()}
     return losses, parameters, exact and in_order(pipe.proof.program)
 

@@ -32,14 +32,14 @@ def keeps_every_order(job: Job) -> bool:
     assert job.profile is not None
     assert job.cluster is not None
     costs = price(job.plan, job.profile, job.cluster)
-    return not costs.reductions and not costs.tied_segments and in_order(lower(schedule(costs), costs))
+    return not costs.reductions and not costs.tied_stages and in_order(lower(schedule(costs), costs))
 
 
 def in_order(program: Program) -> bool:
-    """Whether every device has the micro-batches of each segment in order."""
+    """Whether every device has the micro-batches of each stage in order."""
     for kinds in ((Kind.F,), (Kind.W, Kind.B)):
         at = np.flatnonzero(np.isin(program.kind, kinds))
-        key = program.device_of[at].astype(np.int64) * 1000 + program.segment[at]
+        key = program.device_of[at].astype(np.int64) * 1000 + program.stage[at]
         numbers = program.microbatch[at][np.argsort(key, kind="stable")]
         if (np.diff(numbers)[np.diff(np.sort(key)) == 0] < 0).any():
             return False

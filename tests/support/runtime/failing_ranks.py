@@ -76,7 +76,7 @@ def come_too_late() -> None:
 
 
 def another_way(meeting: str, rank: int) -> None:
-    """The whole life of a process; a moved segment goes another way in its second step."""
+    """The whole life of a process; a moved stage goes another way in its second step."""
     join(meeting, rank, 2)
     model = nn.Sequential(nn.Linear(3, 3), Turn(), nn.Tanh())
     plan = plan_of([0, 1, 2, 3], [["d0"], ["d0"], ["d1"]], backward=[["d0"], ["d1"], ["d1"]])

@@ -102,6 +102,6 @@ def plans(kind: str, num_ranks: int, extent: Extent = Extent.EVERY_PLANNER) -> t
         if kind == "vgg" and not can_meet(plan, profile, cluster):
             # See test_meetings.py.
             continue
-        if all((plan.segments, plan.schedule) != (other.segments, other.schedule) for other in found):
+        if all((plan.stages, plan.schedule) != (other.stages, other.schedule) for other in found):
             found.append(plan)
     return tuple(found)

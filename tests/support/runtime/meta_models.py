@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
 from penstock.runtime.pipeline import Pipeline
-from penstock.runtime.state.materialize import materialise
+from penstock.runtime.state.meta_device import materialize
 from penstock.runtime.verify.reference import reference_step
 from tests.support.runtime import own_forward
 from tests.support.runtime.models import KINDS, Embed
@@ -91,7 +91,7 @@ def train(name: str, plan: Plan | None, *options: Any) -> tuple[list[Tensor], di
     # What torch's own generator has drawn so far must not matter.
     torch.manual_seed(torch.seed())
     if plan is None:
-        materialise(model, seed=SEED, init=fill)
+        materialize(model, seed=SEED, init=fill)
         blocks, pipe = find_blocks(model, None, inputs), None
         optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     else:

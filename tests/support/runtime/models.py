@@ -157,11 +157,11 @@ def profile_of(name: str) -> Profile:
         Unit(
             name=block.name,
             parameter_bytes=sum(sizes[key] for key in block.parameters),
-            sizes=(Sizes(rows=ROWS, cut_bytes=1000, saved_bytes=3000),),
+            sizes=(Sizes(micro_batch_size=ROWS, cut_bytes=1000, saved_bytes=3000),),
             times=(
                 Times(
                     kind="k",
-                    rows=ROWS,
+                    micro_batch_size=ROWS,
                     forward_s=1e-3 * (1 + 7 * number % 5),
                     input_grad_s=1e-3 * (1 + 3 * number % 4),
                     weight_grad_s=1e-3 * (1 + 5 * number % 3),
@@ -174,4 +174,4 @@ def profile_of(name: str) -> Profile:
     ties = tuple(
         Tie(name=key, parameter_bytes=sizes[key], units=holders) for key, holders in shared_parameters(blocks).items()
     )
-    return Profile(name=name, rows=ROWS, units=units, input_bytes=100, ties=ties)
+    return Profile(name=name, micro_batch_size=ROWS, units=units, input_bytes=100, ties=ties)

@@ -56,7 +56,7 @@ def odd_blocks(plan: Plan | None) -> Told:
 
 
 def norms_that_run_again(plan: Plan | None) -> Told:
-    """Batch norm in a segment that cannot be shipped."""
+    """Batch norm in a stage that cannot be shipped."""
     torch.manual_seed(0)
     return _gradients(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), Keep(), nn.Linear(3, 2)).double(), plan)
 

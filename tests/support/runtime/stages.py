@@ -1,4 +1,4 @@
-"""Segments of many kinds, for trying out what can be shipped; each takes and gives (4, 6) unless said otherwise."""
+"""Stages of many kinds, for trying out what can be shipped; each takes and gives (4, 6) unless said otherwise."""
 
 from collections.abc import Callable
 from typing import Any

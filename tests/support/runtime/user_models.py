@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from penstock.cluster.types import Cluster
 from penstock.model.blocks import find_blocks
-from penstock.plan.types import Origin, Plan, Segment, on
+from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.profile.types import Profile
 from penstock.runtime.pipeline import Pipeline
 from penstock.runtime.transport import shared_memory
@@ -29,10 +29,10 @@ def plan_of(
     backward: Sequence[Sequence[str]] | None = None,
     recompute: bool = False,
 ) -> Plan:
-    """Segments between these cuts, each on these devices."""
+    """Stages between these cuts, each on these devices."""
     nowhere = Origin(name="none", digest="none")
-    segments = tuple(
-        Segment(
+    stages = tuple(
+        Stage(
             start=cuts[number],
             stop=cuts[number + 1],
             forward=on(*group),
@@ -45,10 +45,10 @@ def plan_of(
         planner="hand",
         schedule=schedule,
         num_microbatches=num_microbatches,
-        rows=4,
+        micro_batch_size=4,
         profile=nowhere,
         cluster=nowhere,
-        segments=segments,
+        stages=stages,
     )
 
 

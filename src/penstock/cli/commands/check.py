@@ -86,7 +86,7 @@ def _refuse_with_numerics(saved: Saved) -> None:
     """Training takes the plan as it is."""
     options = {
         "kind": saved.kinds,
-        "rows": saved.rows,
+        "micro_batch_size": saved.micro_batch_size,
         "sequence": saved.sequence,
         "precision": saved.precision,
         "force": saved.force,

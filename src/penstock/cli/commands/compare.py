@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command("compare")
 @click.option("--profile", "source", required=True, help="A profile file, or a built-in model such as gpt2-xl.")
 @click.option("--cluster", "cluster_source", required=True, help='A TOML file, or such as "8 x A100-40 @ 100 GB/s".')
-@click.option("-m", "--microbatches", type=click.IntRange(1, 2**24), default=16, show_default=True)
+@click.option("-m", "--num-microbatches", type=click.IntRange(1, 2**24), default=16, show_default=True)
 @click.option("--planners", help="Only these, such as balanced,spp,auto.")
 @click.option("--schedules", help="Only these, such as 1f1b,zb_h1; auto then keeps to each of them in turn.")
 @click.option("--ablate", is_flag=True, help="Instead: what every freedom of the planner auto is worth.")
@@ -31,14 +31,14 @@ def command(
     screen: Screen,
     source: str,
     cluster_source: str,
-    microbatches: int,
+    num_microbatches: int,
     planners: str | None,
     schedules: str | None,
     ablate: bool,
     work: int | None,
     seed: int | None,
     kinds: tuple[str, ...],
-    rows: int | None,
+    micro_batch_size: int | None,
     sequence: int | None,
     precision: Precision | None,
 ) -> None:
@@ -55,16 +55,16 @@ def command(
         raise InputError("--ablate is about the planner auto alone", hint="Leave --planners and --schedules out.")
     cluster = load_cluster(cluster_source)
     warn_if_old(screen, cluster)
-    wanted = ProfileSource(source, kinds, rows, sequence, precision).for_cluster(cluster)
+    wanted = ProfileSource(source, kinds, micro_batch_size, sequence, precision).for_cluster(cluster)
     profile = wanted.load()
     asked = AutoOptions(work=work, seed=seed)
-    command_line = f'--profile {wanted.text} --cluster "{cluster_source}" -m {microbatches}'
-    title = f"{profile.name} on {cluster.name}, {_batches(microbatches, profile)}"
+    command_line = f'--profile {wanted.text} --cluster "{cluster_source}" -m {num_microbatches}'
+    title = f"{profile.name} on {cluster.name}, {_batches(num_microbatches, profile)}"
     names = {"profile": profile.name, "cluster": cluster.name}
     if ablate:
         from penstock.cli.render import run_ablation, show_ablation
 
-        ablation = run_ablation(screen, Problem(profile, cluster, microbatches, schedule="auto"), asked)
+        ablation = run_ablation(screen, Problem(profile, cluster, num_microbatches, schedule="auto"), asked)
         screen.data({**names, "ablation": ablation})
         show_ablation(screen, title, ablation)
         screen.assumptions(*profile.assumptions, *cluster.assumptions)
@@ -73,10 +73,10 @@ def command(
     chosen = _chosen(planners, PLANNERS, "planner")
     orders = _chosen(schedules, SCHEDULES, "schedule")
     problems = planned_problems(
-        profile, cluster, microbatches, chosen, orders, free_auto=schedules is None and "auto" in chosen
+        profile, cluster, num_microbatches, chosen, orders, free_auto=schedules is None and "auto" in chosen
     )
-    bound = lower_bound(profile, cluster, microbatches)
-    alone = min(alone_s(Problem(profile, cluster, microbatches)))
+    bound = lower_bound(profile, cluster, num_microbatches)
+    alone = min(alone_s(Problem(profile, cluster, num_microbatches)))
     found = plans_of(screen, problems, asked)
     screen.data({**names, **comparison_data(found, alone, bound)})
     show_comparison(screen, title, found, alone, bound)
@@ -85,8 +85,8 @@ def command(
     screen.next(f"penstock plan {command_line} --planner {best.planner} --schedule {best.schedule} -o plan.json")
 
 
-def _batches(microbatches: int, profile: "Profile") -> str:
-    return f"{counted(microbatches, 'micro-batch', 'es')} of {counted(profile.rows, 'row')}"
+def _batches(num_microbatches: int, profile: "Profile") -> str:
+    return f"{counted(num_microbatches, 'micro-batch', 'es')} of {counted(profile.micro_batch_size, 'row')}"
 
 
 def _chosen(text: str | None, known: Mapping[str, object], what: str) -> list[str]:

@@ -50,7 +50,7 @@ def command(
     method: Method,
     ignore_memory: bool,
     kinds: tuple[str, ...],
-    rows: int | None,
+    micro_batch_size: int | None,
     sequence: int | None,
     precision: Precision | None,
     output: str | None,
@@ -60,7 +60,7 @@ def command(
 ) -> None:
     """Cut a model, place it on a cluster, and order the work; prove that it can run, and simulate it.
 
-    How many micro-batches? -m auto --batch 512. How many devices? --devices 1..16, or --under 2s for the fewest that
+    How many micro-batches? -m auto --global-batch-size 512. How many devices? --devices 1..16, or --under 2s for the fewest that
     are quick enough.
     """
     from penstock.cluster import load_cluster
@@ -72,7 +72,7 @@ def command(
     check_outputs((source, cluster_source), written)
     cluster = load_cluster(cluster_source)
     warn_if_old(screen, cluster)
-    wanted = ProfileSource(source, kinds, rows, sequence, precision).for_cluster(cluster)
+    wanted = ProfileSource(source, kinds, micro_batch_size, sequence, precision).for_cluster(cluster)
     began = time.perf_counter()
     found = answer(screen, wanted, cluster, cluster_source, amounts, method)
     planning_s = time.perf_counter() - began
@@ -83,7 +83,7 @@ def command(
         found.plan,
         wanted,
         within_memory=not ignore_memory,
-        freedoms=method.freedoms,
+        search_space=method.search_space,
     )
     # Files are for the whole cluster, which is what they name; what is shown is for the part that is used.
     kept, kept_result = found.plan, result
@@ -93,7 +93,7 @@ def command(
             kept_result = evaluate(kept, profile, cluster, within_memory=not ignore_memory)
     contents = contents_of(kept_result, program=program, timeline=timeline, trace=trace)
     write_all(({output: encode_json(kept)} if output else {}) | contents)
-    other = other_plan(screen, found.problem, found.plan, method.freedoms)
+    other = other_plan(screen, found.problem, found.plan, method.search_space)
     if screen.as_json:
         figures = evaluation_data(result, profile, other)
         screen.data({"planning_s": planning_s, **figures, **found.tried, "plan": kept})
@@ -110,7 +110,7 @@ def _next(plan: "Plan", profile: "Profile", output: str | None, trace: str | Non
         return f"open {trace} in https://ui.perfetto.dev"
     if output:
         return f"penstock report {output}"
-    if plan.rows != profile.rows:
+    if plan.micro_batch_size != profile.micro_batch_size:
         return "the same again with -o plan.json keeps this plan"
     named = f'--profile {plan.profile.source} --cluster "{plan.cluster.source}"'
     return f"penstock compare {named} -m {plan.num_microbatches}"

@@ -32,7 +32,9 @@ class _Rows(click.ParamType[tuple[int, ...]]):
 
 @click.command("profile")
 @click.argument("source", required=False)
-@click.option("--rows", type=_Rows(), help="Rows of a micro-batch. Measuring a model: several, such as 2,4.")
+@click.option(
+    "-b", "--micro-batch-size", type=_Rows(), help="Rows of a micro-batch. Measuring a model: several, such as 2,4."
+)
 @computed_options
 @click.option("--blocks", help="Measuring a model: the names of its blocks, such as embed,layers.0,layers.1,head.")
 @click.option(
@@ -50,7 +52,7 @@ def command(
     screen: Screen,
     source: str | None,
     kinds: tuple[str, ...],
-    rows: tuple[int, ...] | None,
+    micro_batch_size: tuple[int, ...] | None,
     sequence: int | None,
     precision: Precision | None,
     blocks: str | None,
@@ -70,7 +72,7 @@ def command(
 
     computing = {"kind": kinds, "sequence": sequence, "precision": precision}
     measuring = {"blocks": blocks, "seconds": seconds, "threads": threads, "beside": beside}
-    refuse_unused(source, **computing, **measuring, rows=rows, output=output)
+    refuse_unused(source, **computing, **measuring, micro_batch_size=micro_batch_size, output=output)
     if source is None:
         _list(screen)
         return
@@ -78,13 +80,15 @@ def command(
     check_outputs((script_path(source) if measured else source,), (output,))
     if measured:
         _refuse("are for computed profiles; a model is measured where it is", computing)
-        profile = measure_script(screen, source, MeasureOptions(rows or (), blocks, seconds, threads, beside or 0))
+        profile = measure_script(
+            screen, source, MeasureOptions(micro_batch_size or (), blocks, seconds, threads, beside or 0)
+        )
         again = output or ""
     else:
         _refuse("are for measuring a model, such as script.py:make_model", measuring)
-        if rows is not None and len(rows) > 1:
-            raise InputError("--rows: one number here; several are for measuring a model")
-        wanted = ProfileSource(source, kinds, rows[0] if rows else None, sequence, precision)
+        if micro_batch_size is not None and len(micro_batch_size) > 1:
+            raise InputError("--micro-batch-size: one number here; several are for measuring a model")
+        wanted = ProfileSource(source, kinds, micro_batch_size[0] if micro_batch_size else None, sequence, precision)
         profile = wanted.load()
         again = output or wanted.text
     if output:
@@ -121,13 +125,13 @@ def _list(screen: Screen) -> None:
         for kind in KINDS.values()
     ]  # fmt: skip
     screen.table("device kinds", ("kind", "bf16/fp16 peak", "memory bandwidth", "memory"), rows)
-    screen.next("penstock profile gpt2-xl --kind A100-40 --rows 4")
+    screen.next("penstock profile gpt2-xl --kind A100-40 --micro-batch-size 4")
 
 
 def _show(screen: Screen, profile: Profile, kind: str) -> None:
     from penstock.profile import fit
 
-    costs = fit(profile, kind).at(profile.rows)
+    costs = fit(profile, kind).at(profile.micro_batch_size)
     columns = (costs.forward_s, costs.input_grad_s, costs.weight_grad_s)
     sizes = (costs.cut_bytes, costs.saved_bytes, costs.parameter_bytes)
 
@@ -150,7 +154,7 @@ def _show(screen: Screen, profile: Profile, kind: str) -> None:
     tied = sum((len(tie.units) - 1) * tie.parameter_bytes for tie in profile.ties)
     rows.append(row(f"all {num} units", slice(None), ""))
     screen.table(
-        f"{profile.name}: one micro-batch of {counted(profile.rows, 'row')} on {kind}",
+        f"{profile.name}: one micro-batch of {counted(profile.micro_batch_size, 'row')} on {kind}",
         ("unit", "forward", "input grad", "weight grad", "cut after", "saved", "parameters"),
         rows,
     )

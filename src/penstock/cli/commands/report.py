@@ -15,7 +15,7 @@ DEFAULT_OUTPUT = "report.html"
 @click.option("--profile", "source", help="Another profile than the one that the files name.")
 @click.option("--cluster", help="Another cluster than the one that the files name.")
 @click.option("--force", is_flag=True, help="Go on with a profile or cluster that a plan was not made for.")
-@click.option("--no-rivals", is_flag=True, help="Do not ask other planners for the table that compares.")
+@click.option("--no-baselines", is_flag=True, help="Do not ask other planners for the table that compares.")
 @screen_options
 def command(
     screen: Screen,
@@ -24,7 +24,7 @@ def command(
     source: str | None,
     cluster: str | None,
     force: bool,
-    no_rivals: bool,
+    no_baselines: bool,
 ) -> None:
     """One HTML file that shows plans and timelines; it opens in any browser, without a network.
 
@@ -39,7 +39,7 @@ def command(
     check_outputs((*paths, source, cluster), (output,))
     items = shown_items(screen, paths, profile=source, cluster=cluster, force=force)
     with screen.working("looking at what limits it, and what would help"):
-        data = page_data(items, title=title_of(items), with_rivals=not no_rivals)
+        data = page_data(items, title=title_of(items), with_baselines=not no_baselines)
     page = render_page(data)
     write_whole(output, page)
     if screen.as_json:

@@ -28,7 +28,9 @@ from penstock.timeline import Timeline
 @click.command("train")
 @training_options
 @host_options
-@click.option("--also-alone", is_flag=True, help="Train in one process too, and show both losses and the speed-up.")
+@click.option(
+    "--also-single-process", is_flag=True, help="Train in one process too, and show both losses and the speed-up."
+)
 @click.option("--dry-run", is_flag=True, help="Only print the command that would be run.")
 @click.option("-o", "--output", help="Write the timeline of a measured iteration to this file.")
 @click.option("--trace", help="Write it as a Chrome trace for Perfetto to this file.")
@@ -37,7 +39,7 @@ def command(
     screen: Screen,
     asked: Training,
     hosts: Hosts,
-    also_alone: bool,
+    also_single_process: bool,
     dry_run: bool,
     output: str | None,
     trace: str | None,
@@ -63,16 +65,16 @@ def command(
         return 0
     if find_spec("torch") is None:
         raise InputError("training needs torch", hint="pip install 'penstock[run]'")
-    if also_alone and asked.checkpoint is not None:
-        raise InputError("--also-alone begins anew, and --checkpoint goes on", hint="Leave one of them out.")
-    if also_alone and hosts.nnodes > 1:
-        raise InputError("--also-alone is for one host", hint="Leave it out, or train on one host.")
+    if also_single_process and asked.checkpoint is not None:
+        raise InputError("--also-single-process begins anew, and --checkpoint goes on", hint="Leave one of them out.")
+    if also_single_process and hosts.nnodes > 1:
+        raise InputError("--also-single-process is for one host", hint="Leave it out, or train on one host.")
     with screen.working("proving and simulating (the very first run compiles the simulator)"):
         predicted = evaluate_costs(opened.costs)
     for note in (*opened.costs.notes, *_thread_notes(opened, asked), *_unsteady_notes(opened)):
         screen.warn(note)
     alone: Trained | None = None
-    if also_alone:
+    if also_single_process:
         alone = train(screen, asked, predicted, hosts=hosts, num_ranks=1, alone=True)
         if alone.failure:
             raise alone.failure

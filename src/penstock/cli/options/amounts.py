@@ -36,26 +36,27 @@ class _Microbatches(click.ParamType[int | str]):
 class Amounts:
     """What was given of it."""
 
-    microbatches: int | str | None = None
-    batch: int | None = None
+    num_microbatches: int | str | None = None
+    global_batch_size: int | None = None
     devices: str | None = None
     under: str | None = None
 
     def __post_init__(self) -> None:
-        if self.asks_for_microbatches and self.batch is None:
+        if self.asks_for_microbatches and self.global_batch_size is None:
             raise InputError(
-                "-m auto needs to know how many rows are trained in one iteration", hint="Such as --batch 512."
+                "-m auto needs to know how many rows are trained in one iteration",
+                hint="Such as --global-batch-size 512.",
             )
-        if isinstance(self.microbatches, int) and self.batch is not None:
+        if isinstance(self.num_microbatches, int) and self.global_batch_size is not None:
             raise InputError(
-                "-m and --batch both say how many micro-batches there are",
+                "-m and --global-batch-size both say how many micro-batches there are",
                 hint="Leave one of them out, or write -m auto to have the size chosen.",
             )
 
     @property
     def asks_for_microbatches(self) -> bool:
         """Whether the size of micro-batches is to be chosen."""
-        return self.microbatches == AUTO
+        return self.num_microbatches == AUTO
 
     @property
     def under_s(self) -> float | None:
@@ -64,23 +65,30 @@ class Amounts:
             return None
         found = parse_seconds(self.under, where="--under")
         if found <= 0:
-            raise InputError("no iteration takes less than no time", where="--under", hint="Write such as --under 2s.")
+            raise InputError("--under must be positive", where="--under", hint="Write such as --under 2s.")
         return found
 
-    def num_microbatches(self, rows: int) -> int:
+    def microbatches_of(self, micro_batch_size: int) -> int:
         """Micro-batches of so many rows each."""
-        if self.batch is None:
-            return self.microbatches if isinstance(self.microbatches, int) else DEFAULT_MICROBATCHES
-        if self.batch % rows:
-            near = [count for count in (self.batch // rows * rows, (self.batch // rows + 1) * rows) if count]
+        if self.global_batch_size is None:
+            return self.num_microbatches if isinstance(self.num_microbatches, int) else DEFAULT_MICROBATCHES
+        if self.global_batch_size % micro_batch_size:
+            near = [
+                count
+                for count in (
+                    self.global_batch_size // micro_batch_size * micro_batch_size,
+                    (self.global_batch_size // micro_batch_size + 1) * micro_batch_size,
+                )
+                if count
+            ]
             raise InputError(
-                f"a batch of {self.batch:,} rows does not divide into micro-batches of {rows:,} rows",
-                where="--batch",
-                hint=f"Ask for {' or '.join(f'{count:,}' for count in near)} rows, give other --rows, or -m auto.",
+                f"a batch of {self.global_batch_size:,} rows does not divide into micro-batches of {micro_batch_size:,} rows",
+                where="--global-batch-size",
+                hint=f"Ask for {' or '.join(f'{count:,}' for count in near)} rows, give other --micro-batch-size, or -m auto.",
             )
-        if not 1 <= self.batch // rows <= MAX_MICROBATCHES:
-            raise InputError(f"that would be more than {MAX_MICROBATCHES:,} micro-batches", where="--batch")
-        return self.batch // rows
+        if not 1 <= self.global_batch_size // micro_batch_size <= MAX_MICROBATCHES:
+            raise InputError(f"that would be more than {MAX_MICROBATCHES:,} micro-batches", where="--global-batch-size")
+        return self.global_batch_size // micro_batch_size
 
     def num_devices(self, cluster: Cluster) -> range | None:
         """The numbers of devices that are asked for; None: all of the cluster, and no question."""
@@ -100,24 +108,30 @@ class Amounts:
 
 
 def amount_options(verb: F) -> F:
-    """-m, --batch, --devices and --under; the verb gets them as `amounts`."""
+    """-m, --global-batch-size, --devices and --under; the verb gets them as `amounts`."""
 
     @wraps(verb)
     def wrapped(
-        microbatches: int | str | None, batch: int | None, devices: str | None, under: str | None, **options: Any
+        num_microbatches: int | str | None,
+        global_batch_size: int | None,
+        devices: str | None,
+        under: str | None,
+        **options: Any,
     ) -> Any:
-        return verb(amounts=Amounts(microbatches, batch, devices, under), **options)
+        return verb(amounts=Amounts(num_microbatches, global_batch_size, devices, under), **options)
 
     for option in (
         click.option("--under", help="Find the fewest devices with which an iteration takes less, such as 2s."),
         click.option("--devices", help="How many of the cluster's devices: 4, or 1..16 to find the best number."),
-        click.option("--batch", type=click.IntRange(1), help="Rows of an iteration, instead of micro-batches."),
+        click.option(
+            "--global-batch-size", type=click.IntRange(1), help="Rows of an iteration, instead of micro-batches."
+        ),
         click.option(
             "-m",
-            "--microbatches",
+            "--num-microbatches",
             type=_Microbatches(),
             help=f"Micro-batches of an iteration ({DEFAULT_MICROBATCHES} if not given); "
-            "auto, with --batch, finds the best number.",
+            "auto, with --global-batch-size, finds the best number.",
         ),
     ):
         wrapped = option(wrapped)

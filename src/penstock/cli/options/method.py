@@ -11,7 +11,7 @@ from penstock.cli.options.search_space import AutoOptions, auto_options
 from penstock.cluster import Cluster
 from penstock.errors import InputError
 from penstock.plan import Shape
-from penstock.planners import DEFAULT_PLANNER, Freedoms, Problem, fixed_schedule, make_problem
+from penstock.planners import DEFAULT_PLANNER, Problem, SearchSpace, fixed_schedule, make_problem
 from penstock.profile import Profile
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,7 +23,7 @@ class Method:
 
     planner: str = DEFAULT_PLANNER
     schedule: str | None = None
-    stages: int | None = None
+    pipeline_depth: int | None = None
     chunks: int | None = None
     shape: Shape | None = None
     split_backward: bool = False
@@ -47,10 +47,10 @@ class Method:
             num_microbatches,
             planner=self.planner,
             schedule=self.schedule,
-            rows=rows,
+            micro_batch_size=rows,
             split_backward=self.split_backward,
             recompute=self.recompute,
-            num_stages=self.stages,
+            pipeline_depth=self.pipeline_depth,
             num_chunks=self.chunks,
             shape=self.shape,
             profile_source=profile_source,
@@ -58,9 +58,9 @@ class Method:
         )
 
     @property
-    def freedoms(self) -> Freedoms:
+    def search_space(self) -> SearchSpace:
         """What auto may use."""
-        return replace(self.searching.freedoms, schedule=fixed_schedule(self.schedule))
+        return replace(self.searching.search_space, schedule=fixed_schedule(self.schedule))
 
     def check(self) -> None:
         """Auto chooses what the others must be told, within its freedoms."""
@@ -83,7 +83,7 @@ def method_options(verb: F) -> F:
     def wrapped(
         planner: str,
         schedule: str | None,
-        stages: int | None,
+        pipeline_depth: int | None,
         chunks: int | None,
         shape: str | None,
         split_backward: bool,
@@ -92,19 +92,19 @@ def method_options(verb: F) -> F:
         **options: Any,
     ) -> Any:
         laid = Shape(shape) if shape else None
-        method = Method(planner, schedule, stages, chunks, laid, split_backward, recompute, searching)
+        method = Method(planner, schedule, pipeline_depth, chunks, laid, split_backward, recompute, searching)
         method.check()
         return verb(method=method, **options)
 
     for option in (
         auto_options,
-        click.option("--recompute", is_flag=True, help="Keep only each segment's input, and run its forward again."),
+        click.option("--recompute", is_flag=True, help="Keep only each stage's input, and run its forward again."),
         click.option("--split-backward", is_flag=True, help="Run the backward as two jobs under any schedule."),
         click.option(
-            "--shape", type=click.Choice([shape.value for shape in Shape]), help="How segments lie on the devices."
+            "--shape", type=click.Choice([shape.value for shape in Shape]), help="How stages lie on the devices."
         ),
-        click.option("--chunks", type=int, help="Segments a device; what the schedule is made for, if not given."),
-        click.option("--stages", type=int, help="Devices in the row; all, or as many as units, if not given."),
+        click.option("--chunks", type=int, help="Stages a device; what the schedule is made for, if not given."),
+        click.option("--pipeline-depth", type=int, help="Devices in the row; all, or as many as units, if not given."),
         click.option("--schedule", help="How to order the work; what the planner plans for, if not given."),
         click.option("--planner", default=DEFAULT_PLANNER, show_default=True, help="How to cut and place."),
     ):

@@ -23,7 +23,7 @@ class Saved:
     schedule: str | None
     force: bool
     kinds: tuple[str, ...]
-    rows: int | None
+    micro_batch_size: int | None
     sequence: int | None
     precision: Precision | None
 
@@ -34,10 +34,16 @@ class Saved:
 
     def open(self) -> Opened:
         """Read it."""
-        refuse_unused(self.source, kind=self.kinds, rows=self.rows, sequence=self.sequence, precision=self.precision)
+        refuse_unused(
+            self.source,
+            kind=self.kinds,
+            micro_batch_size=self.micro_batch_size,
+            sequence=self.sequence,
+            precision=self.precision,
+        )
         profile = None
         if self.source:
-            profile = ProfileSource(self.source, self.kinds, self.rows, self.sequence, self.precision)
+            profile = ProfileSource(self.source, self.kinds, self.micro_batch_size, self.sequence, self.precision)
         return open_plan(self.path, profile=profile, cluster=self.cluster, schedule=self.schedule, force=self.force)
 
 

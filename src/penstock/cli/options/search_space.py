@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from penstock.errors import InputError
-from penstock.planners import Freedoms
+from penstock.planners import SearchSpace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class AutoOptions:
     """What was asked of auto; nothing, if nothing was given."""
 
-    freedoms: Freedoms = field(default_factory=Freedoms)
+    search_space: SearchSpace = field(default_factory=SearchSpace)
     budget: str | None = None
     work: int | None = None
     seed: int | None = None
@@ -37,10 +37,10 @@ class AutoOptions:
 
 
 _SWITCHES = (
-    ("replication", "--no-replication", "one device a segment."),
+    ("replication", "--no-replication", "one device a stage."),
     ("two_cuts", "--one-cut", "forward and backward cut at the same places."),
     ("virtual_stages", "--no-virtual-stages", "one run of units a device, forward and backward."),
-    ("split_backward", "--no-backward-split", "both gradients of a segment in one job."),
+    ("split_backward", "--no-backward-split", "both gradients of a stage in one job."),
     ("recomputation", "--no-recomputation", "keep what the forward saves."),
     ("device_order", "--fixed-order", "take the devices in the cluster's own order."),
     ("part_rows", "--whole-rows", "give every device of a group whole rows of a micro-batch."),
@@ -55,7 +55,7 @@ def auto_options(verb: F) -> F:
         if budget is not None and work is not None:
             raise InputError("--budget and --work both say when to stop", hint="Give one of them.")
         has = {name: not options.pop(f"without_{name}") for name, _, _ in _SWITCHES}
-        freedoms = Freedoms(
+        search_space = SearchSpace(
             replication=has["replication"],
             two_cuts=has["two_cuts"],
             virtual_stages=has["virtual_stages"],
@@ -64,7 +64,7 @@ def auto_options(verb: F) -> F:
             device_order=has["device_order"],
             part_rows=has["part_rows"],
         )
-        return verb(searching=AutoOptions(freedoms, budget, work, seed), **options)
+        return verb(searching=AutoOptions(search_space, budget, work, seed), **options)
 
     for name, switch, what in reversed(_SWITCHES):
         wrapped = click.option(switch, f"without_{name}", is_flag=True, help=f"For auto: {what}")(wrapped)

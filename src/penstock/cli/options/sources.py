@@ -14,9 +14,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def profile_options(verb: F) -> F:
-    """--kind, --rows, --sequence, --precision."""
+    """--kind, --micro-batch-size, --sequence, --precision."""
     return computed_options(
-        click.option("--rows", type=int, help="Rows of a micro-batch (PipeDream: those measured).")(verb)
+        click.option("-b", "--micro-batch-size", type=int, help="Rows of a micro-batch (PipeDream: those measured).")(
+            verb
+        )
     )
 
 

@@ -46,7 +46,9 @@ def training_options(verb: F) -> F:
         ),
         click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Of all random numbers; 0."),
         click.option("--lr", type=click.FloatRange(min=0), help="Of AdamW, where the script makes no optimizer; 3e-4."),
-        click.option("--batch", type=click.IntRange(1), help="Rows of a batch; those of the plan if not given."),
+        click.option(
+            "--global-batch-size", type=click.IntRange(1), help="Rows of a batch; those of the plan if not given."
+        ),
         click.option(
             "--steps", type=click.IntRange(1), default=DEFAULT_STEPS, help=f"Optimizer steps; {DEFAULT_STEPS}."
         ),

@@ -17,7 +17,7 @@ def run_ablation(screen: Screen, problem: Problem, asked: AutoOptions) -> Ablati
     def find(setting: Setting) -> Plan:
         number = SETTINGS.index(setting) + 1
         what = f"{setting.name} ({number} of {len(SETTINGS)})"
-        return search(screen, problem, replace(asked, freedoms=setting.freedoms), what=what)
+        return search(screen, problem, replace(asked, search_space=setting.search_space), what=what)
 
     return ablate(problem, find)
 

@@ -12,13 +12,13 @@ def show_sizes(screen: Screen, choice: MicrobatchChoice) -> None:
     """The sizes that were tried, and the one that was taken."""
     best = choice.best
     screen.table(
-        f"{counted(best.rows * best.num_microbatches, 'row')}: how many micro-batches?",
+        f"{counted(best.micro_batch_size * best.num_microbatches, 'row')}: how many micro-batches?",
         ("", "times", "rows", "micro-batches", "iteration", "rows/s", "bubble", "peak memory", ""),
         [
             (
                 "best" if size is best else "",
                 size.basis.value,
-                f"{size.rows:,}",
+                f"{size.micro_batch_size:,}",
                 f"{size.num_microbatches:,}",
                 *_figures(size.outcome, size.bound_s),
                 _remark(size),
@@ -36,7 +36,7 @@ def sizes_data(choice: MicrobatchChoice) -> list[dict[str, Any]]:
     """The same for machines."""
     return [
         {
-            "rows": size.rows,
+            "micro_batch_size": size.micro_batch_size,
             "num_microbatches": size.num_microbatches,
             "times": size.basis.value,
             "bound_s": size.bound_s,

@@ -11,7 +11,7 @@ from penstock.cli.options import AutoOptions
 from penstock.cli.render.search_progress import search
 from penstock.cluster import Cluster
 from penstock.plan import Plan
-from penstock.planners import Freedoms, Problem, find_planner, fixed_schedule, make_problem
+from penstock.planners import Problem, SearchSpace, find_planner, fixed_schedule, make_problem
 from penstock.planners.bounds import Bound
 from penstock.planners.studies import Entry, entries, ratios
 from penstock.profile import Profile
@@ -40,8 +40,8 @@ def plans_of(screen: Screen, problems: Sequence[tuple[str, Problem]], asked: Aut
 
     def plan_one(planner: str, problem: Problem) -> Plan:
         if planner == "auto":
-            freedoms = Freedoms(schedule=fixed_schedule(problem.schedule))
-            return search(screen, problem, replace(asked, freedoms=freedoms), what=f"auto + {problem.schedule}")
+            search_space = SearchSpace(schedule=fixed_schedule(problem.schedule))
+            return search(screen, problem, replace(asked, search_space=search_space), what=f"auto + {problem.schedule}")
         with screen.working(f"{planner} + {problem.schedule}"):
             return find_planner(planner).plan(problem)
 

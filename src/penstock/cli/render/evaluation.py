@@ -60,13 +60,13 @@ def evaluation_data(result: Evaluation, profile: Profile, alternative: Alternati
 def bound_of(result: Evaluation, profile: Profile) -> Bound:
     """The proven bound for all plans of this problem."""
     plan = result.costs.plan
-    return lower_bound(profile, result.costs.cluster, plan.num_microbatches, plan.rows)
+    return lower_bound(profile, result.costs.cluster, plan.num_microbatches, plan.micro_batch_size)
 
 
 def rows_per_s(result: Evaluation) -> float | None:
     """Rows trained a second; None where an iteration takes no time."""
     plan, seconds = result.costs.plan, result.timeline.iteration_s
-    return plan.num_microbatches * plan.rows / seconds if seconds > 0 else None
+    return plan.num_microbatches * plan.micro_batch_size / seconds if seconds > 0 else None
 
 
 def show_evaluation(
@@ -80,7 +80,7 @@ def show_evaluation(
             screen.warn(note)
         return
     plan = result.costs.plan
-    show_segments(screen, plan, profile, result)
+    show_stages(screen, plan, profile, result)
     proof = result.proof
     screen.show(
         f"proved: {proof.num_compute:,} jobs and {proof.num_messages:,} messages, every job once, every need met, "
@@ -102,7 +102,7 @@ def show_evaluation(
     rate = rows_per_s(result)
     screen.show(
         f"iteration {show_seconds(result.timeline.iteration_s)}"
-        f" for {counted(plan.num_microbatches, 'micro-batch', 'es')} of {counted(plan.rows, 'row')}"
+        f" for {counted(plan.num_microbatches, 'micro-batch', 'es')} of {counted(plan.micro_batch_size, 'row')}"
         + (f" ({rate:,.1f} rows/s)" if rate else "")
         + f", bubble {show_percent(bubble_fraction(result.timeline))}"
     )
@@ -113,19 +113,19 @@ def show_evaluation(
         screen.warn(note)
 
 
-def show_segments(screen: Screen, plan: Plan, profile: Profile, result: Evaluation) -> None:
+def show_stages(screen: Screen, plan: Plan, profile: Profile, result: Evaluation) -> None:
     """Which device runs which units, forward and backward."""
     costs = result.costs
     rows = []
-    for number, segment in enumerate(plan.segments):
-        places = costs.places(number)
-        first, last = profile.units[segment.start].name, profile.units[segment.stop - 1].name
+    for number, stage in enumerate(plan.stages):
+        places = costs.replicas(number)
+        first, last = profile.units[stage.start].name, profile.units[stage.stop - 1].name
         rows.append(
             (
                 str(number),
                 first if first == last else f"{first} .. {last}",
-                shown_group(segment.forward),
-                "same" if not segment.is_moved else shown_group(segment.backward),
+                shown_group(stage.forward),
+                "same" if not stage.has_remote_backward else shown_group(stage.backward),
                 show_seconds(float(costs.forward_s[places].max())),
                 show_seconds(float(costs.backward_s[places].max())),
                 show_bytes(float(costs.parameter_bytes[number])),
@@ -135,7 +135,7 @@ def show_segments(screen: Screen, plan: Plan, profile: Profile, result: Evaluati
     title = f"{plan.planner} + {plan.schedule}: {profile.name} on {plan.cluster.name}"
     screen.table(
         title,
-        ("segment", "units", "forward on", "backward on", "forward", "backward", "parameters", "sends"),
+        ("stage", "units", "forward on", "backward on", "forward", "backward", "parameters", "sends"),
         rows,
         left=4,
     )

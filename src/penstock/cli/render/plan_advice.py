@@ -7,7 +7,7 @@ from penstock.bundle import ProfileSource
 from penstock.cli.console import Screen
 from penstock.errors import MemoryLimitError
 from penstock.plan import Plan
-from penstock.planners import Freedoms, Problem
+from penstock.planners import Problem, SearchSpace
 from penstock.planners.studies import Alternative
 from penstock.profile import Profile
 from penstock.simulate import Evaluation
@@ -20,7 +20,7 @@ def evaluate_or_advise(
     source: ProfileSource,
     *,
     within_memory: bool = True,
-    freedoms: Freedoms | None = None,
+    search_space: SearchSpace | None = None,
 ) -> Evaluation:
     """The plan proved and simulated; where it does not fit, the error says what was tried and what would help."""
     from penstock.planners.studies import what_would_help
@@ -36,28 +36,28 @@ def evaluate_or_advise(
     except MemoryLimitError as error:
         with screen.working("it does not fit into memory: looking for what would help"):
             profile_at = _profiles_by_rows(source, problem.profile)
-            lines = what_would_help(problem, result.proof, profile_at=profile_at, freedoms=freedoms)
+            lines = what_would_help(problem, result.proof, profile_at=profile_at, search_space=search_space)
         hint = "\n  ".join(lines) or error.hint
         raise MemoryLimitError(error.what, where=error.where, hint=hint) from None
     return result
 
 
-def other_plan(screen: Screen, problem: Problem, plan: Plan, freedoms: Freedoms) -> Alternative | None:
+def other_plan(screen: Screen, problem: Problem, plan: Plan, search_space: SearchSpace) -> Alternative | None:
     """The next best plan, if anybody is going to read about it."""
     from penstock.planners.studies import next_best
 
     if screen.quiet and not screen.as_json:
         return None
     with screen.working("asking other planners"):
-        return next_best(problem, plan, freedoms)
+        return next_best(problem, plan, search_space)
 
 
 def _profiles_by_rows(source: ProfileSource, profile: Profile) -> Callable[[int], Profile] | None:
-    """The profile for other numbers of rows; None for files of PipeDream, whose --rows says how many were measured."""
+    """The profile for other numbers of rows; None for files of PipeDream, whose --micro-batch-size says how many were measured."""
     from penstock.profile import is_computed
 
     def at(rows: int) -> Profile:
-        return replace(source, rows=rows).load()
+        return replace(source, micro_batch_size=rows).load()
 
     # Files that hold their own numbers of rows have the same units whatever is asked for.
-    return at if is_computed(source.source) or at(profile.rows + 1).units == profile.units else None
+    return at if is_computed(source.source) or at(profile.micro_batch_size + 1).units == profile.units else None

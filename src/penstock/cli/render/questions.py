@@ -61,7 +61,7 @@ class _Asker:
         return self.method.problem(
             self.profile,
             cluster,
-            self.amounts.num_microbatches(self.profile.rows),
+            self.amounts.microbatches_of(self.profile.micro_batch_size),
             profile_source=self.source.text,
             cluster_source=self.cluster_source,
         )
@@ -81,7 +81,7 @@ class _Asker:
         def plan_on(part: Cluster) -> Plan:
             return make_plan(screen, self.method, self.problem(part), what=counted(part.num_devices, "device"))
 
-        problem = Problem(self.profile, self.whole, self.amounts.num_microbatches(self.profile.rows))
+        problem = Problem(self.profile, self.whole, self.amounts.microbatches_of(self.profile.micro_batch_size))
         choice = choose_devices(problem, wanted, plan_on, under_s=under_s)
         show_counts(screen, choice, under_s)
         if choice.best is None or choice.best.plan is None:
@@ -103,20 +103,22 @@ class _Asker:
 
     def microbatches(self, cluster: Cluster) -> Answer:
         """The best size of micro-batches for the batch."""
-        screen, method, batch = self.screen, self.method, self.amounts.batch
+        screen, method, batch = self.screen, self.method, self.amounts.global_batch_size
         assert batch is not None, "Amounts has seen to that"
         can_compute = is_computed(self.source.source)
-        if can_compute and self.source.rows is not None:
-            raise InputError("-m auto chooses the rows of a micro-batch itself", where="--rows", hint="Leave it out.")
+        if can_compute and self.source.micro_batch_size is not None:
+            raise InputError(
+                "-m auto chooses the rows of a micro-batch itself", where="--micro-batch-size", hint="Leave it out."
+            )
         asked: dict[int, Problem] = {}
 
         def profile_at(rows: int) -> Profile:
-            return replace(self.source, rows=rows).load()
+            return replace(self.source, micro_batch_size=rows).load()
 
         def plan_one(problem: Problem) -> Plan:
-            rows = problem.microbatch_rows
+            rows = problem.rows_per_microbatch
             # What a plan remembers must load again, whatever rows the plan has.
-            source = replace(self.source, rows=rows if can_compute else self.profile.rows)
+            source = replace(self.source, micro_batch_size=rows if can_compute else self.profile.micro_batch_size)
             asked[rows] = method.problem(
                 problem.profile,
                 problem.cluster,
@@ -132,4 +134,4 @@ class _Asker:
         )
         show_sizes(screen, choice)
         assert choice.best.plan is not None, "the best was planned"
-        return Answer(choice.best.plan, asked[choice.best.rows], {"microbatch_sizes": sizes_data(choice)})
+        return Answer(choice.best.plan, asked[choice.best.micro_batch_size], {"microbatch_sizes": sizes_data(choice)})

@@ -40,9 +40,9 @@ def search(screen: Screen, problem: Problem, asked: AutoOptions, *, what: str = 
             problem.profile,
             problem.cluster,
             problem.num_microbatches,
-            problem.rows,
-            replication=asked.freedoms.replication,
-            moved=asked.freedoms.two_cuts,
+            problem.micro_batch_size,
+            replication=asked.search_space.replication,
+            moved=asked.search_space.two_cuts,
         ).seconds
 
         def report(progress: Progress) -> bool:
@@ -51,14 +51,14 @@ def search(screen: Screen, problem: Problem, asked: AutoOptions, *, what: str = 
 
         seed = asked.seed or 0
         if amount is None:
-            return auto(problem, freedoms=asked.freedoms, seed=seed, report=report)
-        return auto(problem, freedoms=asked.freedoms, work=amount, seed=seed, report=report)
+            return auto(problem, search_space=asked.search_space, seed=seed, report=report)
+        return auto(problem, search_space=asked.search_space, work=amount, seed=seed, report=report)
 
 
 def make_plan(screen: Screen, method: Method, problem: Problem, *, what: str = "") -> Plan:
     """The plan, with progress for those who watch; `what` says which of several it is."""
     if method.planner == "auto":
-        return search(screen, problem, replace(method.searching, freedoms=method.freedoms), what=what)
+        return search(screen, problem, replace(method.searching, search_space=method.search_space), what=what)
     method.searching.refuse(method.planner)
     with screen.working(what or "planning"):
         return find_planner(method.planner).plan(problem)

@@ -84,5 +84,5 @@ class EmulatedExecutor(Executor):
 
     def _reduce(self, iteration: Iteration, action: Action) -> None:
         told = partial(self._addresses.tell, action, iteration.step)
-        found = self._summed[action.kind == Kind.REDUCE_TIE, action.segment]
+        found = self._summed[action.kind == Kind.REDUCE_TIE, action.stage]
         self._reductions[action] = EmulatedReduction(found, told)

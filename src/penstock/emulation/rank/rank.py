@@ -88,12 +88,12 @@ class EmulatedRank:
         self._mail = HeldMail(group, emulation.timeout_s, hold_s if shaped else {}, scratch)
         self._clock = DeviceClock(lambda: self._mail.waited_until_s)
         factor = slow_down * emulation.faults.slowness(layout.devices[rank])
-        self._stages, self._step_s = _stages(costs, self._clock, me, factor, scratch)
+        self._runners, self._step_s = _runners(costs, self._clock, me, factor, scratch)
         actions = list(self._proof.program.actions(layout.devices[rank]))
         addresses = Addresses(layout, rank)
         summed = _summed(costs, layout, rank, slow_down if shaped else 0.0, scratch)
         returned = {
-            number: [nn.Parameter(scratch.numbers(sizes_of(costs, number).num_parameters))] for number in self._stages
+            number: [nn.Parameter(scratch.numbers(sizes_of(costs, number).num_parameters))] for number in self._runners
         }
         # As if they were trained here: what comes back is not copied anywhere.
         kept = [item for items in returned.values() for item in items]
@@ -102,7 +102,7 @@ class EmulatedRank:
         self._executor = EmulatedExecutor(
             addresses,
             actions,
-            self._stages,
+            self._runners,
             _no_loss,
             self._mail,
             {},
@@ -161,16 +161,16 @@ class EmulatedRank:
         self._watch.close()
 
 
-def _stages(
+def _runners(
     costs: Costs, clock: DeviceClock, me: int, factor: float, scratch: Scratch
 ) -> tuple[dict[int, SleepingStage], float]:
-    """The segments that a device has a part in, and how long its optimizer's step takes."""
-    stages: dict[int, SleepingStage] = {}
+    """The stages that a device has a part in, and how long its optimizer's step takes."""
+    runners: dict[int, SleepingStage] = {}
     step_s = 0.0
-    num_segments = costs.plan.num_segments
-    for number in range(num_segments):
+    num_stages = costs.plan.num_stages
+    for number in range(num_stages):
         seconds: dict[str, float] = {}
-        for place in range(*costs.places(number).indices(costs.num_places)):
+        for place in range(*costs.replicas(number).indices(costs.num_replicas)):
             if costs.forward_device[place] == me:
                 seconds["forward_s"] = float(factor * costs.forward_s[place])
             if costs.backward_device[place] == me:
@@ -180,15 +180,15 @@ def _stages(
                 seconds["backward_s"] = float(factor * costs.backward_s[place])
                 step_s += float(factor * costs.step_s[place])
         if seconds:
-            stages[number] = SleepingStage(
+            runners[number] = SleepingStage(
                 clock,
                 JobSeconds(**seconds),
                 sizes_of(costs, number),
                 scratch,
                 is_first=number == 0,
-                is_last=number + 1 == num_segments,
+                is_last=number + 1 == num_stages,
             )
-    return stages, step_s
+    return runners, step_s
 
 
 def _summed(
@@ -196,7 +196,7 @@ def _summed(
 ) -> dict[tuple[bool, int], Summed]:
     """The reductions that a rank takes part in; every rank must ask."""
     groups = make_groups([item.ranks for item in layout.reducers], dist.new_group)
-    # The layout has ties before segments, the costs the other way round.
+    # The layout has ties before stages, the costs the other way round.
     numbers = {(item.is_tie, item.number): place for place, item in enumerate(costs.reductions)}
     found = {}
     for item, group in zip(layout.reducers, groups, strict=True):
@@ -208,4 +208,4 @@ def _summed(
 
 
 def _no_loss(_output: Any, _targets: Any) -> torch.Tensor:
-    raise AssertionError("sleeping segments make their own loss")
+    raise AssertionError("sleeping stages make their own loss")

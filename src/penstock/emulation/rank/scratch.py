@@ -18,7 +18,7 @@ class Scratch:
 
     def __init__(self, costs: Costs) -> None:
         reduced = [num_numbers(reduced_bytes(costs, number)) for number in range(len(costs.reductions))]
-        sizes = [sizes_of(costs, number) for number in range(costs.plan.num_segments)]
+        sizes = [sizes_of(costs, number) for number in range(costs.plan.num_stages)]
         widths = [max(item.input_width, item.output_width, item.kept_width) for item in sizes]
         numbers = [*reduced, *(item.num_parameters for item in sizes)]
         self._memory = mmap.mmap(-1, max(NUMBER_BYTES * max(numbers), GRID * max(widths)))

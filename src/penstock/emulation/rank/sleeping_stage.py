@@ -1,4 +1,4 @@
-"""Segments whose jobs are slept: what they hand on has the right size and no meaning."""
+"""Stages whose jobs are slept: what they hand on has the right size and no meaning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 from penstock.emulation.clock import DeviceClock
 from penstock.emulation.rank.scratch import Scratch
-from penstock.emulation.rank.tensor_sizes import SegmentSizes
+from penstock.emulation.rank.tensor_sizes import StageSizes
 from penstock.runtime.remote_backward import InputOnly, Shipping
-from penstock.runtime.stage import Finish, Graph, Job, Stage
+from penstock.runtime.stage import Finish, Graph, Job, TorchStage
 from penstock.runtime.tensors import Packed, Rows, pack
 
 
 @dataclass(frozen=True)
 class JobSeconds:
-    """How long the jobs of a segment take on this device, here."""
+    """How long the jobs of a stage take on this device, here."""
 
     forward_s: float = 0.0
     recompute_s: float = 0.0
@@ -35,14 +35,14 @@ class SleptGraph(Graph):
     is_split: bool = False
 
 
-class SleepingStage(Stage):
-    """A segment on this device. The executor cannot tell it from one that computes."""
+class SleepingStage(TorchStage):
+    """A stage on this device. The executor cannot tell it from one that computes."""
 
     def __init__(
         self,
         clock: DeviceClock,
         seconds: JobSeconds,
-        sizes: SegmentSizes,
+        sizes: StageSizes,
         scratch: Scratch,
         *,
         is_first: bool,
@@ -110,19 +110,19 @@ class SleepingStage(Stage):
 class SleepingShipping(Shipping):
     """Backwards elsewhere get as much as a forward saves."""
 
-    def reason(self, stage: Stage, given: Packed, job: Job) -> str:  # noqa: ARG002
+    def reason(self, runner: TorchStage, given: Packed, job: Job) -> str:  # noqa: ARG002
         """There is never one against it."""
         return ""
 
-    def run(self, stage: Stage, given: Packed, job: Job, told: str) -> tuple[Packed, Packed]:  # noqa: ARG002
+    def run(self, runner: TorchStage, given: Packed, job: Job, told: str) -> tuple[Packed, Packed]:  # noqa: ARG002
         """The forward, and the message for its backward."""
-        assert isinstance(stage, SleepingStage), "all stages here sleep"
-        out, _ = stage.run(given, job.step, job.rows, job.finish, keep=True, defer=job.defer)
-        return out, stage.kept(job.rows)
+        assert isinstance(runner, SleepingStage), "all stages here sleep"
+        out, _ = runner.run(given, job.step, job.rows, job.finish, keep=True, defer=job.defer)
+        return out, runner.kept(job.rows)
 
-    def graph(self, stage: Stage, message: Packed, job: Job, from_batch: Packed | None) -> Graph:
+    def graph(self, runner: TorchStage, message: Packed, job: Job, from_batch: Packed | None) -> Graph:
         """What the backward needs, at once or by running the forward again."""
-        assert isinstance(stage, SleepingStage), "all stages here sleep"
+        assert isinstance(runner, SleepingStage), "all stages here sleep"
         if message.values and isinstance(message.values[0], InputOnly):
-            return super().graph(stage, message, job, from_batch)
-        return stage.graph(job.rows, defer=job.defer)
+            return super().graph(runner, message, job, from_batch)
+        return runner.graph(job.rows, defer=job.defer)

@@ -14,8 +14,8 @@ NUMBER_BYTES = 4
 
 
 @dataclass(frozen=True)
-class SegmentSizes:
-    """Bytes of a row of what a segment takes, makes and keeps, and its number of parameters."""
+class StageSizes:
+    """Bytes of a row of what a stage takes, makes and keeps, and its number of parameters."""
 
     input_width: int
     output_width: int
@@ -23,13 +23,13 @@ class SegmentSizes:
     num_parameters: int
 
 
-def sizes_of(costs: Costs, segment: int) -> SegmentSizes:
-    """The sizes of a segment. Whatever is there travels: even nothing at all takes a message."""
-    return SegmentSizes(
-        input_width=_width(costs.input_bytes[segment]),
-        output_width=_width(costs.output_bytes[segment]),
-        kept_width=_width(costs.kept_bytes[segment]),
-        num_parameters=num_numbers(float(costs.parameter_bytes[segment])),
+def sizes_of(costs: Costs, stage: int) -> StageSizes:
+    """The sizes of a stage. Whatever is there travels: even nothing at all takes a message."""
+    return StageSizes(
+        input_width=_width(costs.input_bytes[stage]),
+        output_width=_width(costs.output_bytes[stage]),
+        kept_width=_width(costs.kept_bytes[stage]),
+        num_parameters=num_numbers(float(costs.parameter_bytes[stage])),
     )
 
 

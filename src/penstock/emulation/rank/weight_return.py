@@ -24,18 +24,18 @@ class TimedReturns(Returns):
         super().start(step)
         self._began_s = perf_counter()
 
-    def finish(self, segment: int) -> None:
-        """Wait for the fresh parameters of a segment, if some are on their way."""
-        is_coming = segment in self._coming
-        super().finish(segment)
+    def finish(self, stage: int) -> None:
+        """Wait for the fresh parameters of a stage, if some are on their way."""
+        is_coming = stage in self._coming
+        super().finish(stage)
         if is_coming:
-            self._ended_s[segment] = perf_counter()
+            self._ended_s[stage] = perf_counter()
 
     def put_into(self, spans_s: Sequence[Span]) -> list[Span]:
         """The spans of all actions of the rank, with those of these in their places."""
         found = list(spans_s)
         for place, action in enumerate(self._all_actions):
             if action.kind in (Kind.SEND_P, Kind.RECV_P):
-                end_s = self._began_s if action.kind in SEND_KINDS else self._ended_s[action.segment]
+                end_s = self._began_s if action.kind in SEND_KINDS else self._ended_s[action.stage]
                 found[place] = self._began_s, end_s
         return found

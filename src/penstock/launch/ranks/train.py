@@ -47,8 +47,8 @@ def train_rank(
     from penstock.runtime.verify import Following, gradients_of
 
     asked, opened = asked.open()
-    assert asked.batch is not None, "opening the plan has seen to that"
-    expected_rows = asked.batch * asked.accumulate
+    assert asked.global_batch_size is not None, "opening the plan has seen to that"
+    expected_rows = asked.global_batch_size * asked.accumulate
     if asked.threads is not None:
         torch.set_num_threads(asked.threads)
     _seed(asked.seed)
@@ -91,7 +91,11 @@ def train_rank(
         ):
             num_done += 1
             if done.num_rows != expected_rows:
-                tell(Noted(f"the script's batches have other rows than the {asked.batch} that are predicted for"))
+                tell(
+                    Noted(
+                        f"the script's batches have other rows than the {asked.global_batch_size} that are predicted for"
+                    )
+                )
             if is_first:
                 tell(Stepped(done.step, done.loss, done.num_rows, done.seconds))
             if not alone and (done.step >= next_sample or num_done == asked.steps):
@@ -174,10 +178,10 @@ def _pipeline(given: Given, opened: Opened, asked: Training, device: "torch.devi
 def _alone(given: Given, opened: Opened, asked: Training, device: "torch.device") -> Any:
     from penstock.model import find_blocks
     from penstock.runtime.layout import check_units
-    from penstock.runtime.state import materialise
+    from penstock.runtime.state import materialize
     from penstock.runtime.verify import Alone
 
-    materialise(given.model, seed=asked.seed, device=device)
+    materialize(given.model, seed=asked.seed, device=device)
     blocks = find_blocks(given.model, _block_names(given, opened.profile), given.inputs)
     check_units(opened.plan, blocks)
     return Alone(given.model, blocks, opened.plan.num_microbatches, _loss(given), seed=asked.seed)
@@ -232,13 +236,13 @@ def _optimizer(script: Script, trainer: Any, asked: Training) -> Any:
 def _batches(script: Script, given: Given, asked: Training, tell: Tell) -> Iterator[Any]:
     from penstock.runtime import repeated, with_own_numbers
 
-    assert asked.batch is not None, "opening the plan has seen to that"
+    assert asked.global_batch_size is not None, "opening the plan has seen to that"
     make = script.find("make_batches")
     if make is None:
         tell(Noted("the script has no make_batches: the sample batch of make_model is trained on over and over"))
-        return repeated((given.inputs, given.targets), asked.batch)
+        return repeated((given.inputs, given.targets), asked.global_batch_size)
     _seed(asked.seed)
-    return with_own_numbers(make(asked.batch), asked.seed)
+    return with_own_numbers(make(asked.global_batch_size), asked.seed)
 
 
 def _sample(pipe: Any, done: "StepDone", tell: Tell) -> int:

@@ -1,7 +1,7 @@
-"""The price of a plan: its segments' seconds and bytes on its devices, as arrays.
+"""The price of a plan: its stages' seconds and bytes on its devices, as arrays.
 
-A *place* is one member of one segment: it has a forward device, a backward device and a share of the rows. Places
-are numbered segment by segment; `place_offsets[k]` is the first place of segment k. All downstream code (lowering,
+A *place* is one member of one stage: it has a forward device, a backward device and a share of the rows. Places
+are numbered stage by stage; `place_offsets[k]` is the first place of stage k. All downstream code (lowering,
 proof, simulation) reads these arrays and knows nothing of profiles any more.
 """
 
@@ -20,24 +20,24 @@ from penstock.plan.types import Plan
 
 @dataclass(frozen=True)
 class Reduction:
-    """An all-reduce of gradients: of one replicated segment, or of parameters that several segments share."""
+    """An all-reduce of gradients: of one replicated stage, or of parameters that several stages share."""
 
     is_tie: bool
     number: int
-    """The segment, or the tie, that it is of."""
-    segments: tuple[int, ...]
-    """The segments whose optimizer step waits for it."""
+    """The stage, or the tie, that it is of."""
+    stages: tuple[int, ...]
+    """The stages whose optimizer step waits for it."""
     ring: Ring
 
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What a plan costs on a cluster. Arrays over places end in _s or _device; arrays over segments in _bytes."""
+    """What a plan costs on a cluster. Arrays over places end in _s or _device; arrays over stages in _bytes."""
 
     plan: Plan
     cluster: Cluster
-    place_offsets: Ints
-    place_segment: Ints
+    replica_offsets: Ints
+    replica_stage: Ints
     share: Floats
     forward_device: Ints
     backward_device: Ints
@@ -65,11 +65,11 @@ class Costs:
     copies_sent: npt.NDArray[np.bool_]
     """Over devices: whether it copies what it sends for whoever gets it, if that is on the same host."""
     tied_bytes: tuple[float, ...]
-    tied_segments: tuple[tuple[int, ...], ...]
+    tied_stages: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...]
 
     @property
-    def num_places(self) -> int:
+    def num_replicas(self) -> int:
         """How many places there are."""
         return len(self.share)
 
@@ -86,7 +86,7 @@ class Costs:
     @cached_property
     def has_whole_rows(self) -> bool:
         """Whether every device's share of a micro-batch is a whole number of rows."""
-        rows = self.share * self.plan.rows
+        rows = self.share * self.plan.micro_batch_size
         return bool(np.allclose(rows, np.round(rows), rtol=0, atol=1e-6))
 
     @cached_property
@@ -96,7 +96,7 @@ class Costs:
 
     @cached_property
     def kept_bytes(self) -> Floats:
-        """Over segments: what the forward keeps until the backward begins, or begins to recompute."""
+        """Over stages: what the forward keeps until the backward begins, or begins to recompute."""
         return np.where(self.recompute, self.input_bytes, self.saved_bytes)
 
     @cached_property
@@ -135,24 +135,24 @@ class Costs:
 
     @cached_property
     def reductions(self) -> tuple[Reduction, ...]:
-        """The all-reduces at the end of an iteration: replicated segments first, then ties."""
+        """The all-reduces at the end of an iteration: replicated stages first, then ties."""
         tied = np.zeros(len(self.parameter_bytes))
         ties = []
-        for number, (size, segments) in enumerate(zip(self.tied_bytes, self.tied_segments, strict=True)):
-            places = [self.places(segment) for segment in segments]
+        for number, (size, stages) in enumerate(zip(self.tied_bytes, self.tied_stages, strict=True)):
+            places = [self.replicas(stage) for stage in stages]
             holders = sorted({int(device) for span in places for device in self.backward_device[span]})
-            tied[list(segments)] += size
+            tied[list(stages)] += size
             if len(holders) > 1:
-                ties.append(Reduction(True, number, segments, reduce_ring(self.cluster, holders, size)))
+                ties.append(Reduction(True, number, stages, reduce_ring(self.cluster, holders, size)))
         found = []
-        for segment in range(len(self.parameter_bytes)):
-            devices = self.backward_device[self.places(segment)]
+        for stage in range(len(self.parameter_bytes)):
+            devices = self.backward_device[self.replicas(stage)]
             if len(devices) > 1:
-                size = float(self.parameter_bytes[segment] - tied[segment])
+                size = float(self.parameter_bytes[stage] - tied[stage])
                 ring = reduce_ring(self.cluster, [int(device) for device in devices], size)
-                found.append(Reduction(False, segment, (segment,), ring))
+                found.append(Reduction(False, stage, (stage,), ring))
         return tuple(found + ties)
 
-    def places(self, segment: int) -> slice:
-        """The places of a segment."""
-        return slice(int(self.place_offsets[segment]), int(self.place_offsets[segment + 1]))
+    def replicas(self, stage: int) -> slice:
+        """The places of a stage."""
+        return slice(int(self.replica_offsets[stage]), int(self.replica_offsets[stage + 1]))

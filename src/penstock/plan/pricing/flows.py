@@ -1,10 +1,10 @@
 """What moves between devices in an iteration: one flow for every pair of devices with rows in common.
 
-F  activations  of segment k to segment k+1, every micro-batch
-B  gradients    of segment k to segment k-1, every micro-batch
-S  saved tensors of segment k from its forward to its backward device, every micro-batch
-P  parameters   of segment k from its backward to its forward device, once after the optimizer step
-                (not to a device that also trains another share of the segment: it has them already)
+F  activations  of stage k to stage k+1, every micro-batch
+B  gradients    of stage k to stage k-1, every micro-batch
+S  saved tensors of stage k from its forward to its backward device, every micro-batch
+P  parameters   of stage k from its backward to its forward device, once after the optimizer step
+                (not to a device that also trains another share of the stage: it has them already)
 """
 
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ class Flows:
     """Arrays over flows between different devices, and the pairs of places that meet on one device."""
 
     what: Ints
-    source_place: Ints
-    target_place: Ints
+    source_replica: Ints
+    target_replica: Ints
     source: Ints
     target: Ints
     num_bytes: npt.NDArray[np.float64]
@@ -54,11 +54,11 @@ class Flows:
 
     @cached_property
     def _outgoing(self) -> "_Index":
-        return _Index(self.what, self.source_place, self.target)
+        return _Index(self.what, self.source_replica, self.target)
 
     @cached_property
     def _incoming(self) -> "_Index":
-        return _Index(self.what, self.target_place, self.source)
+        return _Index(self.what, self.target_replica, self.source)
 
 
 class _Index:
@@ -89,13 +89,13 @@ def find_flows(costs: "Costs") -> Flows:
     """The flows of a plan, activations first, then gradients, saved tensors and parameters."""
     rows: list[tuple[int, int, int, int, int, float]] = []
     local: dict[int, list[tuple[int, int]]] = {ACTIVATION: [], GRADIENT: []}
-    num_segments = len(costs.place_offsets) - 1
+    num_stages = len(costs.replica_offsets) - 1
     devices = {ACTIVATION: costs.forward_device, GRADIENT: costs.backward_device}
     meetings = []
-    for segment in range(num_segments - 1):
-        left, right = costs.places(segment), costs.places(segment + 1)
+    for stage in range(num_stages - 1):
+        left, right = costs.replicas(stage), costs.replicas(stage + 1)
         for overlap in overlaps(costs.share[left].tolist(), costs.share[right].tolist()):
-            size = float(costs.output_bytes[segment]) * overlap.share
+            size = float(costs.output_bytes[stage]) * overlap.share
             meetings.append((left.start + overlap.left, right.start + overlap.right, size))
     for what in (ACTIVATION, GRADIENT):
         for early, late, size in meetings:
@@ -107,21 +107,21 @@ def find_flows(costs: "Costs") -> Flows:
                 rows.append((what, source, target, *pair, size))
     moved = np.flatnonzero(costs.forward_device != costs.backward_device).tolist()
     for place in moved:
-        size = float(costs.kept_bytes[costs.place_segment[place]] * costs.share[place])
+        size = float(costs.kept_bytes[costs.replica_stage[place]] * costs.share[place])
         pair = int(costs.forward_device[place]), int(costs.backward_device[place])
         rows.append((SAVED, place, place, *pair, size))
     for place in moved:
-        segment = int(costs.place_segment[place])
-        size = float(costs.parameter_bytes[segment])
-        trained_here = costs.forward_device[place] in costs.backward_device[costs.places(segment)]
+        stage = int(costs.replica_stage[place])
+        size = float(costs.parameter_bytes[stage])
+        trained_here = costs.forward_device[place] in costs.backward_device[costs.replicas(stage)]
         if size > 0 and not trained_here:
             pair = int(costs.backward_device[place]), int(costs.forward_device[place])
             rows.append((PARAMETERS, place, place, *pair, size))
     table = np.array([row[:5] for row in rows], dtype=np.int64).reshape(-1, 5)
     return Flows(
         what=table[:, 0],
-        source_place=table[:, 1],
-        target_place=table[:, 2],
+        source_replica=table[:, 1],
+        target_replica=table[:, 2],
         source=table[:, 3],
         target=table[:, 4],
         num_bytes=np.array([row[5] for row in rows]),

@@ -25,7 +25,7 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
     backward_s = costs.input_grad_s + costs.weight_grad_s
     apart_s = np.array([item.split_ratio for item in spent])[costs.backward_device] * backward_s
     # What is saved is gathered on the one side and put into a graph on the other; a forward that runs again needs none.
-    moved = (costs.forward_device != costs.backward_device) & ~costs.recompute[costs.place_segment]
+    moved = (costs.forward_device != costs.backward_device) & ~costs.recompute[costs.replica_stage]
     moved_ratio = np.array([item.moved_ratio for item in spent])
     here, there = job_s[costs.forward_device], job_s[costs.backward_device]
     forward_s = costs.forward_s * (1 + moved * moved_ratio[costs.forward_device]) + here
@@ -38,12 +38,12 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
     takers = {ACTIVATION: forward_s, GRADIENT: input_grad_s, SAVED: input_grad_s}
     for what, made in makers.items():
         chosen = flows.what == what
-        np.add.at(made, flows.source_place[chosen], sent[chosen])
+        np.add.at(made, flows.source_replica[chosen], sent[chosen])
         if what in takers:
-            np.add.at(takers[what], flows.target_place[chosen], received[chosen])
+            np.add.at(takers[what], flows.target_replica[chosen], received[chosen])
     fresh = flows.what == PARAMETERS
     copied = received + byte_s[flows.target] * flows.num_bytes
-    np.add.at(forward_s, flows.target_place[fresh], copied[fresh] / costs.num_microbatches)
+    np.add.at(forward_s, flows.target_replica[fresh], copied[fresh] / costs.num_microbatches)
     found = replace(
         costs,
         forward_s=forward_s,

@@ -9,13 +9,13 @@ from penstock.profile import Profile
 def ties_between(
     profile: Profile, starts: Ints, parameter_bytes: Floats
 ) -> tuple[tuple[float, ...], tuple[tuple[int, ...], ...]]:
-    """Ties between segments; a tie inside one segment only makes its parameters count once."""
+    """Ties between stages; a tie inside one stage only makes its parameters count once."""
     sizes: list[float] = []
     groups: list[tuple[int, ...]] = []
     for tie in profile.ties:
         homes = [int(np.searchsorted(starts, unit, side="right")) - 1 for unit in tie.units]
-        for segment in set(homes):
-            parameter_bytes[segment] -= (homes.count(segment) - 1) * tie.parameter_bytes
+        for stage in set(homes):
+            parameter_bytes[stage] -= (homes.count(stage) - 1) * tie.parameter_bytes
         if len(set(homes)) > 1:
             sizes.append(float(tie.parameter_bytes))
             groups.append(tuple(sorted(set(homes))))
@@ -24,27 +24,27 @@ def ties_between(
 
 def held_bytes(
     num_devices: int,
-    place_segment: Ints,
+    replica_stage: Ints,
     forward_device: Ints,
     backward_device: Ints,
     parameter_bytes: Floats,
     tied_bytes: tuple[float, ...],
-    tied_segments: tuple[tuple[int, ...], ...],
+    tied_stages: tuple[tuple[int, ...], ...],
 ) -> tuple[Floats, Floats]:
     """Bytes of weights, and of weights that are trained, on every device; shared ones count once a device."""
     weight, trained = np.zeros(num_devices), np.zeros(num_devices)
-    size = parameter_bytes[place_segment]
+    size = parameter_bytes[replica_stage]
     np.add.at(trained, backward_device, size)
     np.add.at(weight, backward_device, size)
-    at_backward = set(zip(place_segment.tolist(), backward_device.tolist(), strict=True))
+    at_backward = set(zip(replica_stage.tolist(), backward_device.tolist(), strict=True))
     holders = set(at_backward)
-    for segment, device in zip(place_segment.tolist(), forward_device.tolist(), strict=True):
-        if (segment, device) not in holders:
-            weight[device] += parameter_bytes[segment]
-            holders.add((segment, device))
+    for stage, device in zip(replica_stage.tolist(), forward_device.tolist(), strict=True):
+        if (stage, device) not in holders:
+            weight[device] += parameter_bytes[stage]
+            holders.add((stage, device))
     for total, pairs in ((weight, holders), (trained, at_backward)):
-        for tied, segments in zip(tied_bytes, tied_segments, strict=True):
-            homes = [device for segment, device in pairs if segment in segments]
+        for tied, stages in zip(tied_bytes, tied_stages, strict=True):
+            homes = [device for stage, device in pairs if stage in stages]
             for device in set(homes):
                 total[device] -= (homes.count(device) - 1) * tied
     return weight, trained

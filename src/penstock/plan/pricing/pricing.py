@@ -23,41 +23,41 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         if name not in cluster.index:
             hint = "Plan again for this cluster."
             raise MismatchError(f"the plan uses device {name!r}, which the cluster does not have", hint=hint)
-    segments = plan.segments
-    counts = np.array([segment.num_replicas for segment in segments])
+    stages = plan.stages
+    counts = np.array([stage.num_replicas for stage in stages])
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    place_segment = np.repeat(np.arange(len(segments)), counts)
-    share = np.array([member.share for segment in segments for member in segment.forward])
+    replica_stage = np.repeat(np.arange(len(stages)), counts)
+    share = np.array([replica.share for stage in stages for replica in stage.forward])
     index = cluster.index
-    forward_device = np.array([index[member.device] for segment in segments for member in segment.forward])
-    backward_device = np.array([index[member.device] for segment in segments for member in segment.backward])
-    clock = UnitClock(profile, cluster, plan.rows)
-    starts = np.array([segment.start for segment in segments])
-    stops = np.array([segment.stop for segment in segments])
+    forward_device = np.array([index[replica.device] for stage in stages for replica in stage.forward])
+    backward_device = np.array([index[replica.device] for stage in stages for replica in stage.backward])
+    clock = UnitClock(profile, cluster, plan.micro_batch_size)
+    starts = np.array([stage.start for stage in stages])
+    stops = np.array([stage.stop for stage in stages])
 
     def seconds(devices: Ints, part: Part) -> Floats:
         values = np.empty(len(share))
-        for place, (device, portion, segment) in enumerate(zip(devices, share, place_segment, strict=True)):
+        for place, (device, portion, stage) in enumerate(zip(devices, share, replica_stage, strict=True)):
             sums = clock.prefix(int(device), float(portion), part)
-            values[place] = sums[stops[segment]] - sums[starts[segment]]
+            values[place] = sums[stops[stage]] - sums[starts[stage]]
         return values
 
-    sizes = fit(profile, profile.kinds[0]).at(plan.rows)
+    sizes = fit(profile, profile.kinds[0]).at(plan.micro_batch_size)
     cut = sizes.cut_bytes[stops - 1].copy()
     cut[-1] = 0.0
-    first = profile.input_bytes * plan.rows / profile.rows
+    first = profile.input_bytes * plan.micro_batch_size / profile.micro_batch_size
     parameter_bytes = _sums(sizes.parameter_bytes, starts, stops)
-    tied_bytes, tied_segments = ties_between(profile, starts, parameter_bytes)
+    tied_bytes, tied_stages = ties_between(profile, starts, parameter_bytes)
     weight, trained = held_bytes(
-        cluster.num_devices, place_segment, forward_device, backward_device, parameter_bytes, tied_bytes, tied_segments
+        cluster.num_devices, replica_stage, forward_device, backward_device, parameter_bytes, tied_bytes, tied_stages
     )
-    places = Places(starts, place_segment, share, forward_device, backward_device)
+    places = Places(starts, replica_stage, share, forward_device, backward_device)
     working = working_bytes(profile, cluster.num_devices, places, sizes.cut_bytes, parameter_bytes)
     costs = Costs(
         plan=plan,
         cluster=cluster,
-        place_offsets=offsets,
-        place_segment=place_segment,
+        replica_offsets=offsets,
+        replica_stage=replica_stage,
         share=share,
         forward_device=forward_device,
         backward_device=backward_device,
@@ -72,7 +72,7 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         saved_bytes=_sums(sizes.saved_bytes, starts, stops),
         pending_bytes=_sums(sizes.pending_bytes, starts, stops),
         parameter_bytes=parameter_bytes,
-        recompute=np.array([segment.recompute for segment in segments]),
+        recompute=np.array([stage.recompute for stage in stages]),
         weight_bytes=weight,
         gradient_bytes=trained * profile.gradient_ratio,
         optimizer_bytes=trained * profile.optimizer_ratio,
@@ -80,12 +80,12 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         more_at_step_bytes=working.more_at_step,
         copies_sent=np.zeros(cluster.num_devices, dtype=np.bool_),
         tied_bytes=tied_bytes,
-        tied_segments=tied_segments,
+        tied_stages=tied_stages,
         notes=(*notes, *clock.notes),
     )
     costs = with_overheads(costs, clock)
     if not costs.has_whole_rows:
-        text = f"shares of a micro-batch of {plan.rows} rows are not whole rows: times are as if rows could be split"
+        text = f"shares of a micro-batch of {plan.micro_batch_size} rows are not whole rows: times are as if rows could be split"
         costs = replace(costs, notes=(*costs.notes, text))
     return costs
 

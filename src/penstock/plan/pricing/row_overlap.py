@@ -48,7 +48,7 @@ def whole_rows(shares: Sequence[float], num_rows: int) -> list[int] | None:
     """
     wanted = [share * num_rows for share in shares]
     rows = [int(part + NEGLIGIBLE_SHARE) for part in wanted]
-    by_rest = sorted(range(len(rows)), key=lambda member: rows[member] - wanted[member])
-    for member in by_rest[: num_rows - sum(rows)]:
-        rows[member] += 1
+    by_rest = sorted(range(len(rows)), key=lambda replica: rows[replica] - wanted[replica])
+    for replica in by_rest[: num_rows - sum(rows)]:
+        rows[replica] += 1
     return rows if min(rows) > 0 else None

@@ -20,10 +20,10 @@ class UnitClock:
     profiled kind; `notes` says so.
     """
 
-    def __init__(self, profile: Profile, cluster: Cluster, rows: int) -> None:
+    def __init__(self, profile: Profile, cluster: Cluster, micro_batch_size: int) -> None:
         self._profile = profile
         self._cluster = cluster
-        self._rows = rows
+        self._rows = micro_batch_size
         self._models: dict[str, tuple[Model, float]] = {}
         self._sums: dict[tuple[str, float, float, Part], Floats] = {}
         self.notes: list[str] = []

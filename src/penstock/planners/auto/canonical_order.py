@@ -21,7 +21,7 @@ MOST_DEVICES = 128
 def in_canonical_order(problem: Problem) -> Problem:
     """The same problem with the devices in canonical order; as it is if only the first of them are to be used."""
     cluster = problem.cluster
-    if problem.num_stages is not None or cluster.num_devices > MOST_DEVICES:
+    if problem.pipeline_depth is not None or cluster.num_devices > MOST_DEVICES:
         return problem
     order = canonical_order(cluster)
     if order == list(range(cluster.num_devices)):

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.plan import Plan
 from penstock.plan.pricing import Costs, price
 from penstock.planners.problem import Problem
-from penstock.planners.search_space import Freedoms
+from penstock.planners.search_space import SearchSpace
 from penstock.schedules import SCHEDULES
 from penstock.schedules.methods import SPLIT, best_of, best_order, interleaved, one_f_one_b, rooms
 from penstock.schedules.ordering import with_split
@@ -23,11 +23,11 @@ QUICK_RULES = ((4, 0.0), (1, 0.0), (1, 0.5), (0, 0.5))
 class Judge:
     """Scores the plans of one problem."""
 
-    def __init__(self, problem: Problem, freedoms: Freedoms) -> None:
+    def __init__(self, problem: Problem, search_space: SearchSpace) -> None:
         self._problem = problem
-        self._freedoms = freedoms
-        self._is_free = freedoms.schedule in (None, "auto", "auto_whole")
-        self._split = freedoms.plan_schedule == "auto"
+        self._search_space = search_space
+        self._is_free = search_space.schedule in (None, "auto", "auto_whole")
+        self._split = search_space.plan_schedule == "auto"
 
     def quick(self, plan: Plan, beat: Score | None = None) -> Score:
         """The best score over a few orders.
@@ -99,7 +99,7 @@ class Judge:
         return price(plan, self._problem.profile, self._problem.cluster)
 
     def _fixed(self, costs: Costs) -> Score:
-        return score_program(SCHEDULES[self._freedoms.plan_schedule].order(costs), costs)
+        return score_program(SCHEDULES[self._search_space.plan_schedule].order(costs), costs)
 
 
 def _least_over_bytes(costs: Costs) -> float:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.plan import SHARE_TOLERANCE, Group, Member, Plan
+from penstock.plan import SHARE_TOLERANCE, Group, Plan, Replica
 from penstock.plan.pricing import whole_rows
 from penstock.planners.auto.canonical_order import in_canonical_order
 from penstock.planners.auto.moves import Moves, shifted_cuts
@@ -35,7 +35,7 @@ from penstock.planners.exact import all_maps, map_bounds, num_maps, plan_of_map
 from penstock.planners.methods import balanced
 from penstock.planners.methods.spp import spp
 from penstock.planners.problem import Problem
-from penstock.planners.search_space import Freedoms, has_virtual_stages
+from penstock.planners.search_space import SearchSpace, has_virtual_stages
 from penstock.schedules.search import Score
 
 WORK = 200
@@ -76,7 +76,7 @@ Report = Callable[[Progress], bool]
 def auto(
     problem: Problem,
     *,
-    freedoms: Freedoms = Freedoms(),  # noqa: B008 - frozen
+    search_space: SearchSpace = SearchSpace(),  # noqa: B008 - frozen
     work: int = WORK,
     seed: int = 0,
     report: Report | None = None,
@@ -89,8 +89,8 @@ def auto(
     >>> auto(problem, work=10).schedule
     'auto'
     """
-    turned = in_canonical_order(problem) if freedoms.device_order else problem
-    search = _Search(turned, freedoms, work, seed, report)
+    turned = in_canonical_order(problem) if search_space.device_order else problem
+    search = _Search(turned, search_space, work, seed, report)
     others, more = search.starts()
     ranked = search.ranked([*others, *more])
     maps = search.small_maps(ranked[0][0])
@@ -107,11 +107,11 @@ def auto(
         climber.settle(changes // (2 * NUM_SETTLED))
     best_more = [plan for _, _, plan in search.ranked(more)[:NUM_MORE]]
     found = [*(climber.plan for climber in climbers), *maps, *best_more, *others]
-    closing = [] if search.stopped else closing_plans(problem, freedoms)
+    closing = [] if search.stopped else closing_plans(problem, search_space)
     if turned is problem:
         return search.judge([*found, *closing])
     # What the others give for the devices as they are numbered is judged too, so that auto is never worse.
-    final = _Search(problem, freedoms, work, seed, report)
+    final = _Search(problem, search_space, work, seed, report)
     final.stopped = search.stopped
     origin = balanced(problem).cluster
     others = [] if final.stopped else final.starts().others
@@ -119,13 +119,15 @@ def auto(
 
 
 class _Search:
-    def __init__(self, problem: Problem, freedoms: Freedoms, work: int, seed: int, report: Report | None) -> None:
+    def __init__(
+        self, problem: Problem, search_space: SearchSpace, work: int, seed: int, report: Report | None
+    ) -> None:
         self.problem = problem
-        self.freedoms = freedoms
+        self.search_space = search_space
         self.work = work
         self.seed = seed
         self.report = report
-        self.judge_of = Judge(problem, freedoms)
+        self.judge_of = Judge(problem, search_space)
         self.num_plans = 0
         self.best: Score | None = None
         self.seen: dict[object, Score] = {}
@@ -133,14 +135,14 @@ class _Search:
 
     def starts(self) -> Starts:
         """Where to begin; if some do not fit, also all of them with everything recomputed."""
-        found = starting_plans(self.problem, self.freedoms)
-        if not self.freedoms.recomputation or self.problem.recompute:
+        found = starting_plans(self.problem, self.search_space)
+        if not self.search_space.recomputation or self.problem.recompute:
             return found
         if all(self.start_score(plan).over_bytes == 0 for plan in chain(*found)):
             return found
         others, more = ([*plans, *map(recomputed, plans)] for plans in found)
-        if self.freedoms.replication:
-            again = as_auto(spp(replace(self.problem, recompute=True)), self.freedoms)
+        if self.search_space.replication:
+            again = as_auto(spp(replace(self.problem, recompute=True)), self.search_space)
             others += [again] if self.allows(again) else []
         return Starts(others, more)
 
@@ -156,7 +158,7 @@ class _Search:
 
     def small_maps(self, best: Score) -> list[Plan]:
         """Where there are few enough: the best of all maps of forward and backward runs to devices, by their bounds."""
-        problem, moved = self.problem, self.freedoms.two_cuts
+        problem, moved = self.problem, self.search_space.two_cuts
         if best.over_bytes > 0 or num_maps(problem, moved=moved) > MOST_MAPS:
             return []
         maps = all_maps(problem, moved=moved, recompute=False)
@@ -165,7 +167,7 @@ class _Search:
         for turn in np.argsort(bounds, kind="stable")[: self.work].tolist():
             if bounds[turn] >= best.seconds or self.stopped:
                 break
-            made = as_auto(plan_of_map(problem, maps, turn), self.freedoms)
+            made = as_auto(plan_of_map(problem, maps, turn), self.search_space)
             if self.allows(made):
                 best = min(best, self.score(made))
                 found.append(made)
@@ -173,33 +175,33 @@ class _Search:
 
     def allows(self, plan: Plan) -> bool:
         """Whether a plan keeps to the freedoms."""
-        return self.freedoms.allow(plan, self.problem.cluster, recompute=self.problem.recompute)
+        return self.search_space.allow(plan, self.problem.cluster, recompute=self.problem.recompute)
 
     def score(self, plan: Plan, beat: Score | None = None, judge: Judging | None = None) -> Score:
         """The quick score, once for each plan; if it does not beat another, only that is known."""
-        if plan.segments not in self.seen:
+        if plan.stages not in self.seen:
             found = (judge or self.judge_of.quick)(plan, beat)
-            self.seen[plan.segments] = found
+            self.seen[plan.stages] = found
             self.num_plans += 1
             self.best = found if self.best is None else min(self.best, found)
             self.tell()
-        return self.seen[plan.segments]
+        return self.seen[plan.stages]
 
     def num_changes(self, plan: Plan) -> int:
         """How many changes to try: as many as the work allows, fewer where each takes long."""
-        jobs = 3 * self.problem.num_microbatches * sum(item.num_replicas for item in plan.segments)
+        jobs = 3 * self.problem.num_microbatches * sum(item.num_replicas for item in plan.stages)
         return round(self.work * min(1.0, LARGE / jobs))
 
     def moves(self) -> Moves:
         """Random changes within the freedoms."""
         return Moves(
             self.seed,
-            [device.name for device in self.problem.cluster.devices[: self.problem.num_stages]],
+            [device.name for device in self.problem.cluster.devices[: self.problem.pipeline_depth]],
             self._group_of,
-            replication=self.freedoms.replication,
-            moving=self.freedoms.two_cuts,
-            splitting=self.freedoms.virtual_stages,
-            recomputing=self.freedoms.recomputation,
+            replication=self.search_space.replication,
+            moving=self.search_space.two_cuts,
+            splitting=self.search_space.virtual_stages,
+            recomputing=self.search_space.recomputation,
         )
 
     def tell(self) -> None:
@@ -209,7 +211,7 @@ class _Search:
 
     def judge(self, plans: Sequence[Plan]) -> Plan:
         """The best of these by all orders of the schedule; of those that nobody has, the first."""
-        ranked = self.ranked({plan.segments: plan for plan in plans}.values())
+        ranked = self.ranked({plan.stages: plan for plan in plans}.values())
         best: tuple[Score, Plan] | None = None
         for _, _, plan in ranked[: JUDGED_WHEN_STOPPED if self.stopped else None]:
             if best is not None and not self.judge_of.can_beat(plan, best[0]):
@@ -227,14 +229,14 @@ class _Search:
         fastest = min(seconds)
         speeds = [fastest / value for value in seconds] if fastest > 0 else [1.0 for _ in names]
         shares = [speed / sum(speeds) for speed in speeds]
-        if not self.freedoms.part_rows:
-            rows = whole_rows(shares, self.problem.microbatch_rows)
+        if not self.search_space.part_rows:
+            rows = whole_rows(shares, self.problem.rows_per_microbatch)
             if rows is None:
                 return None
-            shares = [count / self.problem.microbatch_rows for count in rows]
+            shares = [count / self.problem.rows_per_microbatch for count in rows]
         if min(shares) <= SHARE_TOLERANCE * 10:
             return None
-        return tuple(Member(name, share) for name, share in zip(names, shares, strict=True))
+        return tuple(Replica(name, share) for name, share in zip(names, shares, strict=True))
 
 
 class _Climber:
@@ -273,7 +275,7 @@ class _Climber:
             for changed in shifted_cuts(self.plan):
                 if tries >= most:
                     return
-                if changed.segments in self._search.seen or not self._search.allows(changed):
+                if changed.stages in self._search.seen or not self._search.allows(changed):
                     continue
                 tries += 1
                 found = self._search.score(changed, self.score)

@@ -1,7 +1,7 @@
 """Lower bounds: no plan is faster, whatever it does. So the gap to a plan says how much could still be gained.
 
 They hold for every plan that can be written down, in any order of jobs: groups with any shares, backwards moved or not,
-several segments a device, recomputation. With `replication` or `moved` off they hold, and are tighter, for plans
+several stages a device, recomputation. With `replication` or `moved` off they hold, and are tighter, for plans
 whose groups have one device, or whose forward and backward groups are the same. The proofs are beside the parts:
 `bounds_work.py`, `bounds_chain.py`, `bounds_network.py`; without replication also `bounds_packing.py` and
 `bounds_straight.py`. Memory limits are not counted, nor reductions but for what must pass between parts of the cluster.
@@ -53,7 +53,7 @@ def lower_bound(
     profile: Profile,
     cluster: Cluster,
     num_microbatches: int,
-    rows: int | None = None,
+    micro_batch_size: int | None = None,
     *,
     replication: bool = True,
     moved: bool = True,
@@ -63,7 +63,7 @@ def lower_bound(
     With `replication` off: no plan whose groups all have one device. With `moved` off: no plan whose forward and
     backward groups are all the same.
     """
-    times = unit_times(Problem(profile, cluster, num_microbatches, rows=rows))
+    times = unit_times(Problem(profile, cluster, num_microbatches, micro_batch_size=micro_batch_size))
     parts = _shared_parts(times, moved) if replication else _straight_parts(times, moved)
     parts.append(BoundPart("network", network_bound(times, _largest(parts), moved=moved), NETWORK))
     largest = max(parts, key=lambda part: part.seconds)

@@ -1,7 +1,7 @@
 """Lower bounds from the chain of one micro-batch, with all M of them through its slowest job.
 
 The chain of a micro-batch is F of every unit in order, I of every unit in reverse order, then W and the step of unit 0
-(which has nobody behind it). A plan runs whole segments at a time, and adds transfers and recomputation: only longer.
+(which has nobody behind it). A plan runs whole stages at a time, and adds transfers and recomputation: only longer.
 
 *All plans.* Follow one row of a micro-batch (as thin as you like). It passes one member of every group; with share x,
 that member takes base + x slope for unit u, and its part of the chain cannot start before the part in front of it. So
@@ -64,7 +64,7 @@ class Ways:
 
 
 def turn_bytes(times: UnitTimes) -> float:
-    """What goes from the last forward to the first backward: the last segment's saved tensors, or else its input."""
+    """What goes from the last forward to the first backward: the last stage's saved tensors, or else its input."""
     return float(min(times.saved_bytes[-1], times.input_bytes.min()))
 
 

@@ -80,8 +80,8 @@ def unit_times(problem: Problem) -> UnitTimes:
         base = np.clip(2 * half - whole, 0.0, whole)
         return Lines(base, whole - base)
 
-    sizes = fit(profile, profile.kinds[0]).at(problem.microbatch_rows)
-    first = profile.input_bytes * problem.microbatch_rows / profile.rows
+    sizes = fit(profile, profile.kinds[0]).at(problem.rows_per_microbatch)
+    first = profile.input_bytes * problem.rows_per_microbatch / profile.micro_batch_size
     shared = np.zeros(profile.num_units)
     for tie in profile.ties:
         shared[list(tie.units)] += tie.parameter_bytes

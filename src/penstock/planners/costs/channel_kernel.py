@@ -17,7 +17,7 @@ def channel_prices(
     left: Ints,
     right: Ints,
     offsets: Ints,
-    members: Ints,
+    replicas: Ints,
     shares: Floats,
     bandwidth: Floats,
     latency_s: Floats,
@@ -40,7 +40,7 @@ def channel_prices(
         while i < i_end and j < j_end:
             stop = min(left_stop, right_stop)
             portion = stop - begin
-            a, b = members[i], members[j]
+            a, b = replicas[i], replicas[j]
             if portion > NEGLIGIBLE_SHARE and a != b:
                 prices[pair, 0] = max(prices[pair, 0], latency_s[a, b])
                 prices[pair, 1] = max(prices[pair, 1], portion / bandwidth[a, b])
@@ -64,7 +64,7 @@ def channel_prices(
         # What leaves a host in the forward enters it in the backward: an interface is as fast in both directions.
         for loads, group in ((leaving, left[pair]), (entering, right[pair])):
             for place in range(offsets[group], offsets[group + 1]):
-                at = host[members[place]]
+                at = host[replicas[place]]
                 prices[pair, 1] = max(prices[pair, 1], loads[at] / interface[at])
                 prices[pair, 3] = max(prices[pair, 3], loads[at] / interface[at])
                 loads[at] = 0.0

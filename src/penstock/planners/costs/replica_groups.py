@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.arrays import Floats, Ints
 from penstock.cluster import Cluster
-from penstock.plan import SHARE_TOLERANCE, Group, Member
+from penstock.plan import SHARE_TOLERANCE, Group, Replica
 from penstock.plan.pricing import Part, reduce_ring
 from penstock.planners.problem import Problem
 from penstock.profile import UnitCosts, fit
@@ -61,7 +61,7 @@ class Replicas:
     @cached_property
     def row(self) -> tuple[int, ...]:
         """The devices to plan for: the first `num_stages`, host by host in the order in which hosts come up."""
-        chosen = range(self.problem.cluster.num_devices)[: self.problem.num_stages]
+        chosen = range(self.problem.cluster.num_devices)[: self.problem.pipeline_depth]
         host = self.problem.cluster.host_index
         seen = {int(host[place]): place for place in reversed(chosen)}
         return tuple(sorted(chosen, key=lambda place: (seen[int(host[place])], place)))
@@ -108,12 +108,12 @@ class Replicas:
         shares = tuple(speed / total for speed in speeds)
         return shares if all(share > SHARE_TOLERANCE for share in shares) else None
 
-    def members(self, group: Sequence[int]) -> Group:
+    def replicas(self, group: Sequence[int]) -> Group:
         """The group as a plan names it."""
         shares = self.shares(group)
         assert shares is not None, "a group in which somebody gets no rows"
         devices = self.problem.cluster.devices
-        return tuple(Member(devices[place].name, share) for place, share in zip(group, shares, strict=True))
+        return tuple(Replica(devices[place].name, share) for place, share in zip(group, shares, strict=True))
 
     def sums(self, group: Sequence[int], parts: Sequence[Part], *, portion: float = 1.0) -> Floats:
         """Running sums of the units' seconds, one row for each member unlike the others before it.
@@ -175,7 +175,7 @@ class Replicas:
     @cached_property
     def _sizes(self) -> UnitCosts:
         profile = self.problem.profile
-        return fit(profile, profile.kinds[0]).at(self.problem.microbatch_rows)
+        return fit(profile, profile.kinds[0]).at(self.problem.rows_per_microbatch)
 
 
 def reduce_price(cluster: Cluster, group: Sequence[int]) -> Price:

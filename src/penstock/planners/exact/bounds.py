@@ -1,14 +1,14 @@
 """A quick lower bound for every map of a small problem, for all maps at once.
 
 For one map, everything is on known devices, so the chain of one micro-batch (F up, I down, then W, step and the
-parameters' return of the first segment) has known seconds, and so have the way to each job and the rest behind it. A
+parameters' return of the first stage) has known seconds, and so have the way to each job and the rest behind it. A
 device cannot begin before the chain gets to its first unit; when it is done with its last I, the chain still goes on
 from there, and its own W and steps may be left. So, with the work of M micro-batches,
 
     wait + F + R + I + max(W + steps, rest of the chain)
 
 for every device; likewise for all messages of every link; M times the longest job of the chain and once the rest of it;
-and for every moved segment all work of its device, its step and its parameters' return.
+and for every moved stage all work of its device, its step and its parameters' return.
 """
 
 from collections.abc import Iterator
@@ -41,13 +41,13 @@ class _Bounds:
         self.step = times.step.whole[maps.backward, unit]
         pair = maps.forward * times.cluster.num_devices + maps.backward
         self.begins = np.concatenate([np.ones((len(pair), 1), bool), pair[:, 1:] != pair[:, :-1]], axis=1)
-        self.is_moved = maps.forward != maps.backward
+        self.has_remote_backward = maps.forward != maps.backward
         kept = np.where(maps.again, np.where(self.begins, times.input_bytes, 0.0), times.saved_bytes)
-        self.shipped = self._segment_sums(np.where(self.is_moved, kept, 0.0))
+        self.shipped = self._stage_sums(np.where(self.has_remote_backward, kept, 0.0))
         self._follow_chain()
 
-    def _segment_sums(self, values: Floats) -> Floats:
-        """For every unit the sum over its segment."""
+    def _stage_sums(self, values: Floats) -> Floats:
+        """For every unit the sum over its stage."""
         sums = values.copy()
         for unit in range(1, values.shape[1]):
             sums[:, unit] += np.where(self.begins[:, unit], 0.0, sums[:, unit - 1])
@@ -70,19 +70,19 @@ class _Bounds:
             self.done[:, unit] = self.arrives[:, unit] + self.ahead[:, unit]
         ends = maps.forward[:, last], maps.backward[:, last]
         shipped = sum(self._hop(self.shipped[:, last], *ends))
-        self.turned[:, last] = self.done[:, last] + shipped + self._segment_sums(self.repeat)[:, last]
+        self.turned[:, last] = self.done[:, last] + shipped + self._stage_sums(self.repeat)[:, last]
         for unit in reversed(range(last + 1)):
             if unit < last:
                 ends = maps.backward[:, unit + 1], maps.backward[:, unit]
                 self.turned[:, unit] = self.undone[:, unit + 1] + sum(self._hop(times.cut_bytes[unit], *ends))
             self.undone[:, unit] = self.turned[:, unit] + self.back[:, unit]
-        closing = self._segment_sums(self.weights) + self._segment_sums(self.step) + self.returning
+        closing = self._stage_sums(self.weights) + self._stage_sums(self.step) + self.returning
         self.end = self.undone[:, 0] + closing[:, 0]
 
     @cached_property
     def returning(self) -> Floats:
-        """Seconds in which the parameters of each unit's segment go back to its forward device."""
-        num_bytes = self._segment_sums(np.where(self.is_moved, self.times.returned_bytes, 0.0))
+        """Seconds in which the parameters of each unit's stage go back to its forward device."""
+        num_bytes = self._stage_sums(np.where(self.has_remote_backward, self.times.returned_bytes, 0.0))
         wire, latency = self._hop(num_bytes, self.maps.backward, self.maps.forward)
         return np.where(num_bytes > 0, wire + latency, 0.0)
 
@@ -113,8 +113,8 @@ class _Bounds:
             yield wait + num * (forward + repeat + inputs) + np.maximum(num * weights + steps, rest)
             yield self.end + (num - 1) * np.maximum(forward, inputs)
             work = wait + num * (forward + repeat + inputs + weights)
-            returned = self._segment_sums(self.step) + self.returning
-            yield work + np.where(back & self.is_moved, returned, 0.0).max(axis=1)
+            returned = self._stage_sums(self.step) + self.returning
+            yield work + np.where(back & self.has_remote_backward, returned, 0.0).max(axis=1)
 
     def _by_link(self) -> Iterator[Floats]:
         devices = self.times.cluster.num_devices
@@ -135,7 +135,7 @@ class _Bounds:
     def _messages(self) -> Iterator[tuple[Ints, Ints, Floats, Floats, Floats]]:
         """Source, target, seconds on the link, when the first can start, what follows when the last is through."""
         times, maps = self.times, self.maps
-        repeat = self._segment_sums(self.repeat)
+        repeat = self._stage_sums(self.repeat)
         for unit in range(times.num_units):
             if unit:
                 source, target = maps.forward[:, unit - 1], maps.forward[:, unit]
@@ -144,7 +144,7 @@ class _Bounds:
                 source, target = maps.backward[:, unit], maps.backward[:, unit - 1]
                 wire, latency = self._hop(times.cut_bytes[unit - 1], source, target)
                 yield source, target, wire, self.undone[:, unit], latency + self.end - self.turned[:, unit - 1]
-            # What a segment ships leaves behind its last unit; the others send it to themselves, which costs nothing.
+            # What a stage ships leaves behind its last unit; the others send it to themselves, which costs nothing.
             closes = self.begins[:, unit + 1] if unit < times.num_units - 1 else np.ones(len(self.end), dtype=bool)
             source = maps.forward[:, unit]
             target = np.where(closes, maps.backward[:, unit], source)

@@ -1,7 +1,7 @@
 """The best order of a priced plan without replication, by constraint programming (OR-tools' CP-SAT, optional).
 
-Jobs are F, R, I, W of every segment and micro-batch, the steps, and every transfer. Micro-batches are alike, so some
-best order has the jobs of one kind and segment in the order of their micro-batches: sorting their times, kind by kind,
+Jobs are F, R, I, W of every stage and micro-batch, the steps, and every transfer. Micro-batches are alike, so some
+best order has the jobs of one kind and stage in the order of their micro-batches: sorting their times, kind by kind,
 keeps every need met (if x_m + c <= y_m for all m, then also when both are sorted) and leaves every device and link as
 busy as it was. Transfers on a link go in the order in which their makers run; steps come after all else on their
 device; receives are posted early enough.
@@ -22,7 +22,7 @@ from penstock.program import Kind
 TICKS = 2**30
 
 Job = tuple[Kind, int, int]
-"""Kind, segment, micro-batch."""
+"""Kind, stage, micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -73,30 +73,30 @@ class _Model:
 
     def _jobs(self) -> None:
         costs = self.costs
-        for place, segment in enumerate(costs.place_segment.tolist()):
+        for place, stage in enumerate(costs.replica_stage.tolist()):
             ahead, back = int(costs.forward_device[place]), int(costs.backward_device[place])
             kinds = [(Kind.F, ahead, costs.forward_s)]
-            if costs.recompute[segment]:
+            if costs.recompute[stage]:
                 kinds.append((Kind.R, back, costs.recompute_s))
             kinds += [(Kind.I, back, costs.input_grad_s), (Kind.W, back, costs.weight_grad_s)]
             for kind, device, seconds in kinds:
                 ticks = self._ticks(float(seconds[place]))
                 for number in range(self.num):
-                    self._job((kind, segment, number), device, ticks)
+                    self._job((kind, stage, number), device, ticks)
                 for number in range(1, self.num):
-                    self._follow((kind, segment, number - 1), (kind, segment, number))
+                    self._follow((kind, stage, number - 1), (kind, stage, number))
             for number in range(self.num):
-                chain = [(kind, segment, number) for kind, _, _ in kinds]
+                chain = [(kind, stage, number) for kind, _, _ in kinds]
                 # With another device in between, the transfer is what the backward waits for.
                 for earlier, later in pairwise(chain if ahead == back else chain[1:]):
                     self._follow(earlier, later)
-            step = (Kind.STEP, segment, 0)
+            step = (Kind.STEP, stage, 0)
             self._job(step, back, self._ticks(float(costs.step_s[place])))
             self.model.add(self.end >= self.start[step] + self.size[step])
         for kind, pairs in ((Kind.F, costs.flows.local_forward), (Kind.I, costs.flows.local_backward)):
             for earlier, later in pairs.tolist():
                 for number in range(self.num):
-                    one, two = int(costs.place_segment[earlier]), int(costs.place_segment[later])
+                    one, two = int(costs.replica_stage[earlier]), int(costs.replica_stage[later])
                     self._follow((kind, one, number), (kind, two, number))
 
     def _job(self, job: Job, device: int, ticks: int) -> None:
@@ -109,10 +109,10 @@ class _Model:
 
     def _steps_last(self, jobs: list[Job]) -> None:
         steps = [job for job in jobs if job[0] == Kind.STEP]
-        others = {(kind, segment): self.num - 1 for kind, segment, _ in jobs if kind < Kind.STEP}
+        others = {(kind, stage): self.num - 1 for kind, stage, _ in jobs if kind < Kind.STEP}
         for step in steps:
-            for (kind, segment), last in others.items():
-                self._follow((kind, segment, last), step)
+            for (kind, stage), last in others.items():
+                self._follow((kind, stage, last), step)
 
     def _links(self) -> None:
         costs, flows = self.costs, self.costs.flows
@@ -129,20 +129,20 @@ class _Model:
             rate = min([float(costs.cluster.bandwidth[source, target]), *shared.values()])
             sizes[flow] = self._ticks(num_bytes / rate)
             latency = self._ticks(float(costs.cluster.latency_s[source, target]))
-            from_segment = int(costs.place_segment[flows.source_place[flow]])
-            to_segment = int(costs.place_segment[flows.target_place[flow]])
+            from_stage = int(costs.replica_stage[flows.source_replica[flow]])
+            to_stage = int(costs.replica_stage[flows.target_replica[flow]])
             for number in range(1 if what == PARAMETERS else self.num):
                 start = self.model.new_int_var(0, self.limit, "")
                 starts[flow, number] = start
-                maker = (_MAKER[what], from_segment, number)
+                maker = (_MAKER[what], from_stage, number)
                 makers[flow, number] = maker
                 self._after(start, self.start[maker], self.size[maker])
                 arrived = sizes[flow] + latency
                 if what == PARAMETERS:
                     self.model.add(self.end >= start + arrived)
                 else:
-                    again = what == SAVED and bool(costs.recompute[to_segment])
-                    user = (Kind.R if again else _USER[what], to_segment, number)
+                    again = what == SAVED and bool(costs.recompute[to_stage])
+                    user = (Kind.R if again else _USER[what], to_stage, number)
                     self._after(self.start[user], start, arrived)
                 on_link[source, target].append((flow, start, number))
                 for side, bandwidth in shared.items():
@@ -205,8 +205,8 @@ class _Model:
                 if link in last:
                     self._after(start, *last[link])
                 last[link] = (start, size)
-            for segment in item.segments:
-                self._after(self.start[Kind.STEP, segment, 0], start, size + latency)
+            for stage in item.stages:
+                self._after(self.start[Kind.STEP, stage, 0], start, size + latency)
 
     def solve(self, seconds: float, seed: int) -> BestOrder:
         solver = self.cp.CpSolver()
@@ -238,10 +238,10 @@ _USER = {ACTIVATION: Kind.F, GRADIENT: Kind.I, SAVED: Kind.I}
 
 
 def _needs_order(job: Job) -> tuple[int, int, int]:
-    """Rises along all needs: forwards up the segments, backwards down, then the rest."""
-    kind, segment, _ = job
+    """Rises along all needs: forwards up the stages, backwards down, then the rest."""
+    kind, stage, _ = job
     phase = {Kind.F: 0, Kind.R: 1, Kind.I: 1}.get(kind, 2)
-    return phase, segment if kind == Kind.F else -segment, int(kind)
+    return phase, stage if kind == Kind.F else -stage, int(kind)
 
 
 def _solver() -> Any:

@@ -1,7 +1,7 @@
 """All maps of a small problem.
 
 A map gives every unit a forward and a backward device; a device has at most one run of units in each direction. The
-segments of its plan are the runs between all cuts. Moved segments ship what they saved or, where their input is
+stages of its plan are the runs between all cuts. Moved stages ship what they saved or, where their input is
 smaller, may recompute instead.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.arrays import Bools, Ints
 from penstock.errors import InputError
-from penstock.plan import Plan, Segment, on
+from penstock.plan import Plan, Stage, on
 from penstock.planners.problem import Problem
 from penstock.profile import fit
 
@@ -48,7 +48,7 @@ def runs(num_units: int, num_devices: int) -> Iterator[list[int]]:
 
 def num_maps(problem: Problem, *, moved: bool) -> int:
     """How many maps there are, not counting what is recomputed."""
-    num_units, devices = problem.profile.num_units, problem.num_stages or problem.cluster.num_devices
+    num_units, devices = problem.profile.num_units, problem.pipeline_depth or problem.cluster.num_devices
     most = min(num_units, devices)
     count = sum(math.comb(num_units - 1, k - 1) * math.perm(devices, k) for k in range(1, most + 1))
     return count ** (2 if moved else 1)
@@ -57,21 +57,21 @@ def num_maps(problem: Problem, *, moved: bool) -> int:
 def all_maps(problem: Problem, *, moved: bool, recompute: bool) -> Maps:
     """Every map of a problem."""
     num_units = problem.profile.num_units
-    devices = problem.num_stages or problem.cluster.num_devices
+    devices = problem.pipeline_depth or problem.cluster.num_devices
     if num_maps(problem, moved=moved) > MOST_MAPS:
         raise InputError(
             f"{num_units} units on {devices} devices are too many for the exact planner",
             hint="It is for about 6 units on 3 devices.",
         )
     ways = [tuple(way) for way in runs(num_units, devices)]
-    sizes = fit(problem.profile, problem.profile.kinds[0]).at(problem.microbatch_rows)
-    first = problem.profile.input_bytes * problem.microbatch_rows / problem.profile.rows
+    sizes = fit(problem.profile, problem.profile.kinds[0]).at(problem.rows_per_microbatch)
+    first = problem.profile.input_bytes * problem.rows_per_microbatch / problem.profile.micro_batch_size
     inputs, saved = [first, *sizes.cut_bytes[:-1]], sizes.saved_bytes.tolist()
     rows = []
     for ahead, back in product(ways, ways) if moved else zip(ways, ways, strict=True):
         choices = [
             (start, stop)
-            for start, stop in segments_of(ahead, back)
+            for start, stop in stages_of(ahead, back)
             if recompute and ahead[start] != back[start] and inputs[start] < sum(saved[start:stop])
         ]
         for chosen in product((False, True), repeat=len(choices)):
@@ -83,7 +83,7 @@ def all_maps(problem: Problem, *, moved: bool, recompute: bool) -> Maps:
     return Maps(*columns)
 
 
-def segments_of(ahead: Sequence[int], back: Sequence[int]) -> list[tuple[int, int]]:
+def stages_of(ahead: Sequence[int], back: Sequence[int]) -> list[tuple[int, int]]:
     """Start and stop of every run of units with one forward and one backward device."""
     pairs = list(zip(ahead, back, strict=True))
     starts = [unit for unit in range(len(pairs)) if unit == 0 or pairs[unit] != pairs[unit - 1]]
@@ -94,15 +94,15 @@ def plan_of_map(problem: Problem, maps: Maps, turn: int) -> Plan:
     """The plan of one of many maps."""
     names = [device.name for device in problem.cluster.devices]
     ahead, back = maps.forward[turn].tolist(), maps.backward[turn].tolist()
-    segments = tuple(
-        Segment(
+    stages = tuple(
+        Stage(
             start=start,
             stop=stop,
             forward=on(names[ahead[start]]),
             backward=on(names[back[start]]),
             recompute=bool(maps.again[turn, start]),
         )
-        for start, stop in segments_of(ahead, back)
+        for start, stop in stages_of(ahead, back)
     )
     whole = problem.plan("exact", [0, problem.profile.num_units], [on(names[0])])
-    return msgspec.structs.replace(whole, segments=segments)
+    return msgspec.structs.replace(whole, stages=stages)

@@ -4,8 +4,8 @@ Every map in which a device has at most one run of units in each direction is co
 cuts, all backward cuts, any devices, saved tensors shipped or recomputed. Each gets a lower bound (exact_bounds.py).
 In the order of their bounds, an order of jobs is searched (exact_order.py) that beats the best so far, until no bound
 is below it. I and W are apart, transfers take turns on their links, steps and the return of parameters count.
-Memory limits do not, so what is found is a bound for plans that keep to them. Several segments a device, and finer
-segments than the cuts ask for, are not considered.
+Memory limits do not, so what is found is a bound for plans that keep to them. Several stages a device, and finer
+stages than the cuts ask for, are not considered.
 
 Where devices share interfaces, the solver only sees that all which crosses one must pass in the end: its bound stays
 true, but the order found may take longer, and is then not `proved`.

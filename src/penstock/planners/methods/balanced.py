@@ -1,13 +1,13 @@
 """Balanced: contiguous stages with the least maximum of F + I + W, each on its own device at its own speed.
 
 The least limit that can be met is found by bisection, tightened to the maximum of the cuts that each try gives. Filling
-every segment as far as a limit allows (while leaving a unit for each that follows) gets furthest; where every unit fits
+every stage as far as a limit allows (while leaving a unit for each that follows) gets furthest; where every unit fits
 everywhere, a limit can be met if and only if that reaches the end. Where a unit is too long for a slow device, going as
-far as possible may end right in front of it: then all cuts that can be reached are worked out, segment by segment.
+far as possible may end right in front of it: then all cuts that can be reached are worked out, stage by stage.
 Where one unit is large, many cuts meet the limit; so each cut is then moved to where the slower of its two neighbours
 is fastest, until none moves. Communication is left aside.
 
-Cost: O(segments log units) for each limit tried, about 60 of them; O(segments units) for those with such units.
+Cost: O(stages log units) for each limit tried, about 60 of them; O(stages units) for those with such units.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ ROUNDING = 1e-12
 
 
 def balanced(problem: Problem) -> Plan:
-    """The cuts whose slowest segment is fastest."""
+    """The cuts whose slowest stage is fastest."""
     return problem.pipeline("balanced", balanced_cuts([problem.clock.work(lane) for lane in problem.lanes]))
 
 
 def balanced_cuts(work: Sequence[Floats]) -> list[int]:
-    """Cuts with the least maximum; work[k] are the running sums of the units' seconds on the device of segment k.
+    """Cuts with the least maximum; work[k] are the running sums of the units' seconds on the device of stage k.
 
     >>> balanced_cuts([np.array([0.0, 1, 2, 3, 6])] * 2)
     [0, 3, 4]
@@ -39,7 +39,7 @@ def balanced_cuts(work: Sequence[Floats]) -> list[int]:
     """
     high = max(float(sums[-1]) for sums in work)
     best = _fill(work, high)
-    assert best is not None, "a segment that takes everything meets its own limit"
+    assert best is not None, "a stage that takes everything meets its own limit"
     high = _slowest(work, best)
     seconds = np.diff(np.array(work), axis=1)
     longest = float(seconds.max())
@@ -60,7 +60,7 @@ def balanced_cuts(work: Sequence[Floats]) -> list[int]:
 
 
 def _fill(work: Sequence[Floats], limit: float) -> list[int] | None:
-    """The cuts that reach furthest with no segment over the limit; None if they do not reach the end."""
+    """The cuts that reach furthest with no stage over the limit; None if they do not reach the end."""
     num_units = len(work[0]) - 1
     cuts = [0]
     for place, sums in enumerate(work):
@@ -72,14 +72,14 @@ def _fill(work: Sequence[Floats], limit: float) -> list[int] | None:
 
 
 def _search(work: Sequence[Floats], limit: float) -> list[int] | None:
-    """Cuts with no segment over the limit, found among all that can be reached; None if there are none."""
+    """Cuts with no stage over the limit, found among all that can be reached; None if there are none."""
     num_units = len(work[0]) - 1
     reached = np.zeros((len(work) + 1, num_units + 1), dtype=bool)
     reached[0, 0] = True
     reaches = []
     for place, sums in enumerate(work):
         reaches.append(np.searchsorted(sums, sums + limit, side="right") - 1)
-        # A segment from `start` may end anywhere behind it, up to its reach: counted as +1 and -1 at both ends.
+        # A stage from `start` may end anywhere behind it, up to its reach: counted as +1 and -1 at both ends.
         start = np.flatnonzero(reached[place] & (reaches[-1] > np.arange(num_units + 1)))
         ends = np.zeros(num_units + 2, dtype=np.int64)
         np.add.at(ends, start + 1, 1)
@@ -95,7 +95,7 @@ def _search(work: Sequence[Floats], limit: float) -> list[int] | None:
 
 
 def _even_out(work: Sequence[Floats], cuts: list[int]) -> list[int]:
-    """Move each cut to where the slower of its two segments is fastest, until no cut moves any more."""
+    """Move each cut to where the slower of its two stages is fastest, until no cut moves any more."""
     cuts = list(cuts)
     for _ in range(MOST_ROUNDS):
         before = list(cuts)

@@ -2,7 +2,7 @@
 
 The stages are cut evenly by time. A stage's replicas are neighbours in the cluster's order (so that they share a host,
 and stages are apart), or the stages of one replica are (so that micro-batches stay within a host, and gradients do
-not). With several segments a device they lie in a loop or a V. Only whole grids: every device has its place.
+not). With several stages a device they lie in a loop or a V. Only whole grids: every device has its place.
 
 Cost: O(divisors of the number of devices) cuts.
 """
@@ -17,13 +17,13 @@ from penstock.planners.methods.balanced import balanced_cuts
 from penstock.planners.problem import Problem
 
 CHUNKS = (2, 4)
-"""Numbers of segments a device, besides one."""
+"""Numbers of stages a device, besides one."""
 
 
 def regular_grids(problem: Problem, *, virtual_stages: bool = True) -> Iterator[Plan]:
-    """All regular grids of the problem's devices that have more than one replica, and fewer segments than units."""
+    """All regular grids of the problem's devices that have more than one replica, and fewer stages than units."""
     replicas = Replicas(problem)
-    num = problem.num_stages or problem.cluster.num_devices
+    num = problem.pipeline_depth or problem.cluster.num_devices
     layouts = [(Shape.STRAIGHT, 1)]
     if virtual_stages:
         layouts += [(shape, chunks) for chunks in CHUNKS for shape in (Shape.LOOP, Shape.V)]
@@ -51,6 +51,6 @@ def _grid(problem: Problem, replicas: Replicas, groups: Sequence[Sequence[int]],
         return None  # a device too slow to take any rows
     sums = [replicas.sums(group, FORWARD + BACKWARD) for group in groups]
     slowest = [rows[int(np.argmax(rows[:, -1]))] for rows in sums]
-    members = [replicas.members(group) for group in groups]
+    group_devices = [replicas.replicas(group) for group in groups]
     cuts = balanced_cuts([slowest[lane] for lane in lanes])
-    return problem.plan("grid", cuts, [members[lane] for lane in lanes])
+    return problem.plan("grid", cuts, [group_devices[lane] for lane in lanes])

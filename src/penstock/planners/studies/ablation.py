@@ -18,7 +18,7 @@ from penstock.plan import Plan
 from penstock.planners.bounds import lower_bound
 from penstock.planners.outcome import Outcome, outcome_of
 from penstock.planners.problem import Problem
-from penstock.planners.search_space import Freedoms
+from penstock.planners.search_space import SearchSpace
 
 FIXED_SCHEDULE = "1f1b"
 EVERYTHING, NO_REPLICATION, ORDINARY = "everything", "no replication", "ordinary pipeline"
@@ -28,22 +28,22 @@ class Setting(NamedTuple):
     """A name for people, and the freedoms that it stands for."""
 
     name: str
-    freedoms: Freedoms
+    search_space: SearchSpace
 
 
 SETTINGS = (
-    Setting(EVERYTHING, Freedoms()),
-    Setting(NO_REPLICATION, Freedoms(replication=False)),
-    Setting("one set of cuts", Freedoms(two_cuts=False)),
-    Setting("no virtual stages", Freedoms(virtual_stages=False)),
-    Setting("no backward split", Freedoms(split_backward=False)),
-    Setting("no recomputation", Freedoms(recomputation=False)),
-    Setting("fixed device order", Freedoms(device_order=False)),
-    Setting(f"fixed schedule ({FIXED_SCHEDULE})", Freedoms(schedule=FIXED_SCHEDULE)),
-    Setting(ORDINARY, Freedoms(replication=False, two_cuts=False)),
+    Setting(EVERYTHING, SearchSpace()),
+    Setting(NO_REPLICATION, SearchSpace(replication=False)),
+    Setting("one set of cuts", SearchSpace(two_cuts=False)),
+    Setting("no virtual stages", SearchSpace(virtual_stages=False)),
+    Setting("no backward split", SearchSpace(split_backward=False)),
+    Setting("no recomputation", SearchSpace(recomputation=False)),
+    Setting("fixed device order", SearchSpace(device_order=False)),
+    Setting(f"fixed schedule ({FIXED_SCHEDULE})", SearchSpace(schedule=FIXED_SCHEDULE)),
+    Setting(ORDINARY, SearchSpace(replication=False, two_cuts=False)),
     Setting(
         "none of them",
-        Freedoms(
+        SearchSpace(
             replication=False,
             two_cuts=False,
             virtual_stages=False,
@@ -60,7 +60,7 @@ class AblationRow(msgspec.Struct, frozen=True, kw_only=True):
     """The best plan within some freedoms."""
 
     name: str
-    freedoms: Freedoms
+    search_space: SearchSpace
     found_with: str
     """The name of the row whose search found it."""
     bound_s: float
@@ -98,21 +98,21 @@ def ablate(problem: Problem, find: Callable[[Setting], Plan]) -> Ablation:
     outcomes = {setting: outcome_of(plan, profile, cluster) for setting, plan in plans.items()}
     rows: list[AblationRow] = []
     for setting in SETTINGS:
-        within = [other for other in SETTINGS if is_within(other.freedoms, setting.freedoms)]
+        within = [other for other in SETTINGS if is_within(other.search_space, setting.search_space)]
         best = min(within, key=lambda other: outcomes[other].rank)
         bound = lower_bound(
             profile,
             cluster,
             problem.num_microbatches,
-            problem.rows,
-            replication=setting.freedoms.replication,
-            moved=setting.freedoms.two_cuts,
+            problem.micro_batch_size,
+            replication=setting.search_space.replication,
+            moved=setting.search_space.two_cuts,
         )
         least = rows[0].outcome.iteration_s if rows else outcomes[best].iteration_s
         rows.append(
             AblationRow(
                 name=setting.name,
-                freedoms=setting.freedoms,
+                search_space=setting.search_space,
                 found_with=best.name,
                 bound_s=bound.seconds,
                 times_as_long=outcomes[best].iteration_s / least if least > 0 else None,
@@ -123,13 +123,13 @@ def ablate(problem: Problem, find: Callable[[Setting], Plan]) -> Ablation:
     return Ablation(rows=tuple(rows), bipartition=_gain({row.name: row.outcome for row in rows}))
 
 
-def is_within(less: Freedoms, more: Freedoms) -> bool:
+def is_within(less: SearchSpace, more: SearchSpace) -> bool:
     """Whether every plan that the first allow is allowed by the second.
 
     >>> is_within(Freedoms(replication=False), Freedoms()), is_within(Freedoms(), Freedoms(two_cuts=False))
     (True, False)
     """
-    switches = [field.name for field in fields(Freedoms) if field.name != "schedule"]
+    switches = [field.name for field in fields(SearchSpace) if field.name != "schedule"]
     return all(getattr(less, name) <= getattr(more, name) for name in switches) and (
         more.schedule is None or less.schedule == more.schedule
     )

@@ -13,11 +13,11 @@ from penstock.errors import PenstockError
 from penstock.plan import Plan, Shape
 from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS
-from penstock.planners.search_space import Freedoms
+from penstock.planners.search_space import SearchSpace
 from penstock.planners.studies.quick_planners import is_quick
 from penstock.simulate import evaluate
 
-ANYTHING = Freedoms()
+ANYTHING = SearchSpace()
 TRIED = ("uniform", "balanced", "data_parallel", "pipedream", "spp", "bipartition", "dapple")
 
 
@@ -30,10 +30,10 @@ class Alternative(NamedTuple):
     """Whether it keeps to what the plan was to keep to."""
 
 
-def next_best(problem: Problem, than: Plan, freedoms: Freedoms = ANYTHING) -> Alternative | None:
+def next_best(problem: Problem, than: Plan, search_space: SearchSpace = ANYTHING) -> Alternative | None:
     """The fastest other plan that fits into memory; None if there is none, or if finding one would take long.
 
-    A plan is another one if its segments or its schedule differ.
+    A plan is another one if its stages or its schedule differ.
 
     >>> from penstock.cluster.load import load_cluster
     >>> from penstock.planners.methods.balanced import balanced
@@ -51,11 +51,11 @@ def next_best(problem: Problem, than: Plan, freedoms: Freedoms = ANYTHING) -> Al
             continue
         with suppress(PenstockError):  # such as a device too slow to take any rows
             made = planner.plan(asked)
-            if (made.segments, made.schedule) == (than.segments, than.schedule):
+            if (made.stages, made.schedule) == (than.stages, than.schedule):
                 continue
             result = evaluate(made, problem.profile, problem.cluster, within_memory=False)
             fits = not result.costs.over_bytes(result.proof.peak_bytes).any()
             if fits and (best is None or result.timeline.iteration_s < best.seconds):
-                is_allowed = freedoms.allow(made, problem.cluster, recompute=problem.recompute)
+                is_allowed = search_space.allow(made, problem.cluster, recompute=problem.recompute)
                 best = Alternative(f"{name} + {planner.schedule}", result.timeline.iteration_s, is_allowed)
     return best

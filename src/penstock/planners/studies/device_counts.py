@@ -147,7 +147,7 @@ class _Looker:
         problem, quickest = self._problem, min(self._alone)
         places = self._order[:count]
         part = part_of(problem.cluster, places)
-        bound = lower_bound(problem.profile, part, problem.num_microbatches, problem.rows)
+        bound = lower_bound(problem.profile, part, problem.num_microbatches, problem.micro_batch_size)
         ideal = sum(quickest / self._alone[place] if self._alone[place] > 0 else 1.0 for place in places)
         names = tuple(device.name for device in part.devices)
         found = DeviceCount(num_devices=count, devices=names, bound_s=bound.seconds, ideal_speed_up=ideal)

@@ -16,7 +16,7 @@ from penstock.plan import Plan, Shape
 from penstock.planners.auto import auto
 from penstock.planners.problem import Problem
 from penstock.planners.registry import find_planner
-from penstock.planners.search_space import Freedoms
+from penstock.planners.search_space import SearchSpace
 from penstock.planners.studies.memory_floor import MemoryFloor, memory_floor, more_devices
 from penstock.planners.studies.quick_planners import is_quick, is_quick_for_auto
 from penstock.profile import Profile
@@ -50,18 +50,18 @@ class Trial:
 
 
 def what_would_help(
-    problem: Problem, proof: Proof, *, profile_at: ProfileAt | None = None, freedoms: Freedoms | None = None
+    problem: Problem, proof: Proof, *, profile_at: ProfileAt | None = None, search_space: SearchSpace | None = None
 ) -> list[str]:
     """Lines that say what was tried and what came of it; none where trying would take long.
 
-    `profile_at` is for profiles that can be had for other numbers of rows, as by the option --rows; without it, times
+    `profile_at` is for profiles that can be had for other numbers of rows, as by the option --micro-batch-size; without it, times
     and sizes are scaled as the profile says. `freedoms` are what auto had.
     """
     floor = memory_floor(problem)
     lines = list(floor.lines) if floor else []
     planner = proof.costs.plan.planner
     if planner == "auto":
-        return lines + _told(_AutoTrials(problem, profile_at, freedoms or Freedoms()), floor)
+        return lines + _told(_AutoTrials(problem, profile_at, search_space or SearchSpace()), floor)
     stands_in = not is_quick(planner, problem)
     if (floor and floor.least_devices is None) or (stands_in and not is_quick("balanced", problem)):
         return lines
@@ -123,17 +123,24 @@ class _Trials:
 
     def _with_fewer_rows(self, problem: Problem, *ahead: str) -> Iterator[Trial]:
         """The same rows an iteration in ever more micro-batches, down to one row each."""
-        rows, count = problem.microbatch_rows, problem.num_microbatches
-        while rows > 1:
-            factor = next((number for number in range(2, MOST_FACTOR) if rows % number == 0), rows)
-            rows, count = rows // factor, count * factor
+        micro_batch_size, count = problem.rows_per_microbatch, problem.num_microbatches
+        while micro_batch_size > 1:
+            factor = next(
+                (number for number in range(2, MOST_FACTOR) if micro_batch_size % number == 0), micro_batch_size
+            )
+            micro_batch_size, count = micro_batch_size // factor, count * factor
             with suppress(PenstockError):  # more micro-batches than can be
                 if self._profile_at is None:
-                    changed = replace(problem, rows=rows, num_microbatches=count)
-                    words = f"{count} micro-batches of {rows} row{'s' if rows > 1 else ''}"
+                    changed = replace(problem, micro_batch_size=micro_batch_size, num_microbatches=count)
+                    words = f"{count} micro-batches of {micro_batch_size} row{'s' if micro_batch_size > 1 else ''}"
                 else:
-                    changed = replace(problem, profile=self._profile_at(rows), rows=None, num_microbatches=count)
-                    words = f"--rows {rows} -m {count}"
+                    changed = replace(
+                        problem,
+                        profile=self._profile_at(micro_batch_size),
+                        micro_batch_size=None,
+                        num_microbatches=count,
+                    )
+                    words = f"--micro-batch-size {micro_batch_size} -m {count}"
                 yield from self._tried(self._words(*ahead, words), changed)
 
     def _first_that_fits(self, trials: Iterator[Trial]) -> list[Trial]:
@@ -169,7 +176,7 @@ class _Trials:
         added = count - self._problem.cluster.num_devices
         like = self._problem.cluster.devices[-1].name
         words = f"{added} more device{'s' if added > 1 else ''} like {like} ({count} in all)"
-        return next(self._tried(self._words(words), replace(self._problem, cluster=cluster, num_stages=None)), None)
+        return next(self._tried(self._words(words), replace(self._problem, cluster=cluster, pipeline_depth=None)), None)
 
     def _tried(self, change: str, problem: Problem) -> Iterator[Trial]:
         """The trial, or nothing where it would take long or cannot be planned."""
@@ -194,20 +201,20 @@ class _Trials:
 class _AutoTrials(_Trials):
     """The same with auto, which recomputes by itself."""
 
-    def __init__(self, problem: Problem, profile_at: ProfileAt | None, freedoms: Freedoms) -> None:
+    def __init__(self, problem: Problem, profile_at: ProfileAt | None, search_space: SearchSpace) -> None:
         super().__init__(problem, "auto", False, profile_at)
-        self._freedoms = freedoms
+        self._search_space = search_space
 
     def _is_quick(self, problem: Problem) -> bool:
         return is_quick_for_auto(problem)
 
     def _plan(self, problem: Problem) -> Plan:
-        return auto(problem, freedoms=self._freedoms, work=0)
+        return auto(problem, search_space=self._search_space, work=0)
 
     def run(self) -> Iterator[Trial]:
         """Any schedule, fewer rows, more devices."""
-        if self._freedoms.schedule not in (None, "auto"):
-            any_order = _AutoTrials(self._problem, self._profile_at, replace(self._freedoms, schedule=None))
+        if self._search_space.schedule not in (None, "auto"):
+            any_order = _AutoTrials(self._problem, self._profile_at, replace(self._search_space, schedule=None))
             yield from any_order._tried("--schedule auto", self._problem)
         yield from self._first_that_fits(self._with_fewer_rows(self._problem))
         yield from self.with_more_devices()

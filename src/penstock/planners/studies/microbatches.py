@@ -19,7 +19,7 @@ from penstock.plan import Plan
 from penstock.planners.bounds import lower_bound
 from penstock.planners.outcome import Outcome, outcome_of
 from penstock.planners.problem import Problem
-from penstock.profile import MAX_ROWS, Profile
+from penstock.profile import MAX_MICRO_BATCH_SIZE, Profile
 
 MOST_SIZES = 12
 MOST_MICROBATCHES = 4096
@@ -40,7 +40,7 @@ class Basis(StrEnum):
 class Size(msgspec.Struct, frozen=True, kw_only=True):
     """A number of rows that was considered, and what came of it."""
 
-    rows: int
+    micro_batch_size: int
     num_microbatches: int
     basis: Basis
     bound_s: float
@@ -51,8 +51,8 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def starves(self) -> bool:
         """Whether some device of a group would get less than one row, which nothing can run."""
-        groups = [item.forward for item in self.plan.segments] if self.plan else []
-        return any(member.share * self.rows < WHOLE_ROW for group in groups for member in group)
+        groups = [item.forward for item in self.plan.stages] if self.plan else []
+        return any(replica.share * self.micro_batch_size < WHOLE_ROW for group in groups for replica in group)
 
     @property
     def rank(self) -> tuple[float, bool, float, int]:
@@ -73,7 +73,7 @@ class MicrobatchChoice(msgspec.Struct, frozen=True, kw_only=True):
 def choose_microbatches(
     profile: Profile,
     cluster: Cluster,
-    batch_rows: int,
+    global_batch_size: int,
     plan_one: Callable[[Problem], Plan],
     *,
     profile_at: Callable[[int], Profile] | None = None,
@@ -85,61 +85,70 @@ def choose_microbatches(
     lines.
     """
     sizes = []
-    for rows in row_sizes(batch_rows, most):
-        found = profile_at(rows) if profile_at else profile
-        bound = lower_bound(found, cluster, batch_rows // rows, rows)
-        basis = Basis.COMPUTED if profile_at else basis_of(profile, rows)
-        size = Size(rows=rows, num_microbatches=batch_rows // rows, basis=basis, bound_s=bound.seconds)
+    for micro_batch_size in row_sizes(global_batch_size, most):
+        found = profile_at(micro_batch_size) if profile_at else profile
+        bound = lower_bound(found, cluster, global_batch_size // micro_batch_size, micro_batch_size)
+        basis = Basis.COMPUTED if profile_at else basis_of(profile, micro_batch_size)
+        size = Size(
+            micro_batch_size=micro_batch_size,
+            num_microbatches=global_batch_size // micro_batch_size,
+            basis=basis,
+            bound_s=bound.seconds,
+        )
         sizes.append((size, found))
     tried: list[Size] = []
     best: Size | None = None
     # The most promising first, so that the others need not be planned.
     for size, found in sorted(sizes, key=lambda item: (item[0].bound_s, item[0].num_microbatches)):
         if best is None or best.rank[:2] > (0.0, False) or size.bound_s < best.rank[2]:
-            plan = plan_one(Problem(found, cluster, size.num_microbatches, rows=size.rows))
+            plan = plan_one(Problem(found, cluster, size.num_microbatches, micro_batch_size=size.micro_batch_size))
             size = msgspec.structs.replace(size, plan=plan, outcome=outcome_of(plan, found, cluster))  # noqa: PLW2901
             best = size if best is None else min(best, size, key=lambda item: item.rank)
         tried.append(size)
     assert best is not None, "a batch always divides into one micro-batch"
-    tried.sort(key=lambda item: item.rows)
+    tried.sort(key=lambda item: item.micro_batch_size)
     return MicrobatchChoice(best=best, sizes=tuple(tried), notes=tuple(_notes(profile, tried, best)))
 
 
-def row_sizes(batch_rows: int, most: int = MOST_SIZES) -> list[int]:
+def row_sizes(global_batch_size: int, most: int = MOST_SIZES) -> list[int]:
     """Divisors of the batch, the smallest first: all, or as many as wanted at about equal ratios.
 
     >>> row_sizes(12), row_sizes(2**10, 3)
     ([1, 2, 3, 4, 6, 12], [1, 32, 1024])
     """
-    if not 1 <= batch_rows <= MAX_ROWS:
-        raise InputError(f"a batch must have 1 to {MAX_ROWS:,} rows, not {batch_rows:,}")
-    small = [count for count in range(1, math.isqrt(batch_rows) + 1) if batch_rows % count == 0]
-    every = sorted({*small, *(batch_rows // count for count in small)})
-    every = [rows for rows in every if batch_rows // rows <= MOST_MICROBATCHES]
+    if not 1 <= global_batch_size <= MAX_MICRO_BATCH_SIZE:
+        raise InputError(f"a batch must have 1 to {MAX_MICRO_BATCH_SIZE:,} rows, not {global_batch_size:,}")
+    small = [count for count in range(1, math.isqrt(global_batch_size) + 1) if global_batch_size % count == 0]
+    every = sorted({*small, *(global_batch_size // count for count in small)})
+    every = [
+        micro_batch_size for micro_batch_size in every if global_batch_size // micro_batch_size <= MOST_MICROBATCHES
+    ]
     if len(every) <= most:
         return every
     low, high = math.log(every[0]), math.log(every[-1])
     wanted = [low + (high - low) * step / (most - 1) for step in range(most)]
-    return sorted({min(every, key=lambda rows, aim=aim: abs(math.log(rows) - aim)) for aim in wanted})  # type: ignore[misc]
+    return sorted(
+        {min(every, key=lambda micro_batch_size, aim=aim: abs(math.log(micro_batch_size) - aim)) for aim in wanted}
+    )  # type: ignore[misc]
 
 
-def basis_of(profile: Profile, rows: int) -> Basis:
+def basis_of(profile: Profile, micro_batch_size: int) -> Basis:
     """How a profile knows the times for so many rows."""
-    measured = measured_rows(profile)
-    if rows in measured:
+    measured = measured_sizes(profile)
+    if micro_batch_size in measured:
         return Basis.MEASURED
     if len(measured) == 1:
         return Basis.PROPORTIONAL
-    return Basis.BETWEEN if measured[0] < rows < measured[-1] else Basis.BEYOND
+    return Basis.BETWEEN if measured[0] < micro_batch_size < measured[-1] else Basis.BEYOND
 
 
-def measured_rows(profile: Profile) -> list[int]:
+def measured_sizes(profile: Profile) -> list[int]:
     """The numbers of rows for which a profile has times."""
-    return sorted({entry.rows for entry in profile.units[0].times})
+    return sorted({entry.micro_batch_size for entry in profile.units[0].times})
 
 
 def _notes(profile: Profile, sizes: Sequence[Size], best: Size) -> list[str]:
-    measured = measured_rows(profile)
+    measured = measured_sizes(profile)
     notes = []
     if any(size.basis is Basis.PROPORTIONAL for size in sizes):
         notes.append(
@@ -148,9 +157,11 @@ def _notes(profile: Profile, sizes: Sequence[Size], best: Size) -> list[str]:
         )
     elif best.basis is Basis.BEYOND:
         notes.append(
-            f"the profile has times for {measured[0]:,} to {measured[-1]:,} rows; those for {best.rows:,} rows are "
+            f"the profile has times for {measured[0]:,} to {measured[-1]:,} rows; those for {best.micro_batch_size:,} rows are "
             "extended along a line. Measure that size to be sure."
         )
     if best.starves:
-        notes.append(f"with {best.rows:,} rows some device would get less than one row: no size avoids that here.")
+        notes.append(
+            f"with {best.micro_batch_size:,} rows some device would get less than one row: no size avoids that here."
+        )
     return notes

@@ -26,7 +26,7 @@ TIMES_AS_LONG: Mapping[str, int] = MappingProxyType(
 
 def is_quick(planner: str, problem: Problem) -> bool:
     """Whether planning and evaluating takes well under a second."""
-    devices = problem.num_stages or problem.cluster.num_devices
+    devices = problem.pipeline_depth or problem.cluster.num_devices
     jobs = 3 * problem.num_microbatches * problem.num_chunks * devices
     if jobs * TIMES_AS_LONG.get(problem.schedule, 1) * TIMES_AS_LONG.get(planner, 1) > MOST_JOBS:
         return False
@@ -37,6 +37,6 @@ def is_quick(planner: str, problem: Problem) -> bool:
 
 def is_quick_for_auto(problem: Problem) -> bool:
     """Whether auto without its search takes a few seconds at most."""
-    devices = problem.num_stages or problem.cluster.num_devices
+    devices = problem.pipeline_depth or problem.cluster.num_devices
     jobs = 3 * problem.num_microbatches * devices
     return jobs <= MOST_JOBS and devices <= MOST_DEVICES and problem.profile.num_units * devices <= AUTO_CUTS

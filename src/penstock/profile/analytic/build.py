@@ -23,7 +23,7 @@ from penstock.profile.analytic.vision import ResnetConfig, VggConfig, resnet_des
 from penstock.profile.device_kinds import KINDS, Kind, Precision, find_kind
 from penstock.profile.types import Profile, Tie, Unit
 
-MAX_ROWS = 1_000_000
+MAX_MICRO_BATCH_SIZE = 1_000_000
 MAX_SEQUENCE = 10_000_000
 MAX_BYTES = 2**60
 ROW_MULTIPLES = (1, 2, 4)
@@ -38,7 +38,7 @@ def analytic_profile(
     name_or_config: str | ReadConfig | Mapping[str, object],
     *,
     kinds: Sequence[str],
-    rows: int,
+    micro_batch_size: int,
     sequence: int | None = None,
     precision: Precision = "bf16",
 ) -> Profile:
@@ -53,23 +53,23 @@ def analytic_profile(
     if precision not in tuple(_ELEMENT_BYTES):
         known = ", ".join(_ELEMENT_BYTES)
         raise InputError(f"{precision!r} is not a precision known here", where="precision", hint=f"Known: {known}.")
-    _check_count(rows, MAX_ROWS, "rows")
+    _check_count(micro_batch_size, MAX_MICRO_BATCH_SIZE, "rows")
     found_kinds = _find_kinds(kinds)
     name, model, defaulted = _find_model(name_or_config)
     tokens = _find_sequence(name, model, sequence)
     designs = {
-        count: _design(model, Batch(rows=count, sequence=tokens, element_bytes=_ELEMENT_BYTES[precision]))
-        for count in (rows * multiple for multiple in ROW_MULTIPLES)
+        count: _design(model, Batch(micro_batch_size=count, sequence=tokens, element_bytes=_ELEMENT_BYTES[precision]))
+        for count in (micro_batch_size * multiple for multiple in ROW_MULTIPLES)
     }
     notes = assumptions(model, precision, sequence=tokens, sequence_given=sequence is not None)
     if defaulted:
         notes.append(f"Not in the configuration, and taken as the family's default: {', '.join(defaulted)}.")
     return Profile(
         name=name,
-        rows=rows,
+        micro_batch_size=micro_batch_size,
         units=_units(designs, found_kinds, precision),
-        input_bytes=_within_limit(designs[rows].input_bytes),
-        ties=_ties(designs[rows], _ELEMENT_BYTES[precision]),
+        input_bytes=_within_limit(designs[micro_batch_size].input_bytes),
+        ties=_ties(designs[micro_batch_size], _ELEMENT_BYTES[precision]),
         gradient_ratio=1.0,
         optimizer_ratio=_OPTIMIZER_RATIO[precision],
         assumptions=tuple(notes),
@@ -97,11 +97,13 @@ def _units(designs: Mapping[int, Design], kinds: Sequence[Kind], precision: Prec
     first = next(iter(designs.values()))
     priced = {}
     for key, part in first.parts.items():
-        sizes = tuple(part_sizes(design.parts[key], rows) for rows, design in designs.items())
+        sizes = tuple(part_sizes(design.parts[key], micro_batch_size) for micro_batch_size, design in designs.items())
         for size in sizes:
             _within_limit(max(size.cut_bytes, size.saved_bytes, size.pending_bytes or 0))
         times = tuple(
-            part_times(design.parts[key], rows, kind, precision) for kind in kinds for rows, design in designs.items()
+            part_times(design.parts[key], micro_batch_size, kind, precision)
+            for kind in kinds
+            for micro_batch_size, design in designs.items()
         )
         priced[key] = (_within_limit(part.parameters * _ELEMENT_BYTES[precision]), sizes, times)
     return tuple(

@@ -3,14 +3,14 @@
 from penstock.profile.analytic.operations import FP32_BYTES, ID_BYTES, Kernel, Operation, accumulate
 
 
-def tensor_bytes(rows: int, channels: int, size: int, element_bytes: int) -> int:
+def tensor_bytes(micro_batch_size: int, channels: int, size: int, element_bytes: int) -> int:
     """Bytes of one feature map for a micro-batch."""
-    return rows * channels * size * size * element_bytes
+    return micro_batch_size * channels * size * size * element_bytes
 
 
 def convolution(
     name: str,
-    rows: int,
+    micro_batch_size: int,
     channels: tuple[int, int],
     kernel: int,
     sizes: tuple[int, int],
@@ -26,9 +26,9 @@ def convolution(
     """
     (inputs, outputs), (input_size, output_size) = channels, sizes
     weight = inputs * outputs * kernel * kernel
-    flops = 2 * rows * output_size * output_size * weight
-    input_bytes = tensor_bytes(rows, inputs, input_size, element_bytes)
-    output_bytes = tensor_bytes(rows, outputs, output_size, element_bytes)
+    flops = 2 * micro_batch_size * output_size * output_size * weight
+    input_bytes = tensor_bytes(micro_batch_size, inputs, input_size, element_bytes)
+    output_bytes = tensor_bytes(micro_batch_size, outputs, output_size, element_bytes)
     product = Kernel(input_bytes + output_bytes + weight * element_bytes, flops)
     weight_grad: tuple[Kernel, ...] = (product, accumulate(weight, element_bytes))
     if bias:
@@ -46,12 +46,12 @@ def convolution(
     )
 
 
-def batch_norm(name: str, rows: int, channels: int, size: int, *, element_bytes: int) -> Operation:
+def batch_norm(name: str, micro_batch_size: int, channels: int, size: int, *, element_bytes: int) -> Operation:
     """BatchNorm over a micro-batch: one pass for the statistics, one to apply them; keeps its input.
 
     The two sums that its input gradient needs are its weight gradients, so only they wait for W.
     """
-    map_bytes = tensor_bytes(rows, channels, size, element_bytes)
+    map_bytes = tensor_bytes(micro_batch_size, channels, size, element_bytes)
     statistics_bytes = 2 * channels * FP32_BYTES
     return Operation(
         name=name,
@@ -69,16 +69,20 @@ def relu(name: str, map_bytes: int) -> Operation:
     return Operation(name=name, forward=(Kernel(2 * map_bytes),), input_grad=(Kernel(3 * map_bytes),))
 
 
-def max_pool(name: str, rows: int, channels: int, sizes: tuple[int, int], *, element_bytes: int) -> Operation:
+def max_pool(
+    name: str, micro_batch_size: int, channels: int, sizes: tuple[int, int], *, element_bytes: int
+) -> Operation:
     """Max pooling: keeps its input and, for every output, the place of the maximum as a 64-bit number."""
-    input_bytes = tensor_bytes(rows, channels, sizes[0], element_bytes)
-    output_bytes = tensor_bytes(rows, channels, sizes[1], element_bytes)
-    place_bytes = tensor_bytes(rows, channels, sizes[1], ID_BYTES)
+    input_bytes = tensor_bytes(micro_batch_size, channels, sizes[0], element_bytes)
+    output_bytes = tensor_bytes(micro_batch_size, channels, sizes[1], element_bytes)
+    place_bytes = tensor_bytes(micro_batch_size, channels, sizes[1], ID_BYTES)
     kernel = Kernel(input_bytes + output_bytes + place_bytes)
     return Operation(name=name, forward=(kernel,), input_grad=(kernel,), saved_bytes=input_bytes + place_bytes)
 
 
-def average_pool(name: str, rows: int, channels: int, size: int, *, element_bytes: int) -> Operation:
+def average_pool(name: str, micro_batch_size: int, channels: int, size: int, *, element_bytes: int) -> Operation:
     """The mean of every map; only shapes are kept."""
-    kernel = Kernel(tensor_bytes(rows, channels, size, element_bytes) + rows * channels * element_bytes)
+    kernel = Kernel(
+        tensor_bytes(micro_batch_size, channels, size, element_bytes) + micro_batch_size * channels * element_bytes
+    )
     return Operation(name=name, forward=(kernel,), input_grad=(kernel,))

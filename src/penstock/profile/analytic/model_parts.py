@@ -8,7 +8,7 @@ from penstock.profile.analytic.operations import Operation
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """What one micro-batch is made of."""
 
-    rows: int
+    micro_batch_size: int
     sequence: int
     """Tokens of a row; 1 for convolutional networks."""
     element_bytes: int
@@ -16,7 +16,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tokens(self) -> int:
         """Tokens of all rows."""
-        return self.rows * self.sequence
+        return self.micro_batch_size * self.sequence
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

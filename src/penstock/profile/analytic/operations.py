@@ -123,7 +123,7 @@ def residual(name: str, tensor_bytes: int) -> Operation:
 
 def attention(
     name: str,
-    rows: int,
+    micro_batch_size: int,
     sequence: int,
     *,
     heads: int,
@@ -137,10 +137,10 @@ def attention(
     Forward is two products, Q K^T and P V; backward is five: the scores again, and the gradients of V, P, Q and K.
     It keeps q, k, v and the fp32 log-sum-exp; its output is kept by the projection that follows.
     """
-    query_bytes = rows * sequence * heads * head_size * element_bytes
-    key_value_bytes = 2 * rows * sequence * key_value_heads * head_size * element_bytes
-    log_sum_bytes = rows * sequence * heads * FP32_BYTES
-    one_product = 2 * rows * sequence * sequence * heads * head_size
+    query_bytes = micro_batch_size * sequence * heads * head_size * element_bytes
+    key_value_bytes = 2 * micro_batch_size * sequence * key_value_heads * head_size * element_bytes
+    log_sum_bytes = micro_batch_size * sequence * heads * FP32_BYTES
+    one_product = 2 * micro_batch_size * sequence * sequence * heads * head_size
     if causal:
         one_product //= 2
     inputs = query_bytes + key_value_bytes
@@ -171,10 +171,10 @@ def lookup(name: str, tokens: int, table_rows: int, hidden: int, *, element_byte
 
 
 def position_table(
-    name: str, rows: int, sequence: int, table_rows: int, hidden: int, *, element_bytes: int
+    name: str, micro_batch_size: int, sequence: int, table_rows: int, hidden: int, *, element_bytes: int
 ) -> Operation:
     """Learned positions added to every row; their gradient is a sum over rows. Nothing has to be kept."""
-    stream_bytes, used_bytes = rows * sequence * hidden * element_bytes, sequence * hidden * element_bytes
+    stream_bytes, used_bytes = micro_batch_size * sequence * hidden * element_bytes, sequence * hidden * element_bytes
     return Operation(
         name=name,
         parameters=table_rows * hidden,

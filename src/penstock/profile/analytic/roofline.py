@@ -19,7 +19,7 @@ def seconds(kernels: Iterable[Kernel], kind: Kind, precision: Precision) -> floa
     return sum(max(kernel.flops / flops_rate, kernel.moved_bytes / bytes_rate) + kind.launch_s for kernel in kernels)
 
 
-def part_times(part: Part, rows: int, kind: Kind, precision: Precision) -> Times:
+def part_times(part: Part, micro_batch_size: int, kind: Kind, precision: Precision) -> Times:
     """Seconds of the three jobs, and of the optimizer's step, for a unit made of `part`."""
     forward = [kernel for operation in part.operations for kernel in operation.forward]
     input_grad = [kernel for operation in part.operations for kernel in operation.input_grad]
@@ -31,7 +31,7 @@ def part_times(part: Part, rows: int, kind: Kind, precision: Precision) -> Times
     step = [Kernel(STEP_BYTES_PER_PARAMETER * part.parameters)] if part.parameters else []
     return Times(
         kind=kind.name,
-        rows=rows,
+        micro_batch_size=micro_batch_size,
         forward_s=seconds(forward, kind, precision),
         input_grad_s=seconds(input_grad, kind, precision),
         weight_grad_s=seconds(weight_grad, kind, precision),
@@ -39,6 +39,11 @@ def part_times(part: Part, rows: int, kind: Kind, precision: Precision) -> Times
     )
 
 
-def part_sizes(part: Part, rows: int) -> Sizes:
+def part_sizes(part: Part, micro_batch_size: int) -> Sizes:
     """Bytes that cross, are kept, and wait, for a unit made of `part`."""
-    return Sizes(rows=rows, cut_bytes=part.cut_bytes, saved_bytes=part.saved_bytes, pending_bytes=part.pending_bytes)
+    return Sizes(
+        micro_batch_size=micro_batch_size,
+        cut_bytes=part.cut_bytes,
+        saved_bytes=part.saved_bytes,
+        pending_bytes=part.pending_bytes,
+    )

@@ -33,7 +33,9 @@ def gpt2_design(config: Gpt2Config, batch: Batch) -> Design:
     )
     embedding = (
         lookup("tokens", batch.tokens, config.vocab_size, hidden, element_bytes=size),
-        position_table("positions", batch.rows, batch.sequence, config.n_positions, hidden, element_bytes=size),
+        position_table(
+            "positions", batch.micro_batch_size, batch.sequence, config.n_positions, hidden, element_bytes=size
+        ),
     )
     head = (block.norm("norm", batch), *_classifier("head", batch.tokens, hidden, config.vocab_size, batch, bias=False))
     tied = config.vocab_size * hidden if config.tie_word_embeddings else 0
@@ -73,15 +75,20 @@ def bert_design(config: BertConfig, batch: Batch) -> Design:
         lookup("types", batch.tokens, config.type_vocab_size, hidden, element_bytes=size),
         pointwise("sum", stream_bytes, forward=(3,), input_grad=()),
         position_table(
-            "positions", batch.rows, batch.sequence, config.max_position_embeddings, hidden, element_bytes=size
+            "positions",
+            batch.micro_batch_size,
+            batch.sequence,
+            config.max_position_embeddings,
+            hidden,
+            element_bytes=size,
         ),
         layer_norm("norm", batch.tokens, hidden, element_bytes=size),
     )
     head = (
         # The pooler sees the first token of the stream that "transform" keeps; tanh needs what the next product keeps.
-        linear("pooler", batch.rows, hidden, hidden, bias=True, element_bytes=size, keeps_input=False),
-        pointwise("tanh", batch.rows * hidden * size, forward=(2,), input_grad=(3,)),
-        *_classifier("next sentence", batch.rows, hidden, 2, batch, bias=True),
+        linear("pooler", batch.micro_batch_size, hidden, hidden, bias=True, element_bytes=size, keeps_input=False),
+        pointwise("tanh", batch.micro_batch_size * hidden * size, forward=(2,), input_grad=(3,)),
+        *_classifier("next sentence", batch.micro_batch_size, hidden, 2, batch, bias=True),
         # The pooler's gradient is spread over a zeroed stream and added to the other head's.
         pointwise("fork", stream_bytes, forward=(), input_grad=(1, 3)),
         linear("transform", batch.tokens, hidden, hidden, bias=True, element_bytes=size),
@@ -111,7 +118,7 @@ def vit_design(config: VitConfig, batch: Batch) -> Design:
     embedding = (
         convolution(
             "patches",
-            batch.rows,
+            batch.micro_batch_size,
             (config.num_channels, hidden),
             config.patch_size,
             (config.image_size, config.image_size // config.patch_size),
@@ -120,14 +127,14 @@ def vit_design(config: VitConfig, batch: Batch) -> Design:
             takes_data=True,
         ),
         _class_token(block.stream_bytes(batch), hidden, element_bytes=size),
-        position_table("positions", batch.rows, batch.sequence, batch.sequence, hidden, element_bytes=size),
+        position_table("positions", batch.micro_batch_size, batch.sequence, batch.sequence, hidden, element_bytes=size),
     )
     head = (
         block.norm("norm", batch),
         _first_token(block.stream_bytes(batch)),
-        *_classifier("head", batch.rows, hidden, config.num_labels, batch, bias=True, keeps_input=False),
+        *_classifier("head", batch.micro_batch_size, hidden, config.num_labels, batch, bias=True, keeps_input=False),
     )
-    input_bytes = tensor_bytes(batch.rows, config.num_channels, config.image_size, size)
+    input_bytes = tensor_bytes(batch.micro_batch_size, config.num_channels, config.image_size, size)
     return _assemble(block, batch, config.num_hidden_layers, embedding, head, input_bytes=input_bytes)
 
 

@@ -57,7 +57,7 @@ def attention_half(block: Block, batch: Batch) -> Part:
             *_rotary(block, batch, query + key_value),
             attention(
                 "attention",
-                batch.rows,
+                batch.micro_batch_size,
                 batch.sequence,
                 heads=block.heads,
                 key_value_heads=block.key_value_heads,

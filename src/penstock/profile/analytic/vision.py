@@ -56,7 +56,7 @@ def resnet_design(config: ResnetConfig, batch: Batch) -> Design:
             Place(name=f"layer{stage + 1}.{block}", part=f"layer{stage + 1}.{'other' if block else 'first'}")
             for block in range(count)
         ]
-    pool = average_pool("pool", batch.rows, inputs, size, element_bytes=batch.element_bytes)
+    pool = average_pool("pool", batch.micro_batch_size, inputs, size, element_bytes=batch.element_bytes)
     parts["head"] = Part(operations=(pool, *_classifier(batch, inputs)), cut_bytes=0)
     chain.append(Place(name="head", part="head"))
     return Design(parts=parts, chain=tuple(chain), input_bytes=_image_bytes(batch))
@@ -64,11 +64,11 @@ def resnet_design(config: ResnetConfig, batch: Batch) -> Design:
 
 def _vgg_convolution(batch: Batch, inputs: int, outputs: int, size: int, *, takes_data: bool, pools: bool) -> Part:
     element_bytes = batch.element_bytes
-    output_bytes = tensor_bytes(batch.rows, outputs, size, element_bytes)
+    output_bytes = tensor_bytes(batch.micro_batch_size, outputs, size, element_bytes)
     operations: tuple[Operation, ...] = (
         convolution(
             "conv",
-            batch.rows,
+            batch.micro_batch_size,
             (inputs, outputs),
             3,
             (size, size),
@@ -79,14 +79,14 @@ def _vgg_convolution(batch: Batch, inputs: int, outputs: int, size: int, *, take
         relu("relu", output_bytes),
     )
     if pools:
-        pool = max_pool("pool", batch.rows, outputs, (size, size // 2), element_bytes=element_bytes)
+        pool = max_pool("pool", batch.micro_batch_size, outputs, (size, size // 2), element_bytes=element_bytes)
         operations, output_bytes = (*operations, pool), output_bytes // 4
     return Part(operations=operations, cut_bytes=output_bytes, takes_data=takes_data)
 
 
 def _vgg_linear(batch: Batch, inputs: int, outputs: int) -> Part:
-    output_bytes = batch.rows * outputs * batch.element_bytes
-    fc = linear("fc", batch.rows, inputs, outputs, bias=True, element_bytes=batch.element_bytes)
+    output_bytes = batch.micro_batch_size * outputs * batch.element_bytes
+    fc = linear("fc", batch.micro_batch_size, inputs, outputs, bias=True, element_bytes=batch.element_bytes)
     return Part(operations=(fc, relu("relu", output_bytes)), cut_bytes=output_bytes)
 
 
@@ -96,7 +96,7 @@ def _stem(batch: Batch) -> Part:
         operations=(
             convolution(
                 "conv",
-                batch.rows,
+                batch.micro_batch_size,
                 (IMAGE_CHANNELS, 64),
                 7,
                 (IMAGE_SIZE, size),
@@ -104,17 +104,17 @@ def _stem(batch: Batch) -> Part:
                 element_bytes=element_bytes,
                 takes_data=True,
             ),
-            batch_norm("norm", batch.rows, 64, size, element_bytes=element_bytes),
-            relu("relu", tensor_bytes(batch.rows, 64, size, element_bytes)),
-            max_pool("pool", batch.rows, 64, (size, size // 2), element_bytes=element_bytes),
+            batch_norm("norm", batch.micro_batch_size, 64, size, element_bytes=element_bytes),
+            relu("relu", tensor_bytes(batch.micro_batch_size, 64, size, element_bytes)),
+            max_pool("pool", batch.micro_batch_size, 64, (size, size // 2), element_bytes=element_bytes),
         ),
-        cut_bytes=tensor_bytes(batch.rows, 64, size // 2, element_bytes),
+        cut_bytes=tensor_bytes(batch.micro_batch_size, 64, size // 2, element_bytes),
         takes_data=True,
     )
 
 
 def _bottleneck(batch: Batch, inputs: int, width: int, sizes: tuple[int, int]) -> Part:
-    rows, element_bytes, outputs = batch.rows, batch.element_bytes, 4 * width
+    micro_batch_size, element_bytes, outputs = batch.micro_batch_size, batch.element_bytes, 4 * width
     before, after = sizes
 
     def normed(
@@ -122,12 +122,19 @@ def _bottleneck(batch: Batch, inputs: int, width: int, sizes: tuple[int, int]) -
     ) -> tuple[Operation, Operation]:
         return (
             convolution(
-                name, rows, channels, kernel, sides, bias=False, element_bytes=element_bytes, keeps_input=keeps_input
+                name,
+                micro_batch_size,
+                channels,
+                kernel,
+                sides,
+                bias=False,
+                element_bytes=element_bytes,
+                keeps_input=keeps_input,
             ),
-            batch_norm(f"{name} norm", rows, channels[1], sides[1], element_bytes=element_bytes),
+            batch_norm(f"{name} norm", micro_batch_size, channels[1], sides[1], element_bytes=element_bytes),
         )
 
-    output_bytes = tensor_bytes(rows, outputs, after, element_bytes)
+    output_bytes = tensor_bytes(micro_batch_size, outputs, after, element_bytes)
     # Where the shape changes, the shortcut is a convolution of the same input, which the first one keeps.
     shortcut = (
         normed("shortcut", (inputs, outputs), 1, (before, after), keeps_input=False)
@@ -137,9 +144,9 @@ def _bottleneck(batch: Batch, inputs: int, width: int, sizes: tuple[int, int]) -
     return Part(
         operations=(
             *normed("reduce", (inputs, width), 1, (before, before)),
-            relu("reduce relu", tensor_bytes(rows, width, before, element_bytes)),
+            relu("reduce relu", tensor_bytes(micro_batch_size, width, before, element_bytes)),
             *normed("spatial", (width, width), 3, (before, after)),
-            relu("spatial relu", tensor_bytes(rows, width, after, element_bytes)),
+            relu("spatial relu", tensor_bytes(micro_batch_size, width, after, element_bytes)),
             *normed("expand", (width, outputs), 1, (after, after)),
             *shortcut,
             residual("residual", output_bytes),
@@ -152,8 +159,8 @@ def _bottleneck(batch: Batch, inputs: int, width: int, sizes: tuple[int, int]) -
 def _classifier(batch: Batch, inputs: int) -> tuple[Operation, ...]:
     size = batch.element_bytes
     return (
-        linear("fc", batch.rows, inputs, CLASSES, bias=True, element_bytes=size),
-        cross_entropy("loss", batch.rows, CLASSES, element_bytes=size),
+        linear("fc", batch.micro_batch_size, inputs, CLASSES, bias=True, element_bytes=size),
+        cross_entropy("loss", batch.micro_batch_size, CLASSES, element_bytes=size),
     )
 
 
@@ -163,4 +170,4 @@ def _each_once(parts: dict[str, Part], batch: Batch) -> Design:
 
 
 def _image_bytes(batch: Batch) -> int:
-    return tensor_bytes(batch.rows, IMAGE_CHANNELS, IMAGE_SIZE, batch.element_bytes)
+    return tensor_bytes(batch.micro_batch_size, IMAGE_CHANNELS, IMAGE_SIZE, batch.element_bytes)

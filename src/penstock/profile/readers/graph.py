@@ -13,7 +13,7 @@ from itertools import accumulate
 import msgspec
 
 from penstock.errors import InputError
-from penstock.profile.types import MAX_BYTES, MAX_ROWS, MAX_SECONDS, Profile, Sizes, Times, Unit
+from penstock.profile.types import MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS, Profile, Sizes, Times, Unit
 
 _SHOWN_IN_CYCLE = 12
 
@@ -96,11 +96,18 @@ def linearise(
 
 
 def chain_profile(
-    chain: Chain, saved_bytes: Sequence[int], *, name: str, rows: int, kind: str, where: str, assumptions: Iterable[str]
+    chain: Chain,
+    saved_bytes: Sequence[int],
+    *,
+    name: str,
+    micro_batch_size: int,
+    kind: str,
+    where: str,
+    assumptions: Iterable[str],
 ) -> Profile:
     """The profile of a chain, its backward divided into input and weight gradient."""
-    if not 1 <= rows <= MAX_ROWS:
-        raise InputError(f"a micro-batch must have 1 to {MAX_ROWS:,} rows, not {rows:,}")
+    if not 1 <= micro_batch_size <= MAX_MICRO_BATCH_SIZE:
+        raise InputError(f"a micro-batch must have 1 to {MAX_MICRO_BATCH_SIZE:,} rows, not {micro_batch_size:,}")
     made = {node.number for unit in chain.units for node in unit}
     given = sum(tensor.size_bytes for tensor in chain.tensors if tensor.source not in made)
     units = []
@@ -112,20 +119,20 @@ def chain_profile(
         weight_grad = backward / 2 if parameters else 0.0
         times = Times(
             kind=kind,
-            rows=rows,
+            micro_batch_size=micro_batch_size,
             forward_s=forward,
             input_grad_s=backward - weight_grad,
             weight_grad_s=weight_grad,
         )
         sizes = Sizes(
-            rows=rows,
+            micro_batch_size=micro_batch_size,
             cut_bytes=checked_bytes(cut, "what crosses the cut", place),
             saved_bytes=checked_bytes(saved, "what is saved", place),
         )
         units.append(Unit(name=nodes[0].name, parameter_bytes=parameters, sizes=(sizes,), times=(times,)))
     return Profile(
         name=name,
-        rows=rows,
+        micro_batch_size=micro_batch_size,
         units=tuple(units),
         input_bytes=checked_bytes(given, "the model's input", where),
         assumptions=tuple(assumptions),

@@ -29,7 +29,7 @@ _ASSUMPTIONS = (
 )
 
 
-def parse_pipedream(text: str, *, name: str, where: str, rows: int = 1, kind: str = "profiled") -> Profile:
+def parse_pipedream(text: str, *, name: str, where: str, micro_batch_size: int = 1, kind: str = "profiled") -> Profile:
     """The profile in a PipeDream graph; `rows` and `kind` say what it was measured with, as the text does not.
 
     A node is an input of the model if its description starts with "Input", and it has no parameters and no
@@ -66,7 +66,13 @@ def parse_pipedream(text: str, *, name: str, where: str, rows: int = 1, kind: st
     ]
     chain = linearise(nodes, tensors, where=where, where_edge=lambda *edge: f"{where}:{edges[edge]}")
     return chain_profile(
-        chain, chain.used_bytes(), name=name, rows=rows, kind=kind, where=where, assumptions=_ASSUMPTIONS
+        chain,
+        chain.used_bytes(),
+        name=name,
+        micro_batch_size=micro_batch_size,
+        kind=kind,
+        where=where,
+        assumptions=_ASSUMPTIONS,
     )
 
 

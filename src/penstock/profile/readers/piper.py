@@ -58,7 +58,9 @@ def parse_piper(text: str, *, name: str, where: str, kind: str = "profiled") -> 
         list(nodes.values()), tensors, where=where, where_edge=lambda *edge: f"{where}, at $.edges[{places[edge]}]"
     )
     saved_bytes = [sum(saved[node.number] for node in unit) for unit in chain.units]
-    return chain_profile(chain, saved_bytes, name=name, rows=1, kind=kind, where=where, assumptions=_ASSUMPTIONS)
+    return chain_profile(
+        chain, saved_bytes, name=name, micro_batch_size=1, kind=kind, where=where, assumptions=_ASSUMPTIONS
+    )
 
 
 class _Variant(msgspec.Struct, frozen=True, rename="camel"):

@@ -8,11 +8,11 @@
   not call for them but stand behind them; until either is due, as long before its consumer as the link takes for the
   messages of two micro-batches (`LEAD`). No receive is posted later than any consumer of it or of a later message, so
   posting never closes a circle of waiting devices.
-- A segment's gradients are reduced right after its last weight gradient, but never before a message on a link of the
-  ring: a member could still need that message for its own part, and all would wait for each other. Later segments are
+- A stage's gradients are reduced right after its last weight gradient, but never before a message on a link of the
+  ring: a member could still need that message for its own part, and all would wait for each other. Later stages are
   reduced first, on every device alike, as two rings in different orders would wait for each other too. Those of
-  parameters that segments share are reduced when a device has sent all else.
-- Steps come at the end: first of the segments whose parameters must go back to another device, which follow at once.
+  parameters that stages share are reduced when a device has sent all else.
+- Steps come at the end: first of the stages whose parameters must go back to another device, which follow at once.
 """
 
 from typing import NamedTuple
@@ -41,7 +41,7 @@ class _Block(NamedTuple):
     slot: Ints
     rank: int
     kind: npt.NDArray[np.int8]
-    segment: Ints
+    stage: Ints
     microbatch: Ints
     peer: Ints
 
@@ -63,7 +63,7 @@ def lower(program: Program, costs: Costs) -> Program:
             slot_of,
             _COMPUTE,
             program.kind,
-            program.segment.astype(np.int64),
+            program.stage.astype(np.int64),
             program.microbatch.astype(np.int64),
             np.full(program.num_actions, NONE, dtype=np.int64),
         ),
@@ -77,9 +77,9 @@ def lower(program: Program, costs: Costs) -> Program:
 def _closing(costs: Costs, jobs: JobTable) -> Ints:
     """The places in the order in which their devices step them: those whose parameters travel first."""
     last = jobs.weights.max(axis=1)
-    travels = np.zeros(costs.num_places, dtype=bool)
+    travels = np.zeros(costs.num_replicas, dtype=bool)
     flows = costs.flows
-    travels[flows.source_place[flows.what == PARAMETERS]] = True
+    travels[flows.source_replica[flows.what == PARAMETERS]] = True
     return np.lexsort((last, ~travels, costs.backward_device))
 
 
@@ -96,7 +96,7 @@ def _messages(
         return []
     microbatch = np.concatenate([np.tile(np.arange(num), len(every)), np.full(len(once), NONE)])
     what = flows.what[flow]
-    source, target = flows.source_place[flow], flows.target_place[flow]
+    source, target = flows.source_replica[flow], flows.target_replica[flow]
     regular = what != PARAMETERS
 
     producer = np.empty(len(flow), dtype=np.int64)
@@ -109,7 +109,7 @@ def _messages(
 
     consumer = np.empty(len(flow), dtype=np.int64)
     consumer[regular] = _pick(jobs, what[regular], target[regular], microbatch[regular], {ACTIVATION: "forward"})
-    recomputed = regular & (what == SAVED) & costs.recompute[costs.place_segment[target]]
+    recomputed = regular & (what == SAVED) & costs.recompute[costs.replica_stage[target]]
     consumer[recomputed] = jobs.recompute[target[recomputed], microbatch[recomputed]]
     needed_at = np.empty(len(flow), dtype=np.int64)
     needed_at[regular] = slot_of[consumer[regular]]
@@ -119,8 +119,8 @@ def _messages(
     used_up_at[is_saved] = slot_of[jobs.weights[target[is_saved], microbatch[is_saved]]]
 
     # In the order of the sends on every link.
-    turn = np.empty(costs.num_places, dtype=np.int64)
-    turn[closing] = np.arange(costs.num_places)
+    turn = np.empty(costs.num_replicas, dtype=np.int64)
+    turn[closing] = np.arange(costs.num_replicas)
     _, ends = np.unique(flows.source * len(program.devices) + flows.target, return_inverse=True)
     link_of = ends[flow]
     order = np.lexsort((np.where(regular, flow, turn[source]), sent_at, link_of))
@@ -142,14 +142,14 @@ def _messages(
     order_out = order[np.argsort(sent_at[order], kind="stable")]
     order_out = order_out[regular[order_out]]
     order_in = order[np.argsort(posted[order], kind="stable")]
-    segment_out, segment_in = costs.place_segment[source], costs.place_segment[target]
+    stage_out, stage_in = costs.replica_stage[source], costs.replica_stage[target]
     send_kinds, recv_kinds = np.array(SEND_KINDS, dtype=np.int8), np.array(RECV_KINDS, dtype=np.int8)
     return [
         _Block(
             posted[order_in],
             _RECEIVE,
             recv_kinds[what[order_in]],
-            segment_in[order_in],
+            stage_in[order_in],
             microbatch[order_in],
             flows.source[flow[order_in]],
         ),
@@ -157,7 +157,7 @@ def _messages(
             sent_at[order_out],
             _SEND,
             send_kinds[what[order_out]],
-            segment_out[order_out],
+            stage_out[order_out],
             microbatch[order_out],
             flows.target[flow[order_out]],
         ),
@@ -182,7 +182,7 @@ def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, me
         kind = Kind.REDUCE_TIE if reduction.is_tie else Kind.REDUCE_GRAD
         done = last_slot.copy()
         if not reduction.is_tie:
-            places = costs.places(reduction.number)
+            places = costs.replicas(reduction.number)
             done[costs.backward_device[places]] = slot_of[last[places]]
         for device, target in reduction.ring.links:
             free[device] = max(free[device], done[device], last_sent[device, target])
@@ -198,14 +198,14 @@ def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, me
 def _steps(costs: Costs, last_slot: Ints, closing: Ints) -> list[_Block]:
     flows = costs.flows
     returns = {
-        int(flows.source_place[flow]): int(flows.target[flow]) for flow in np.flatnonzero(flows.what == PARAMETERS)
+        int(flows.source_replica[flow]): int(flows.target[flow]) for flow in np.flatnonzero(flows.what == PARAMETERS)
     }
     rows: list[tuple[int, int, int, int]] = []
     for place in closing.tolist():
-        slot, segment = int(last_slot[costs.backward_device[place]]), int(costs.place_segment[place])
-        rows.append((slot, Kind.STEP, segment, NONE))
+        slot, stage = int(last_slot[costs.backward_device[place]]), int(costs.replica_stage[place])
+        rows.append((slot, Kind.STEP, stage, NONE))
         if place in returns:
-            rows.append((slot, Kind.SEND_P, segment, returns[place]))
+            rows.append((slot, Kind.SEND_P, stage, returns[place]))
     table = np.array(rows, dtype=np.int64)
     nothing = np.full(len(table), NONE, dtype=np.int64)
     return [_Block(table[:, 0], _CLOSE, table[:, 1].astype(np.int8), table[:, 2], nothing, table[:, 3])]
@@ -219,17 +219,17 @@ def _merge(program: Program, blocks: list[_Block], num_slots: int, last_slot: In
     slot_begin = np.concatenate([[0], np.cumsum(totals)])
     size = int(slot_begin[-1])
     kind = np.empty(size, dtype=np.int8)
-    segment, microbatch, peer = (np.empty(size, dtype=np.int32) for _ in range(3))
+    stage, microbatch, peer = (np.empty(size, dtype=np.int32) for _ in range(3))
     begin = slot_begin[:-1].copy()
     for number in ranks.tolist():
         block = blocks[number]
         within = np.arange(len(block.slot)) - np.concatenate([[0], np.cumsum(counts[number])])[block.slot]
         at = begin[block.slot] + within
-        kind[at], segment[at], microbatch[at], peer[at] = block.kind, block.segment, block.microbatch, block.peer
+        kind[at], stage[at], microbatch[at], peer[at] = block.kind, block.stage, block.microbatch, block.peer
         begin += counts[number]
     ends = slot_begin[last_slot + 1]
     per_device = np.diff(np.concatenate([[0], ends]))
-    return program_from_arrays(program.plan, program.devices, per_device, kind, segment, microbatch, peer)
+    return program_from_arrays(program.plan, program.devices, per_device, kind, stage, microbatch, peer)
 
 
 assert tuple(range(4)) == (ACTIVATION, GRADIENT, SAVED, PARAMETERS), "SEND_KINDS and RECV_KINDS are in this order"

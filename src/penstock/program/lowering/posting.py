@@ -17,7 +17,7 @@ def slot_before(
 ) -> Ints:
     """The last slot from which on a device has work for so many seconds before it comes to these slots."""
     busy_s = np.zeros(int(program.num_actions + len(program.devices)))
-    busy_s[slot_of] = durations(program, costs, jobs.place)
+    busy_s[slot_of] = durations(program, costs, jobs.replica)
     begin_s = np.cumsum(busy_s) - busy_s
     found = np.searchsorted(begin_s, begin_s[needed_at] - seconds, side="right") - 1
     return np.asarray(np.minimum(found, needed_at))
@@ -73,12 +73,12 @@ def receives_ahead(costs: Costs) -> Ints:
     bandwidth = costs.cluster.bandwidth[flows.source, flows.target]
     latency = costs.cluster.latency_s[flows.source, flows.target]
     consumer_s = np.where(
-        flows.what == ACTIVATION, costs.forward_s[flows.target_place], costs.input_grad_s[flows.target_place]
+        flows.what == ACTIVATION, costs.forward_s[flows.target_replica], costs.input_grad_s[flows.target_replica]
     )
     period = np.maximum(flows.num_bytes / bandwidth, consumer_s)
     most = float(costs.num_microbatches)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         extra = np.where(latency > 0, np.minimum(np.ceil(latency / period), most), 0.0)
     ahead = 2 + np.nan_to_num(extra, nan=0.0).astype(np.int64)
-    in_flight = costs.plan.num_segments - costs.place_segment[flows.target_place] + 1
+    in_flight = costs.plan.num_stages - costs.replica_stage[flows.target_replica] + 1
     return np.where(flows.what == SAVED, np.maximum(ahead, in_flight), ahead)

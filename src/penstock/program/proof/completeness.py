@@ -21,8 +21,8 @@ def check_complete(program: Program, costs: Costs, place: Ints) -> Ints:
     _check_strays(program, costs, place, flow)
     num = costs.num_microbatches
     job = place * num + program.microbatch
-    every = np.ones(costs.num_places * num, dtype=bool)
-    again = np.repeat(costs.recompute[costs.place_segment], num)
+    every = np.ones(costs.num_replicas * num, dtype=bool)
+    again = np.repeat(costs.recompute[costs.replica_stage], num)
     for kinds, expected in (
         ((Kind.F,), every),
         ((Kind.R,), again),
@@ -32,7 +32,7 @@ def check_complete(program: Program, costs: Costs, place: Ints) -> Ints:
         rows = np.flatnonzero(np.isin(program.kind, kinds))
         _check_once(program, rows, job[rows], expected, partial(_job, costs, kinds[0]))
     rows = np.flatnonzero(program.kind == Kind.STEP)
-    everywhere = np.ones(costs.num_places, dtype=bool)
+    everywhere = np.ones(costs.num_replicas, dtype=bool)
     _check_once(program, rows, place[rows], everywhere, partial(_step, costs))
     _check_reductions(program, costs)
     _check_messages(program, costs, flow)
@@ -56,19 +56,19 @@ def _check_strays(program: Program, costs: Costs, place: Ints, flow: Ints) -> No
     no_microbatch = np.where(
         once, program.microbatch != NONE, (program.microbatch < 0) | (program.microbatch >= costs.num_microbatches)
     )
-    replicated = np.zeros(costs.num_places + 1, dtype=bool)
+    replicated = np.zeros(costs.num_replicas + 1, dtype=bool)
     for reduction in costs.reductions:
         if not reduction.is_tie:
-            replicated[costs.places(reduction.number)] = True
-    recomputed = np.append(costs.recompute[costs.place_segment], False)
+            replicated[costs.replicas(reduction.number)] = True
+    recomputed = np.append(costs.recompute[costs.replica_stage], False)
     for mask, problem in (
         ((kind < 0) | (kind > Kind.REDUCE_TIE), "there is no such kind of action"),
         (no_microbatch, f"there is no such micro-batch (there are {costs.num_microbatches})"),
         ((place == NONE) & ~is_tie, "the plan gives this device no such job"),
         (is_message & (flow == NONE), "nothing passes between these devices here"),
         (~is_message & (program.peer != NONE), "only sends and receives have a peer"),
-        ((kind == Kind.R) & ~recomputed[place], "the plan does not recompute this segment"),
-        ((kind == Kind.REDUCE_GRAD) & ~replicated[place], "this segment is not replicated"),
+        ((kind == Kind.R) & ~recomputed[place], "the plan does not recompute this stage"),
+        ((kind == Kind.REDUCE_GRAD) & ~replicated[place], "this stage is not replicated"),
     ):
         if mask.any():
             at = int(np.flatnonzero(mask)[0])
@@ -95,7 +95,7 @@ def _check_reductions(program: Program, costs: Costs) -> None:
     }
     seen: set[tuple[int, int, int]] = set()
     for at in np.flatnonzero(program.kind >= Kind.REDUCE_GRAD).tolist():
-        key = (int(program.kind[at]), int(program.segment[at]), int(program.device_of[at]))
+        key = (int(program.kind[at]), int(program.stage[at]), int(program.device_of[at]))
         if key not in expected:
             raise ProofError(f"{program.name(at)}: nothing is to be reduced here", hint="Leave it out.")
         if key in seen:
@@ -111,7 +111,7 @@ def _check_messages(program: Program, costs: Costs, flow: Ints) -> None:
     once = flows.what == PARAMETERS
     expected = np.repeat(~once, num)
     expected[np.flatnonzero(once) * num] = True
-    for kinds, ends, outgoing in ((SEND_KINDS, flows.source_place, True), (RECV_KINDS, flows.target_place, False)):
+    for kinds, ends, outgoing in ((SEND_KINDS, flows.source_replica, True), (RECV_KINDS, flows.target_replica, False)):
         rows = np.flatnonzero(np.isin(program.kind, kinds))
         key = flow[rows] * num + np.maximum(program.microbatch[rows], 0)
 
@@ -119,8 +119,8 @@ def _check_messages(program: Program, costs: Costs, flow: Ints) -> None:
             number = missing // num
             here, there = (flows.source, flows.target) if outgoing else (flows.target, flows.source)
             microbatch = NONE if once[number] else missing % num
-            segment = int(costs.place_segment[ends[number]])
-            action = Action(kinds[flows.what[number]], segment, microbatch, program.devices[there[number]])
+            stage = int(costs.replica_stage[ends[number]])
+            action = Action(kinds[flows.what[number]], stage, microbatch, program.devices[there[number]])
             return f"{action} on {program.devices[here[number]]}"
 
         _check_once(program, rows, key, expected, show)
@@ -129,12 +129,12 @@ def _check_messages(program: Program, costs: Costs, flow: Ints) -> None:
 def _job(costs: Costs, kind: Kind, missing: int) -> str:
     place, microbatch = divmod(missing, costs.num_microbatches)
     device = (costs.forward_device if kind == Kind.F else costs.backward_device)[place]
-    action = Action(kind, int(costs.place_segment[place]), microbatch)
+    action = Action(kind, int(costs.replica_stage[place]), microbatch)
     return f"{action} on {costs.cluster.devices[device].name}"
 
 
 def _step(costs: Costs, missing: int) -> str:
-    action = Action(Kind.STEP, int(costs.place_segment[missing]))
+    action = Action(Kind.STEP, int(costs.replica_stage[missing]))
     return f"{action} on {costs.cluster.devices[costs.backward_device[missing]].name}"
 
 

@@ -1,7 +1,7 @@
 """Memory of a device along its program. It follows from the order alone, not from times, so it can be proved.
 
 - All the time: weights (every copy), gradients, optimizer state, and what jobs need for themselves (`workspace.py`).
-- From F's start: what it saves (only the segment's input where it recomputes); R brings the rest; what W does not
+- From F's start: what it saves (only the stage's input where it recomputes); R brings the rest; what W does not
   need goes when I is done, all when W or B is done.
 - From a receive's posting: its buffer. F takes activations over as its saved input; gradients go when I or B is done.
 - A sent tensor is taken to have left when its device is done with its next compute action; where it is copied for a
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from penstock.arrays import Floats, Ints
 from penstock.plan.pricing import ACTIVATION, GRADIENT, SAVED, Costs
 from penstock.program.actions import Kind
-from penstock.program.job_table import places_of
+from penstock.program.job_table import replicas_of
 from penstock.program.types import Program
 
 
@@ -53,7 +53,7 @@ class MemoryChanges:
 
 def memory_use(program: Program, costs: Costs, place: Ints | None = None) -> MemoryUse:
     """Memory along a lowered program."""
-    changes = memory_changes(program, costs, places_of(program, costs) if place is None else place)
+    changes = memory_changes(program, costs, replicas_of(program, costs) if place is None else place)
     before = changes.saved_before + changes.received_before + changes.sent_before
     after = changes.saved_after + changes.received_after + changes.sent_after
     running = np.cumsum(before + after)
@@ -71,13 +71,13 @@ def memory_changes(program: Program, costs: Costs, place: Ints) -> MemoryChanges
     arrays = [np.zeros(size) for _ in range(6)]
     saved_before, saved_after, received_before, received_after, sent_before, sent_after = arrays
     flows = costs.flows
-    segment = costs.place_segment
+    stage = costs.replica_stage
     kept, saved, pending = (
-        values[segment] * costs.share for values in (costs.kept_bytes, costs.saved_bytes, costs.pending_bytes)
+        values[stage] * costs.share for values in (costs.kept_bytes, costs.saved_bytes, costs.pending_bytes)
     )
     inbound = {
         what: np.bincount(
-            flows.target_place[flows.what == what], flows.num_bytes[flows.what == what], minlength=costs.num_places
+            flows.target_replica[flows.what == what], flows.num_bytes[flows.what == what], minlength=costs.num_replicas
         )
         for what in (ACTIVATION, GRADIENT)
     }

@@ -42,14 +42,14 @@ def _rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_Rule]:
     yield _Rule(
         jobs.forward[flows.local_forward[:, 0]],
         jobs.forward[flows.local_forward[:, 1]],
-        "a forward needs the forward of the segment before it",
+        "a forward needs the forward of the stage before it",
     )
     yield _Rule(
         jobs.backward[flows.local_backward[:, 0]],
         jobs.backward[flows.local_backward[:, 1]],
-        "a backward needs the backward of the segment behind it",
+        "a backward needs the backward of the stage behind it",
     )
-    again = costs.recompute[costs.place_segment]
+    again = costs.recompute[costs.replica_stage]
     home = costs.forward_device == costs.backward_device
     yield _Rule(jobs.forward[home & ~again], jobs.backward[home & ~again], "a backward needs its forward")
     yield _Rule(jobs.forward[home & again], jobs.recompute[home & again], "it recomputes what the forward kept")
@@ -59,13 +59,13 @@ def _rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_Rule]:
     for kind, what in ((Kind.SEND_F, ACTIVATION), (Kind.SEND_B, GRADIENT), (Kind.SEND_S, SAVED)):
         rows = np.flatnonzero(program.kind == kind)
         table = jobs.backward if what == GRADIENT else jobs.forward
-        yield _Rule(table[jobs.place[rows], program.microbatch[rows]], rows, "it sends what is not made yet")
+        yield _Rule(table[jobs.replica[rows], program.microbatch[rows]], rows, "it sends what is not made yet")
     for kind, table in ((Kind.RECV_F, jobs.forward), (Kind.RECV_B, jobs.backward)):
         rows = np.flatnonzero(program.kind == kind)
-        yield _Rule(rows, table[jobs.place[rows], program.microbatch[rows]], "it needs what is received")
+        yield _Rule(rows, table[jobs.replica[rows], program.microbatch[rows]], "it needs what is received")
     rows = np.flatnonzero(program.kind == Kind.RECV_S)
     consumer = np.where(
-        again[jobs.place[rows], None], jobs.recompute[jobs.place[rows]], jobs.backward[jobs.place[rows]]
+        again[jobs.replica[rows], None], jobs.recompute[jobs.replica[rows]], jobs.backward[jobs.replica[rows]]
     )
     picked = np.take_along_axis(consumer, program.microbatch[rows, None].astype(np.int64), axis=1)[:, 0]
     yield _Rule(rows, picked, "it needs what is received")
@@ -76,16 +76,16 @@ def _closing_rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_
     last_weights, last_forward = jobs.weights.max(axis=1), jobs.forward.max(axis=1)
     yield _Rule(last_weights, jobs.step, "the step needs all gradients")
     rows = np.flatnonzero(program.kind == Kind.SEND_P)
-    yield _Rule(jobs.step[jobs.place[rows]], rows, "it sends parameters that are not stepped yet")
+    yield _Rule(jobs.step[jobs.replica[rows]], rows, "it sends parameters that are not stepped yet")
     rows = np.flatnonzero(program.kind == Kind.RECV_P)
-    yield _Rule(last_forward[jobs.place[rows]], rows, "the old parameters are still in use")
+    yield _Rule(last_forward[jobs.replica[rows]], rows, "the old parameters are still in use")
     rows = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
-    yield _Rule(last_weights[jobs.place[rows]], rows, "a gradient is not complete yet")
-    yield _Rule(rows, jobs.step[jobs.place[rows]], "the step needs the reduced gradients")
-    ties = {item.number: item.segments for item in costs.reductions if item.is_tie}
+    yield _Rule(last_weights[jobs.replica[rows]], rows, "a gradient is not complete yet")
+    yield _Rule(rows, jobs.step[jobs.replica[rows]], "the step needs the reduced gradients")
+    ties = {item.number: item.stages for item in costs.reductions if item.is_tie}
     for row in np.flatnonzero(program.kind == Kind.REDUCE_TIE).tolist():
-        segments = ties[int(program.segment[row])]
-        held = np.isin(costs.place_segment, segments) & (costs.backward_device == program.device_of[row])
+        stages = ties[int(program.stage[row])]
+        held = np.isin(costs.replica_stage, stages) & (costs.backward_device == program.device_of[row])
         at = np.full(int(held.sum()), row)
         yield _Rule(last_weights[held], at, "a gradient is not complete yet")
         yield _Rule(at, jobs.step[held], "the step needs the reduced gradients")

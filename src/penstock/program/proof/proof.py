@@ -57,12 +57,12 @@ def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proo
     if not program.is_lowered:
         raise ProofError("this program has no sends, receives and steps yet", hint="Lower it first.")
     jobs = find_jobs(program, costs)
-    flow = check_complete(program, costs, jobs.place)
+    flow = check_complete(program, costs, jobs.replica)
     check_order(program, costs, jobs)
     check_links(program, costs, flow)
     wiring = wire(program, costs, jobs)
     _check_no_circle(program, costs, wiring)
-    memory = memory_use(program, costs, jobs.place)
+    memory = memory_use(program, costs, jobs.replica)
     proof = Proof(program, costs, wiring, memory, memory.peak(program, costs))
     if within_memory:
         check_memory(proof)
@@ -112,7 +112,7 @@ def _who_is_late(program: Program, wiring: Wiring, run: Run, transfer: int) -> i
 def check_memory(proof: Proof) -> None:
     """Refuse a program that needs more memory than a device has: who, when, by how much, and what takes it."""
     program, costs, memory, peak = proof.program, proof.costs, proof.memory, proof.peak_bytes
-    place = proof.wiring.jobs.place
+    place = proof.wiring.jobs.replica
     excess = costs.over_bytes(peak)
     over = np.flatnonzero(excess)
     if not len(over):

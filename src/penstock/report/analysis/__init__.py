@@ -1,6 +1,6 @@
 """The numbers behind a report: gaps, bottlenecks, waits, phases, what-if."""
 
-from penstock.report.analysis.baselines import Rival, rivals
+from penstock.report.analysis.baselines import Baseline, baselines
 from penstock.report.analysis.bottleneck import bottleneck_sentences
 from penstock.report.analysis.device_time import TimeUse, time_use
 from penstock.report.analysis.gaps import find_gaps
@@ -12,9 +12,10 @@ from penstock.report.analysis.waits import grouped_waits
 from penstock.report.analysis.what_if import Help, help_sentences, what_would_help
 
 __all__ = [
+    "Baseline",
     "Help",
-    "Rival",
     "TimeUse",
+    "baselines",
     "bottleneck_sentences",
     "changed_sums",
     "check_showable",
@@ -23,7 +24,6 @@ __all__ = [
     "help_sentences",
     "memory_strip",
     "phases",
-    "rivals",
     "time_use",
     "what_would_help",
 ]

@@ -13,7 +13,7 @@ from penstock.planners.studies import TRIED, is_quick
 from penstock.profile import Profile
 
 
-class Rival(msgspec.Struct, frozen=True):
+class Baseline(msgspec.Struct, frozen=True):
     """A planner with the schedule that it plans for, and what comes of it."""
 
     planner: str
@@ -21,9 +21,9 @@ class Rival(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
-def rivals(costs: Costs, profile: Profile) -> list[Rival]:
+def baselines(costs: Costs, profile: Profile) -> list[Baseline]:
     """Those that answer quickly, whether their plans fit into memory or not; in the order of `TRIED`."""
-    problem = Problem(profile, costs.cluster, costs.plan.num_microbatches, rows=costs.plan.rows)
+    problem = Problem(profile, costs.cluster, costs.plan.num_microbatches, micro_batch_size=costs.plan.micro_batch_size)
     found = []
     for name in TRIED:
         planner = PLANNERS[name]
@@ -31,5 +31,5 @@ def rivals(costs: Costs, profile: Profile) -> list[Rival]:
         if is_quick(name, asked):
             with suppress(PenstockError):  # such as a device too slow to take any rows
                 outcome = outcome_of(planner.plan(asked), profile, costs.cluster)
-                found.append(Rival(name, planner.schedule, outcome))
+                found.append(Baseline(name, planner.schedule, outcome))
     return found

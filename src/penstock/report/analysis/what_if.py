@@ -62,12 +62,12 @@ def _more_memory(program: Program, costs: Costs, profile: Profile) -> Help | Non
         return None
     devices = tuple(_unlimited(device) for device in costs.cluster.devices)
     cluster = msgspec.structs.replace(costs.cluster, devices=devices)
-    segments = tuple(msgspec.structs.replace(segment, recompute=False) for segment in costs.plan.segments)
-    plan = msgspec.structs.replace(costs.plan, segments=segments)
+    stages = tuple(msgspec.structs.replace(stage, recompute=False) for stage in costs.plan.stages)
+    plan = msgspec.structs.replace(costs.plan, stages=stages)
     result = evaluate(plan, profile, cluster, strict=False, within_memory=False)
     over = replace(result.costs, cluster=costs.cluster).over_bytes(result.proof.peak_bytes)
     short = np.flatnonzero(over > 0)
-    recomputes = any(segment.recompute for segment in costs.plan.segments)
+    recomputes = any(stage.recompute for stage in costs.plan.stages)
     if not len(short):
         return Help("no recomputation, for which there is room", result.timeline.iteration_s) if recomputes else None
     most = int(short[np.argmax(over[short])])

@@ -119,11 +119,11 @@ def _with_interface(host: Host) -> Host:
 
 
 def _companions(name: str, costs: Costs) -> list[str]:
-    """The device, and those that share every one of its segments: alone it would only wait for them."""
+    """The device, and those that share every one of its stages: alone it would only wait for them."""
     groups = [
-        {member.device for member in group}
-        for segment in costs.plan.segments
-        for group in (segment.forward, segment.backward)
+        {replica.device for replica in group}
+        for stage in costs.plan.stages
+        for group in (stage.forward, stage.backward)
     ]
     shared = set.intersection(*(group for group in groups if name in group))
     return [device.name for device in costs.cluster.devices if device.name in shared]

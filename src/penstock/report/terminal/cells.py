@@ -21,7 +21,7 @@ from penstock.program import NONE, Kind
 from penstock.report.analysis import check_showable
 from penstock.timeline import Timeline
 
-MAX_ROWS = 64
+MAX_MICRO_BATCH_SIZE = 64
 """Of more devices than this, as many are chosen, evenly."""
 
 MAX_COLUMNS = 100_000
@@ -47,7 +47,7 @@ class Block(msgspec.Struct, frozen=True):
     """The action's place in the program."""
     microbatch: int = NONE
     shade: int = 0
-    """0 for the first segment of a device in model order, 1 for the next, then 0 again, and so on."""
+    """0 for the first stage of a device in model order, 1 for the next, then 0 again, and so on."""
 
     @property
     def label(self) -> str:
@@ -102,7 +102,7 @@ def draw(timeline: Timeline, width: int, *, devices: Sequence[str] | None = None
 def choose_devices(timeline: Timeline) -> tuple[tuple[str, ...], int]:
     """The devices that compute, evenly thinned out to 64 if there are more; and how many are left out."""
     used = np.unique(timeline.program.device_of[timeline.is_compute])
-    size = min(len(used), MAX_ROWS)
+    size = min(len(used), MAX_MICRO_BATCH_SIZE)
     chosen = used[np.linspace(0, len(used) - 1, size).round().astype(np.int64)]
     return tuple(timeline.program.devices[place] for place in chosen.tolist()), len(used) - size
 
@@ -148,13 +148,13 @@ def _parts(start: Floats, end: Floats) -> tuple[Ints, Ints, Floats]:
 
 def _blocks(timeline: Timeline, actions: Ints, shown: Ints) -> tuple[Block, ...]:
     program = timeline.program
-    rank = {segment: place for place, segment in enumerate(np.unique(program.segment[actions]).tolist())}
+    rank = {stage: place for place, stage in enumerate(np.unique(program.stage[actions]).tolist())}
     begins = np.flatnonzero(np.diff(shown, prepend=NONE - 1))
     blocks = []
     for action, size in zip(shown[begins].tolist(), np.diff(begins, append=len(shown)).tolist(), strict=True):
         if action == NONE:
             blocks.append(Block(None, size))
             continue
-        shade = rank[int(program.segment[action])] % 2
+        shade = rank[int(program.stage[action])] % 2
         blocks.append(Block(Kind(int(program.kind[action])), size, action, int(program.microbatch[action]), shade))
     return tuple(blocks)

@@ -171,7 +171,7 @@ def _legend(drawing: Drawing, width: int, *, colour: bool) -> list[Text]:
         entries.append(Text.assemble((_IDLE * 2, _DIM), " idle"))
     if any(block.shade for block in blocks):
         mark_of_shade = "lighter" if colour else "small letters"
-        entries.append(Text(f"{mark_of_shade}: the device's second segment (fourth, ...)"))
+        entries.append(Text(f"{mark_of_shade}: the device's second stage (fourth, ...)"))
     return _packed(entries, width)
 
 

@@ -6,7 +6,7 @@ thousand devices is told as briefly as one for eight.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from penstock.plan import Group, Plan, Segment
+from penstock.plan import Group, Plan, Stage
 from penstock.plan.pricing import SAVED, Costs
 from penstock.profile import Profile
 from penstock.report.names import shown_name
@@ -20,23 +20,23 @@ def holder_sentences(costs: Costs, profile: Profile) -> list[str]:
     """Who runs the forward of what; which backwards are elsewhere, and what is sent for that; what is recomputed."""
     plan = costs.plan
     found = [_forward_sentence(plan, profile)]
-    if any(segment.is_moved for segment in plan.segments):
+    if any(stage.has_remote_backward for stage in plan.stages):
         found.append(_moved_sentence(costs, profile))
     else:
         found[0] += " Every backward runs where its forward does."
-    again = [segment for segment in plan.segments if segment.recompute]
-    if len(again) == plan.num_segments:
-        found.append("Every segment keeps only its input, and runs its forward again before its backward.")
+    again = [stage for stage in plan.stages if stage.recompute]
+    if len(again) == plan.num_stages:
+        found.append("Every stage keeps only its input, and runs its forward again before its backward.")
     elif again:
-        runs = shortened([_units(profile, run) for run in _runs(again, lambda segment: segment.recompute)], "runs")
+        runs = shortened([_units(profile, run) for run in _runs(again, lambda stage: stage.recompute)], "runs")
         found.append(f"Only their input is kept of {', '.join(runs)}; the forward runs again before the backward.")
     return found
 
 
 def _forward_sentence(plan: Plan, profile: Profile) -> str:
-    runs = _runs(plan.segments, lambda segment: segment.forward)
+    runs = _runs(plan.stages, lambda stage: stage.forward)
     if len(runs) == 1:
-        group = plan.segments[0].forward
+        group = plan.stages[0].forward
         if len(group) == 1:
             return f"{shown_name(group[0].device)} runs the whole model."
         return f"The whole model is on each of {shown_group(group)}; every micro-batch's rows are split over them."
@@ -52,16 +52,16 @@ def _forward_sentence(plan: Plan, profile: Profile) -> str:
 
 def _moved_sentence(costs: Costs, profile: Profile) -> str:
     plan = costs.plan
-    places = costs.flows.source_place[costs.flows.what == SAVED]
+    places = costs.flows.source_replica[costs.flows.what == SAVED]
     sizes = costs.flows.num_bytes[costs.flows.what == SAVED]
-    shipped = dict.fromkeys(range(plan.num_segments), 0.0)
+    shipped = dict.fromkeys(range(plan.num_stages), 0.0)
     for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
-        shipped[int(costs.place_segment[place])] += size
-    number = {segment.start: index for index, segment in enumerate(plan.segments)}
-    moved = [segment for segment in plan.segments if segment.is_moved]
+        shipped[int(costs.replica_stage[place])] += size
+    number = {stage.start: index for index, stage in enumerate(plan.stages)}
+    moved = [stage for stage in plan.stages if stage.has_remote_backward]
     told = []
-    for run in _runs(moved, lambda segment: (segment.forward, segment.backward)):
-        size = sum(shipped[number[segment.start]] for segment in run)
+    for run in _runs(moved, lambda stage: (stage.forward, stage.backward)):
+        size = sum(shipped[number[stage.start]] for stage in run)
         told.append(
             f"the backward of {_units(profile, run)} runs on {shown_group(run[0].backward)}, for which "
             + (f"{show_bytes(size)} are sent there with every micro-batch" if size else "nothing has to be sent")
@@ -89,25 +89,25 @@ def shown_group(group: Group) -> str:
     >>> shown_group(on("d0", "d1")), shown_group((Member("a", 0.75), Member("b", 0.25)))
     ('d0, d1', 'a (75.0 %), b (25.0 %)')
     """
-    names = [shown_name(member.device) for member in group]
+    names = [shown_name(replica.device) for replica in group]
     if len(names) > 4:
         return f"{names[0]} .. {names[-1]} ({len(names)} devices)"
-    if len({member.share for member in group}) == 1:
+    if len({replica.share for replica in group}) == 1:
         return ", ".join(names)
-    return ", ".join(f"{name} ({show_percent(member.share)})" for name, member in zip(names, group, strict=True))
+    return ", ".join(f"{name} ({show_percent(replica.share)})" for name, replica in zip(names, group, strict=True))
 
 
-def _runs(segments: Iterable[Segment], same: Callable[[Segment], object]) -> list[list[Segment]]:
-    """Segments that follow each other without a gap and are the same in this."""
-    found: list[list[Segment]] = []
-    for segment in segments:
-        if found and found[-1][-1].stop == segment.start and same(found[-1][-1]) == same(segment):
-            found[-1].append(segment)
+def _runs(stages: Iterable[Stage], same: Callable[[Stage], object]) -> list[list[Stage]]:
+    """Stages that follow each other without a gap and are the same in this."""
+    found: list[list[Stage]] = []
+    for stage in stages:
+        if found and found[-1][-1].stop == stage.start and same(found[-1][-1]) == same(stage):
+            found[-1].append(stage)
         else:
-            found.append([segment])
+            found.append([stage])
     return found
 
 
-def _units(profile: Profile, run: Sequence[Segment]) -> str:
+def _units(profile: Profile, run: Sequence[Stage]) -> str:
     first, last = profile.units[run[0].start].name, profile.units[run[-1].stop - 1].name
     return shown_name(first) if first == last else f"{shown_name(first)} .. {shown_name(last)}"

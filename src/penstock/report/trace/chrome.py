@@ -28,7 +28,7 @@ class _Args(msgspec.Struct, omit_defaults=True, gc=False):
 
     name: str | None = None
     sort_index: int | None = None
-    segment: int | None = None
+    stage: int | None = None
     microbatch: int | None = None
     num_bytes: float | None = None
     memory_bytes: float | None = None
@@ -110,10 +110,10 @@ def _add_slices(events: _Events, timeline: Timeline, rows: TraceRows, start_ns: 
     program = timeline.program
     drawn = np.flatnonzero(rows.row_of != NONE)
     found = []
-    for row_number, kind, segment, microbatch, at, length, moved, memory in zip(
+    for row_number, kind, stage, microbatch, at, length, moved, memory in zip(
         rows.row_of[drawn].tolist(),
         map(Kind, program.kind[drawn].tolist()),
-        program.segment[drawn].tolist(),
+        program.stage[drawn].tolist(),
         program.microbatch[drawn].tolist(),
         microseconds(start_ns[drawn]),
         microseconds(end_ns[drawn] - start_ns[drawn]),
@@ -124,12 +124,12 @@ def _add_slices(events: _Events, timeline: Timeline, rows: TraceRows, start_ns: 
         row = rows.rows[row_number]
         is_compute = kind <= Kind.STEP
         args = _Args(
-            segment=None if kind == Kind.REDUCE_TIE else segment,
+            stage=None if kind == Kind.REDUCE_TIE else stage,
             microbatch=None if microbatch == NONE else microbatch,
             num_bytes=None if is_compute else moved,
             memory_bytes=memory if is_compute else None,
         )
-        name = f"{segment}{kind.name}{'' if microbatch == NONE else microbatch}"
+        name = f"{stage}{kind.name}{'' if microbatch == NONE else microbatch}"
         what = "compute" if is_compute else "transfer" if kind <= Kind.SEND_P else "reduction"
         found.append(_Event("X", name, row.process_id, row.thread_id, at, dur=length, cat=what, args=args))
     events.add(found, start_ns[drawn])

@@ -5,7 +5,7 @@ import numpy as np
 from penstock.arrays import Ints
 from penstock.program import Kind, Program
 
-# What comes with a receive is used by the first of these that the device has for its segment and micro-batch. Fresh
+# What comes with a receive is used by the first of these that the device has for its stage and micro-batch. Fresh
 # parameters are used in the next iteration only.
 _USERS = {
     int(Kind.RECV_F): (Kind.F,),
@@ -17,15 +17,15 @@ _USERS = {
 def sends_and_users(program: Program) -> list[tuple[int, int]]:
     """Pairs of a send and the compute action at its other end that takes what it brings, in the order of the sends."""
     device, kind = program.device_of.tolist(), program.kind.tolist()
-    segment, microbatch = program.segment.tolist(), program.microbatch.tolist()
+    stage, microbatch = program.stage.tolist(), program.microbatch.tolist()
     job_of = {
-        (device[place], kind[place], segment[place], microbatch[place]): place
+        (device[place], kind[place], stage[place], microbatch[place]): place
         for place in np.flatnonzero(program.kind <= Kind.B)[::-1].tolist()
     }
     found = []
     for send, receive in messages(program):
         for user in _USERS.get(kind[receive], ()):
-            place = job_of.get((device[receive], int(user), segment[receive], microbatch[receive]))
+            place = job_of.get((device[receive], int(user), stage[receive], microbatch[receive]))
             if place is not None:
                 found.append((send, place))
                 break

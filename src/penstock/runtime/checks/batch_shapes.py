@@ -34,7 +34,7 @@ def told_forms(program: Program, layout: Layout, world: int, *, in_order: bool =
 
     Where messages match by their order, all that send must tell: there even what nobody uses must not come.
     """
-    owners = layout.segments[-1].forward
+    owners = layout.stages[-1].forward
     kinds = (Kind.SEND_F, Kind.SEND_S, Kind.SEND_B) if in_order else (Kind.SEND_F, Kind.SEND_S)
     return links_of(program, layout.devices, kinds) | {
         (owner, rank) for owner in owners for rank in range(world) if rank != owner

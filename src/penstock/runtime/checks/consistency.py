@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from penstock.errors import MismatchError, PenstockError
 from penstock.model import Block
 from penstock.program import Program, encode_program
-from penstock.runtime.layout import SegmentView
+from penstock.runtime.layout import StageView
 from penstock.runtime.state import Init, is_on_meta, make_real
 
 
@@ -75,7 +75,7 @@ def _differ(one: _Mark, other: _Mark | None) -> bool:
 def make_held(
     blocks: tuple[Block, ...],
     model: nn.Module,
-    segments: Sequence[SegmentView],
+    stages: Sequence[StageView],
     rank: int,
     *,
     seed: int,
@@ -87,9 +87,9 @@ def make_held(
         return blocks, None
     wanted = {
         name
-        for segment in segments
-        if rank in (*segment.forward, *segment.backward)
-        for block in blocks[segment.start : segment.stop]
+        for stage in stages
+        if rank in (*stage.forward, *stage.backward)
+        for block in blocks[stage.start : stage.stop]
         for name in (*block.parameters, *block.buffers)
     }
     try:

@@ -14,7 +14,7 @@ from penstock.errors import ProfileWarning
 from penstock.model import Block, bytes_of
 from penstock.profile import Profile, fit
 from penstock.runtime.executor import Iteration
-from penstock.runtime.layout import SegmentView
+from penstock.runtime.layout import StageView
 from penstock.runtime.tensors import Packed, Rows
 from penstock.units import counted, show_bytes
 
@@ -26,10 +26,10 @@ class Profiled:
     """What one rank sees of it. Every rank has the whole batch, so rank 0 speaks of that."""
 
     def __init__(
-        self, profile: Profile | None, blocks: Sequence[Block], segments: Sequence[SegmentView], rank: int
+        self, profile: Profile | None, blocks: Sequence[Block], stages: Sequence[StageView], rank: int
     ) -> None:
         self._profile = profile
-        self._segments = segments
+        self._stages = stages
         self._rank = rank
         self._found = "" if profile is None else _other_parameters(profile, blocks)
         self._is_told = profile is None
@@ -41,7 +41,7 @@ class Profiled:
         if self._is_told or self._profile is None or iteration.signature in self._seen:
             return
         self._seen.add(iteration.signature)
-        expected = self._profile.input_bytes * iteration.num_rows / self._profile.rows
+        expected = self._profile.input_bytes * iteration.num_rows / self._profile.micro_batch_size
         found = bytes_of(iteration.inputs)
         if not self._found and expected and _differ(found, expected):
             rows = counted(iteration.num_rows, "row")
@@ -65,11 +65,11 @@ class Profiled:
             stacklevel=4,
         )
 
-    def _look(self, segment: int, out: Packed, rows: Rows) -> None:
-        """What passes behind a segment."""
-        if self._found or self._profile is None or self._segments[segment].forward[0] != self._rank:
+    def _look(self, stage: int, out: Packed, rows: Rows) -> None:
+        """What passes behind a stage."""
+        if self._found or self._profile is None or self._stages[stage].forward[0] != self._rank:
             return
-        last = self._segments[segment].stop - 1
+        last = self._stages[stage].stop - 1
         expected = float(fit(self._profile, self._profile.kinds[0]).sizes.cut.at(rows.num)[last])
         found = sum(tensor.nbytes for tensor in out.tensors)
         if expected and _differ(found, expected):

@@ -15,7 +15,7 @@ from penstock.runtime.tensors import Packed, Rows, take_rows
 from penstock.runtime.transport import Pending
 
 Key: TypeAlias = tuple[Kind, int, int]
-"""What, of which segment, of which micro-batch."""
+"""What, of which stage, of which micro-batch."""
 
 
 @dataclass(eq=False)
@@ -34,18 +34,18 @@ class Iteration:
     targets: Any
     num_rows: int
     rows: list[list[tuple[Rows, ...]]]
-    """By segment and micro-batch: the rows of each member."""
+    """By stage and micro-batch: the rows of each member."""
     signature: Any
     device: torch.device
     """Where the rows of the batch are needed."""
     first_tag: int = 0
     """Where the numbers of its messages begin."""
     look: Callable[[int, Packed, Rows], None] | None = None
-    """Is shown what the forward of a segment made, and for which rows."""
+    """Is shown what the forward of a stage made, and for which rows."""
     made: dict[Key, _Made] = field(default_factory=dict)
     pending: dict[tuple[Kind, int, int, int], Pending] = field(default_factory=dict)
     kept: dict[tuple[int, int], Packed] = field(default_factory=dict)
-    """By segment and micro-batch: what came in, where the forward runs again."""
+    """By stage and micro-batch: what came in, where the forward runs again."""
     graphs: dict[tuple[int, int], Graph] = field(default_factory=dict)
     losses: dict[int, Tensor] = field(default_factory=dict)
     loss_part: Tensor | None = None

@@ -22,7 +22,7 @@ from penstock.runtime.executor.routing import Addresses
 from penstock.runtime.executor.stage_inputs import gather_forward, gather_gradients
 from penstock.runtime.health import Doing
 from penstock.runtime.remote_backward import PLANNED, Shipping, input_message, require_the_same_again
-from penstock.runtime.stage import Finish, Job, Loss, Stage, add_up, scaled
+from penstock.runtime.stage import Finish, Job, Loss, TorchStage, add_up, scaled
 from penstock.runtime.tensors import Packed, Rows, pack, share_memory, some_rows
 from penstock.runtime.transport import Mail, Pending
 
@@ -34,7 +34,7 @@ class Executor:
         self,
         addresses: Addresses,
         actions: Sequence[Action],
-        stages: Mapping[int, Stage],
+        runners: Mapping[int, TorchStage],
         loss: Loss,
         mail: Mail,
         groups: Mapping[tuple[bool, int], tuple[Any, Sequence[nn.Parameter]]],
@@ -43,7 +43,7 @@ class Executor:
     ) -> None:
         self._layout = layout = addresses.layout
         self._rank = addresses.rank
-        self._stages = stages
+        self._runners = runners
         self._loss = loss
         self._mail = mail
         self._groups = groups
@@ -51,9 +51,9 @@ class Executor:
         self._addresses = addresses
         self._split = split
         self._shipping = Shipping()
-        self._meetings = Meetings(addresses, mail, stages)
+        self._meetings = Meetings(addresses, mail, runners)
         self._alters: dict[int, bool] = {}
-        self._last = len(layout.segments) - 1
+        self._last = len(layout.stages) - 1
         do = {
             Kind.F: self._forward,
             Kind.R: self._prepare,
@@ -79,8 +79,8 @@ class Executor:
         self._spans_s = []
         self._arrivals.clear()
         self._reductions.clear()
-        for stage in self._stages.values():
-            stage.begin()
+        for runner in self._runners.values():
+            runner.begin()
         expected = self._num_losses(iteration)
         for do, action in self._jobs:
             if do is None:
@@ -109,7 +109,7 @@ class Executor:
         return Doing(step, f"doing {action}", for_s, is_busy=True)
 
     def mechanisms(self) -> dict[int, str]:
-        """How the backwards of moved segments get what they need, for those that have run."""
+        """How the backwards of moved stages get what they need, for those that have run."""
         return dict(self._shipping.found)
 
     def spans_s(self) -> list[tuple[float, float]]:
@@ -138,66 +138,66 @@ class Executor:
         return found
 
     def _num_losses(self, iteration: Iteration) -> int:
-        member = self._layout.segments[self._last].member(self._rank, backward=False)
-        return 0 if member < 0 else sum(rows[member].num > 0 for rows in iteration.rows[self._last])
+        replica = self._layout.stages[self._last].replica(self._rank, backward=False)
+        return 0 if replica < 0 else sum(rows[replica].num > 0 for rows in iteration.rows[self._last])
 
-    def _finish(self, iteration: Iteration, segment: int, rows: Rows) -> Finish | None:
-        if segment != self._last:
+    def _finish(self, iteration: Iteration, stage: int, rows: Rows) -> Finish | None:
+        if stage != self._last:
             return None
         return scaled(self._loss, some_rows(iteration.targets, rows, iteration.device), rows.num / iteration.num_rows)
 
     def _forward(self, iteration: Iteration, action: Action) -> None:
-        segment, microbatch = action.segment, action.microbatch
-        rows = self._addresses.mine(iteration, segment, microbatch, backward=False)
+        stage, microbatch = action.stage, action.microbatch
+        rows = self._addresses.mine(iteration, stage, microbatch, backward=False)
         if not rows.num:
             self._meetings.follow(iteration, action)
             return
-        self._before_forward(segment)
-        view, stage = self._layout.segments[segment], self._stages[segment]
-        given = gather_forward(self._addresses, iteration, segment, microbatch, rows)
+        self._before_forward(stage)
+        view, runner = self._layout.stages[stage], self._runners[stage]
+        given = gather_forward(self._addresses, iteration, stage, microbatch, rows)
         self._began_s = perf_counter()
-        finish = self._finish(iteration, segment, rows)
+        finish = self._finish(iteration, stage, rows)
         with self._meetings.taking(iteration, action, backward=False):
             if view.recompute:
                 out = self._run_and_keep_input(iteration, action, given, rows, finish, PLANNED)
             elif view.is_at_home(self._rank):
-                defer = (self._rank, segment, microbatch) in self._split
-                out, graph = stage.run(given, iteration.step, rows, finish, keep=True, defer=defer)
-                iteration.graphs[segment, microbatch] = graph
+                defer = (self._rank, stage, microbatch) in self._split
+                out, graph = runner.run(given, iteration.step, rows, finish, keep=True, defer=defer)
+                iteration.graphs[stage, microbatch] = graph
             else:
                 out = self._run_for_elsewhere(iteration, action, given, rows, finish)
         self._meetings.lead(iteration, action)
         self._deliver(iteration, action, out, rows)
 
     def _deliver(self, iteration: Iteration, action: Action, out: Packed, rows: Rows) -> None:
-        """What a forward made is there for the next segment, or is the loss."""
-        segment, microbatch = action.segment, action.microbatch
-        if segment == self._last:
+        """What a forward made is there for the next stage, or is the loss."""
+        stage, microbatch = action.stage, action.microbatch
+        if stage == self._last:
             iteration.losses[microbatch] = out.tensors[0]
         else:
             if iteration.look is not None:
-                iteration.look(segment, out, rows)
-            iteration.put((Kind.F, segment, microbatch), out, rows, iteration.rows[segment + 1][microbatch])
+                iteration.look(stage, out, rows)
+            iteration.put((Kind.F, stage, microbatch), out, rows, iteration.rows[stage + 1][microbatch])
 
     def _run_for_elsewhere(
         self, iteration: Iteration, action: Action, given: Packed, rows: Rows, finish: Finish | None
     ) -> Packed:
         """For a backward elsewhere: what is saved goes there, or the input if that does not work."""
-        segment, microbatch = action.segment, action.microbatch
-        view, stage = self._layout.segments[segment], self._stages[segment]
-        target = view.backward[view.member(self._rank, backward=False)]
+        stage, microbatch = action.stage, action.microbatch
+        view, runner = self._layout.stages[stage], self._runners[stage]
+        target = view.backward[view.replica(self._rank, backward=False)]
         job = self._job(iteration, action, rows, finish, target)
-        reason = self._shipping.reason(stage, given, job)
+        reason = self._shipping.reason(runner, given, job)
         if reason:
             return self._run_and_keep_input(iteration, action, given, rows, finish, reason)
-        out, message = self._shipping.run(stage, given, job, self._addresses.tell(action, iteration.step))
-        iteration.put((Kind.R, segment, microbatch), message, rows, [rows])
+        out, message = self._shipping.run(runner, given, job, self._addresses.tell(action, iteration.step))
+        iteration.put((Kind.R, stage, microbatch), message, rows, [rows])
         return out
 
     def _job(self, iteration: Iteration, action: Action, rows: Rows, finish: Finish | None, backward: int) -> Job:
-        segment, microbatch = action.segment, action.microbatch
-        defer = (backward, segment, microbatch) in self._split
-        return Job(segment, iteration.step, rows, finish, defer, iteration.signature, iteration.tensors)
+        stage, microbatch = action.stage, action.microbatch
+        defer = (backward, stage, microbatch) in self._split
+        return Job(stage, iteration.step, rows, finish, defer, iteration.signature, iteration.tensors)
 
     def _run_and_keep_input(
         self,
@@ -209,82 +209,82 @@ class Executor:
         reason: str,
     ) -> Packed:
         """For a forward that runs again, here or elsewhere, for a reason: what came in must stay as it is."""
-        segment = action.segment
+        stage = action.stage
         used = given
-        if self._alters.get(segment, True):
+        if self._alters.get(stage, True):
             used = given.with_tensors([tensor.clone() for tensor in given.tensors])
-        versions, stage = [tensor._version for tensor in used.tensors], self._stages[segment]
-        buffers = stage.buffer_versions() if segment not in self._alters else None
-        out, _ = stage.run(used, iteration.step, rows, finish, keep=False, defer=False)
+        versions, runner = [tensor._version for tensor in used.tensors], self._runners[stage]
+        buffers = runner.buffer_versions() if stage not in self._alters else None
+        out, _ = runner.run(used, iteration.step, rows, finish, keep=False, defer=False)
         altered = versions != [tensor._version for tensor in used.tensors]
         if altered and used is given:
             raise RunError(
-                f"{self._addresses.tell(action, iteration.step)}: the segment changed its input in place, "
+                f"{self._addresses.tell(action, iteration.step)}: the stage changed its input in place, "
                 "which it did not before",
-                hint="Do not change a block's input in place, or plan without recomputing or moving this segment.",
+                hint="Do not change a block's input in place, or plan without recomputing or moving this stage.",
             )
-        self._alters[segment] = altered or (self._alters.get(segment, False))
+        self._alters[stage] = altered or (self._alters.get(stage, False))
         if used is given and share_memory(out.tensors, given.tensors):
             # What passes through may be changed in place by what comes next.
             given = given.with_tensors([tensor.clone() for tensor in given.tensors])
-        key, notes = (segment, action.microbatch), [] if stage.meeting is None else stage.meeting.notes
-        if buffers is not None and buffers != stage.buffer_versions():
+        key, notes = (stage, action.microbatch), [] if runner.meeting is None else runner.meeting.notes
+        if buffers is not None and buffers != runner.buffer_versions():
             job = self._job(iteration, action, rows, finish, self._rank)
-            require_the_same_again(stage, given, job, out, notes, self._addresses.tell(action, iteration.step))
-        travels = segment > 0 or self._layout.segments[0].is_at_home(self._rank)
+            require_the_same_again(runner, given, job, out, notes, self._addresses.tell(action, iteration.step))
+        travels = stage > 0 or self._layout.stages[0].is_at_home(self._rank)
         message = input_message(given if travels else None, reason, notes)
-        if self._layout.segments[segment].is_at_home(self._rank):
+        if self._layout.stages[stage].is_at_home(self._rank):
             iteration.kept[key] = message
-        elif self._addresses.ships(segment):
+        elif self._addresses.ships(stage):
             iteration.put((Kind.R, *key), message, rows, [rows])
         return out
 
     def _prepare(self, iteration: Iteration, action: Action) -> None:
         """Before a backward: the forward once more, or a graph from what the forward's rank sent."""
-        segment, microbatch = action.segment, action.microbatch
-        rows = self._addresses.mine(iteration, segment, microbatch, backward=True)
+        stage, microbatch = action.stage, action.microbatch
+        rows = self._addresses.mine(iteration, stage, microbatch, backward=True)
         if not rows.num:
             return
-        view = self._layout.segments[segment]
-        source = view.forward[view.member(self._rank, backward=True)]
+        view = self._layout.stages[stage]
+        source = view.forward[view.replica(self._rank, backward=True)]
         if source == self._rank:
-            message = iteration.kept.pop((segment, microbatch))
-        elif self._addresses.ships(segment):
-            message = iteration.pending.pop((Kind.R, segment, microbatch, source)).wait()
+            message = iteration.kept.pop((stage, microbatch))
+        elif self._addresses.ships(stage):
+            message = iteration.pending.pop((Kind.R, stage, microbatch, source)).wait()
             self._began_s = perf_counter()
         else:
             message = input_message(None, PLANNED)
-        job = self._job(iteration, action, rows, self._finish(iteration, segment, rows), self._rank)
-        is_from_batch = segment == 0 and source != self._rank
+        job = self._job(iteration, action, rows, self._finish(iteration, stage, rows), self._rank)
+        is_from_batch = stage == 0 and source != self._rank
         from_batch = gather_forward(self._addresses, iteration, 0, microbatch, rows) if is_from_batch else None
-        iteration.graphs[segment, microbatch] = self._shipping.graph(self._stages[segment], message, job, from_batch)
+        iteration.graphs[stage, microbatch] = self._shipping.graph(self._runners[stage], message, job, from_batch)
 
     def _backward(self, iteration: Iteration, action: Action) -> None:
-        segment, microbatch = action.segment, action.microbatch
-        rows = self._addresses.mine(iteration, segment, microbatch, backward=True)
+        stage, microbatch = action.stage, action.microbatch
+        rows = self._addresses.mine(iteration, stage, microbatch, backward=True)
         if not rows.num:
             return
         grads: Sequence[Tensor | None] | None = None
-        if segment != self._last:
-            grads = gather_gradients(self._addresses, iteration, segment, microbatch, rows)
+        if stage != self._last:
+            grads = gather_gradients(self._addresses, iteration, stage, microbatch, rows)
             self._began_s = perf_counter()
-        if (segment, microbatch) not in iteration.graphs:
+        if (stage, microbatch) not in iteration.graphs:
             self._prepare(iteration, action)
-        graph = iteration.graphs.pop((segment, microbatch))
+        graph = iteration.graphs.pop((stage, microbatch))
         if action.kind == Kind.I:
-            iteration.graphs[segment, microbatch] = graph
+            iteration.graphs[stage, microbatch] = graph
         if grads is None:
             grads = graph.ones
         with self._meetings.taking(iteration, action, backward=True):
-            found = self._stages[segment].backward(graph, grads)
-        if segment > 0:
+            found = self._runners[stage].backward(graph, grads)
+        if stage > 0:
             packed = pack(found)[0]
-            iteration.put((Kind.B, segment, microbatch), packed, rows, iteration.rows[segment - 1][microbatch])
+            iteration.put((Kind.B, stage, microbatch), packed, rows, iteration.rows[stage - 1][microbatch])
 
     def _weights(self, iteration: Iteration, action: Action) -> None:
-        graph = iteration.graphs.pop((action.segment, action.microbatch), None)
+        graph = iteration.graphs.pop((action.stage, action.microbatch), None)
         if graph is not None:
-            self._stages[action.segment].weights(graph)
+            self._runners[action.stage].weights(graph)
 
     def _send(self, iteration: Iteration, action: Action) -> None:
         send(self._addresses, self._mail, iteration, action)
@@ -295,6 +295,6 @@ class Executor:
             self._arrivals[action] = pending
 
     def _reduce(self, iteration: Iteration, action: Action) -> None:
-        group, parameters = self._groups[action.kind == Kind.REDUCE_TIE, action.segment]
+        group, parameters = self._groups[action.kind == Kind.REDUCE_TIE, action.stage]
         told = partial(self._addresses.tell, action, iteration.step)
         self._reductions[action] = Reduction(parameters, group, told)

@@ -17,15 +17,15 @@ class Evaluator(Executor):
     """Does the forwards of one rank."""
 
     def _forward(self, iteration: Iteration, action: Action) -> None:
-        segment, microbatch = action.segment, action.microbatch
-        rows = self._addresses.mine(iteration, segment, microbatch, backward=False)
+        stage, microbatch = action.stage, action.microbatch
+        rows = self._addresses.mine(iteration, stage, microbatch, backward=False)
         if not rows.num:
             return
-        self._before_forward(segment)
-        given = gather_forward(self._addresses, iteration, segment, microbatch, rows)
-        finish = self._finish(iteration, segment, rows)
+        self._before_forward(stage)
+        given = gather_forward(self._addresses, iteration, stage, microbatch, rows)
+        finish = self._finish(iteration, stage, rows)
         with self._meetings.taking(iteration, action, backward=False):
-            out = self._stages[segment].evaluate(given, iteration.step, rows, finish)
+            out = self._runners[stage].evaluate(given, iteration.step, rows, finish)
         self._deliver(iteration, action, out, rows)
 
 

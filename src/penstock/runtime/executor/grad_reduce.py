@@ -26,21 +26,21 @@ class Reduction:
         by_type: dict[torch.dtype, list[nn.Parameter]] = {}
         for parameter in parameters:
             by_type.setdefault(parameter.dtype, []).append(parameter)
-        for members in by_type.values():
-            grads = [torch.zeros_like(item) if item.grad is None else item.grad for item in members]
-            there = torch.tensor([float(item.grad is not None) for item in members], dtype=grads[0].dtype)
+        for replicas in by_type.values():
+            grads = [torch.zeros_like(item) if item.grad is None else item.grad for item in replicas]
+            there = torch.tensor([float(item.grad is not None) for item in replicas], dtype=grads[0].dtype)
             flat = torch.cat([*(grad.reshape(-1) for grad in grads), there.to(grads[0].device)])
             with failing_in_words(tell):
                 work = dist.all_reduce(flat, group=group, async_op=True)
-            self._buckets.append((members, flat, work))
+            self._buckets.append((replicas, flat, work))
 
     def finish(self, mail: Mail, before: Mapping[nn.Parameter, Tensor]) -> None:
         """Wait, and put the sums in place, added to what was there `before` this iteration."""
-        for members, flat, work in self._buckets:
+        for replicas, flat, work in self._buckets:
             mail.wait_on_device(work, self._tell)
-            sizes = [item.numel() for item in members]
-            *sums, there = torch.split(flat, [*sizes, len(members)])
-            for item, total, count in zip(members, sums, there.tolist(), strict=True):
+            sizes = [item.numel() for item in replicas]
+            *sums, there = torch.split(flat, [*sizes, len(replicas)])
+            for item, total, count in zip(replicas, sums, there.tolist(), strict=True):
                 grad = total.view(item.shape) if count else None
                 if grad is not None and item in before:
                     grad = before[item].add_(grad)

@@ -1,4 +1,4 @@
-"""The loss of a batch, on every rank: the parts of all that have rows at the last segment, added in one order."""
+"""The loss of a batch, on every rank: the parts of all that have rows at the last stage, added in one order."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ class Losses:
     """A rank's part in that."""
 
     def __init__(self, layout: Layout, rank: int, num_ranks: int, mail: Mail) -> None:
-        self._owners = layout.segments[-1].forward
+        self._owners = layout.stages[-1].forward
         self._rank = rank
         self._num_ranks = num_ranks
         self._mail = mail
@@ -45,8 +45,8 @@ class Losses:
         """The mean over all rows."""
         rows = iteration.rows[-1]
         total: Tensor | None = None
-        for member, rank in enumerate(self._owners):
-            if not any(part[member].num for part in rows):
+        for replica, rank in enumerate(self._owners):
+            if not any(part[replica].num for part in rows):
                 continue
             if rank == self._rank:
                 part = iteration.loss_part

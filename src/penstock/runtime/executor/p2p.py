@@ -14,29 +14,29 @@ RECEIVED = {Kind.RECV_F: Kind.F, Kind.RECV_B: Kind.B, Kind.RECV_S: Kind.R}
 
 def send(addresses: Addresses, mail: Mail, iteration: Iteration, action: Action) -> None:
     """Set a send going, if the other end has some of the rows."""
-    what, segment, microbatch = SENT[action.kind], action.segment, action.microbatch
+    what, stage, microbatch = SENT[action.kind], action.stage, action.microbatch
     peer = addresses.rank_of[action.peer]
     theirs = addresses.other_end(iteration, action, peer)
-    mine = addresses.mine(iteration, segment, microbatch, backward=action.kind == Kind.SEND_B)
+    mine = addresses.mine(iteration, stage, microbatch, backward=action.kind == Kind.SEND_B)
     if theirs is None or not mine.common(theirs).num:
         return
-    packed = iteration.take((what, segment, microbatch), theirs)
+    packed = iteration.take((what, stage, microbatch), theirs)
     told = partial(addresses.tell, action, iteration.step)
-    tag = iteration.first_tag + addresses.tag(what, segment, microbatch)
+    tag = iteration.first_tag + addresses.tag(what, stage, microbatch)
     mail.send(packed, peer, tag, iteration.signature, told)
 
 
 def receive(addresses: Addresses, mail: Mail, iteration: Iteration, action: Action) -> Pending | None:
     """Post a receive, if the other end has some of the rows."""
-    what, segment, microbatch = RECEIVED[action.kind], action.segment, action.microbatch
+    what, stage, microbatch = RECEIVED[action.kind], action.stage, action.microbatch
     peer = addresses.rank_of[action.peer]
     theirs = addresses.other_end(iteration, action, peer)
-    mine = addresses.mine(iteration, segment, microbatch, backward=action.kind != Kind.RECV_F)
+    mine = addresses.mine(iteration, stage, microbatch, backward=action.kind != Kind.RECV_F)
     if theirs is None or not mine.common(theirs).num:
         return None
-    source = {Kind.F: segment - 1, Kind.B: segment + 1}.get(what, segment)
+    source = {Kind.F: stage - 1, Kind.B: stage + 1}.get(what, stage)
     told = partial(addresses.tell, action, iteration.step)
     tag = iteration.first_tag + addresses.tag(what, source, microbatch)
     pending = mail.expect(peer, tag, iteration.signature, told)
-    iteration.pending[what, segment, microbatch, peer] = pending
+    iteration.pending[what, stage, microbatch, peer] = pending
     return pending

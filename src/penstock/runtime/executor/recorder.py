@@ -2,7 +2,7 @@
 
 Compute is measured where it runs. A message begins when both ends have set it going. It ends when the receiver finds it
 there, which is when it needs it, or when the job before ended if it was not waited for: it may have come earlier. The
-optimizer's step is one for all segments of a rank, and is put down to the first. Parameters that go back are taken to
+optimizer's step is one for all stages of a rank, and is put down to the first. Parameters that go back are taken to
 arrive at once, as nothing waits for them before the next iteration, unless it is said when they did.
 """
 

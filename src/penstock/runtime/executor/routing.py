@@ -28,38 +28,38 @@ class Addresses:
         whom = [f"with rank {self.rank_of[action.peer]}"] if action.peer else []
         return f"{who} ({', '.join([*which, *whom])})" if which or whom else who
 
-    def tag(self, what: Kind, segment: int, microbatch: int = NONE) -> int:
-        """A number for messages of this kind; `segment` is the one that makes what is sent."""
-        return ((segment * (len(Kind) + 1)) + what) * (self.layout.num_microbatches + 1) + microbatch + 1
+    def tag(self, what: Kind, stage: int, microbatch: int = NONE) -> int:
+        """A number for messages of this kind; `stage` is the one that makes what is sent."""
+        return ((stage * (len(Kind) + 1)) + what) * (self.layout.num_microbatches + 1) + microbatch + 1
 
     @property
     def num_tags(self) -> int:
         """How many such numbers there are, from 0 on; 0 itself is that of the loss."""
-        return len(self.layout.segments) * (len(Kind) + 1) * (self.layout.num_microbatches + 1)
+        return len(self.layout.stages) * (len(Kind) + 1) * (self.layout.num_microbatches + 1)
 
-    def mine(self, iteration: Iteration, segment: int, microbatch: int, *, backward: bool) -> Rows:
+    def mine(self, iteration: Iteration, stage: int, microbatch: int, *, backward: bool) -> Rows:
         """The rows of this rank."""
-        member = self.layout.segments[segment].member(self.rank, backward=backward)
-        return iteration.rows[segment][microbatch][member]
+        replica = self.layout.stages[stage].replica(self.rank, backward=backward)
+        return iteration.rows[stage][microbatch][replica]
 
-    def ships(self, segment: int) -> bool:
+    def ships(self, stage: int) -> bool:
         """Whether something must go to a backward elsewhere.
 
-        Every rank has the batch: where the first segment's forward runs again, only what ranks added up travels.
+        Every rank has the batch: where the first stage's forward runs again, only what ranks added up travels.
         """
-        view = self.layout.segments[segment]
-        return segment > 0 or not view.recompute or view.meets
+        view = self.layout.stages[stage]
+        return stage > 0 or not view.recompute or view.meets
 
     def other_end(self, iteration: Iteration, action: Action, peer: int) -> Rows | None:
         """The rows of the peer's member at the other end of a message; None where nothing needs to be sent."""
-        kind, segment = action.kind, action.segment
+        kind, stage = action.kind, action.stage
         if kind in (Kind.SEND_S, Kind.RECV_S):
-            other, backward = (segment, kind == Kind.SEND_S) if self.ships(segment) else (NONE, False)
+            other, backward = (stage, kind == Kind.SEND_S) if self.ships(stage) else (NONE, False)
         elif kind in (Kind.SEND_F, Kind.RECV_F):
-            other, backward = segment + (1 if kind == Kind.SEND_F else -1), False
+            other, backward = stage + (1 if kind == Kind.SEND_F else -1), False
         else:
-            other, backward = segment + (-1 if kind == Kind.SEND_B else 1), True
+            other, backward = stage + (-1 if kind == Kind.SEND_B else 1), True
         if other == NONE:
             return None
-        member = self.layout.segments[other].member(peer, backward=backward)
-        return iteration.rows[other][action.microbatch][member]
+        replica = self.layout.stages[other].replica(peer, backward=backward)
+        return iteration.rows[other][action.microbatch][replica]

@@ -1,6 +1,6 @@
 """Fresh parameters go back to where the forward runs, after the optimizer's step.
 
-They are sent at once, and waited for only when the segment's next forward is about to run.
+They are sent at once, and waited for only when the stage's next forward is about to run.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,8 +30,8 @@ class Returns:
         addresses: Addresses,
     ) -> None:
         self._actions = [action for action in actions if action.kind in (Kind.SEND_P, Kind.RECV_P)]
-        self._parameters = {segment: _by_type(members) for segment, members in parameters.items()}
-        # What segments share may be trained here by another of them: it is fresh then, and may be in use already.
+        self._parameters = {stage: _by_type(replicas) for stage, replicas in parameters.items()}
+        # What stages share may be trained here by another of them: it is fresh then, and may be in use already.
         self._trained = set(trained)
         self._mail = mail
         self._addresses = addresses
@@ -41,8 +41,8 @@ class Returns:
 
     def note(self) -> None:
         """All ranks have the same parameters at this moment."""
-        sent = {action.segment for action in self._actions if action.kind == Kind.SEND_P}
-        self._sent = {item: item._version for segment in sent for group in self._parameters[segment] for item in group}
+        sent = {action.stage for action in self._actions if action.kind == Kind.SEND_P}
+        self._sent = {item: item._version for stage in sent for group in self._parameters[stage] for item in group}
 
     def check(self) -> None:
         """Before an iteration: refuse parameters that changed here alone."""
@@ -58,39 +58,39 @@ class Returns:
         """After the optimizer has stepped: send what is fresh here, let come what is fresh elsewhere."""
         self.note()
         for action in self._actions:
-            peer, tag = self._addresses.rank_of[action.peer], self._addresses.tag(Kind.STEP, action.segment)
+            peer, tag = self._addresses.rank_of[action.peer], self._addresses.tag(Kind.STEP, action.stage)
             # What has not been used since the last time is replaced by what comes now.
-            self.finish(action.segment)
+            self.finish(action.stage)
             told = partial(self._addresses.tell, action, step)
             if action.kind == Kind.SEND_P:
-                self._mail.send(self._outgoing(action.segment, peer), peer, tag, SIGNATURE, told)
+                self._mail.send(self._outgoing(action.stage, peer), peer, tag, SIGNATURE, told)
             else:
-                self._coming.setdefault(action.segment, []).append(self._mail.expect(peer, tag, SIGNATURE, told))
+                self._coming.setdefault(action.stage, []).append(self._mail.expect(peer, tag, SIGNATURE, told))
 
-    def _outgoing(self, segment: int, peer: int) -> Packed:
+    def _outgoing(self, stage: int, peer: int) -> Packed:
         """The parameters: as they are where the mail copies them at once; else a copy of all of a type as one."""
-        groups = [[item.detach().reshape(-1) for item in members] for members in self._parameters[segment]]
+        groups = [[item.detach().reshape(-1) for item in replicas] for replicas in self._parameters[stage]]
         apart = pack([item for group in groups for item in group])[0]
         return apart if self._mail.copies(apart, peer) else pack([torch.cat(group) for group in groups])[0]
 
-    def finish(self, segment: int) -> None:
-        """Wait for the fresh parameters of a segment, if some are on their way, and put them in place."""
-        for pending in self._coming.pop(segment, ()):
-            groups = self._parameters[segment]
-            members = [item for group in groups for item in group]
+    def finish(self, stage: int) -> None:
+        """Wait for the fresh parameters of a stage, if some are on their way, and put them in place."""
+        for pending in self._coming.pop(stage, ()):
+            groups = self._parameters[stage]
+            replicas = [item for group in groups for item in group]
             came: Sequence[Tensor] = pending.wait().tensors
-            if len(came) < len(members):
+            if len(came) < len(replicas):
                 sizes = [[item.numel() for item in group] for group in groups]
                 came = [part for flat, parts in zip(came, sizes, strict=True) for part in torch.split(flat, parts)]
             with torch.no_grad():
-                for item, fresh in zip(members, came, strict=True):
+                for item, fresh in zip(replicas, came, strict=True):
                     if item not in self._trained:
                         item.copy_(fresh.view(item.shape))
 
     def finish_all(self) -> None:
-        """The same for all segments."""
-        for segment in list(self._coming):
-            self.finish(segment)
+        """The same for all stages."""
+        for stage in list(self._coming):
+            self.finish(stage)
 
 
 def _by_type(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

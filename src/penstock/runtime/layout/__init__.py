@@ -3,7 +3,7 @@
 from penstock.runtime.layout.compile import KIND, neutral_profile, prove_plan
 from penstock.runtime.layout.layout import (
     Layout,
-    SegmentView,
+    StageView,
     check_units,
     first_trainers,
     links_of,
@@ -15,7 +15,7 @@ from penstock.runtime.layout.replica_sync_proof import check_meetings
 __all__ = [
     "KIND",
     "Layout",
-    "SegmentView",
+    "StageView",
     "check_meetings",
     "check_units",
     "first_trainers",

@@ -23,12 +23,12 @@ KIND = "device"
 def neutral_profile(blocks: Sequence[Block], rows: int) -> Profile:
     """Equal times for all blocks; parameters and ties as they are."""
     sizes = {name: item.numel() * item.element_size() for block in blocks for name, item in block.parameters.items()}
-    times = Times(kind=KIND, rows=rows, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0)
+    times = Times(kind=KIND, micro_batch_size=rows, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0)
     units = tuple(
         Unit(
             name=f"{number} {block.name}",
             parameter_bytes=sum(sizes[name] for name in block.parameters),
-            sizes=(Sizes(rows=rows, cut_bytes=1, saved_bytes=1),),
+            sizes=(Sizes(micro_batch_size=rows, cut_bytes=1, saved_bytes=1),),
             times=(times,),
         )
         for number, block in enumerate(blocks)
@@ -37,7 +37,7 @@ def neutral_profile(blocks: Sequence[Block], rows: int) -> Profile:
         Tie(name=name, parameter_bytes=sizes[name], units=holders)
         for name, holders in shared_parameters(blocks).items()
     )
-    return Profile(name="neutral", rows=rows, units=units, ties=ties)
+    return Profile(name="neutral", micro_batch_size=rows, units=units, ties=ties)
 
 
 def neutral_cluster(plan: Plan) -> Cluster:
@@ -55,7 +55,7 @@ def prove_plan(plan: Plan, blocks: Sequence[Block], profile: Profile | None, clu
             "a profile and a cluster go together", hint="Give both that the plan was made for, or neither."
         )
     if profile is None or cluster is None:
-        costs = price(plan, neutral_profile(blocks, plan.rows), neutral_cluster(plan), strict=False)
+        costs = price(plan, neutral_profile(blocks, plan.micro_batch_size), neutral_cluster(plan), strict=False)
     else:
         costs = price(plan, profile, cluster)
     return prove(lower(schedule(costs), costs), costs, within_memory=profile is not None)

@@ -12,14 +12,14 @@ from penstock.model import Block, is_compiled, shared_parameters
 from penstock.plan import Plan
 from penstock.plan.pricing import PARAMETERS, Costs
 from penstock.program import Kind, Program
-from penstock.runtime.tensors import Rows, member_rows, microbatch_rows
+from penstock.runtime.tensors import Rows, microbatch_rows, replica_rows
 
 NOWHERE = -1
 
 
 @dataclass(frozen=True)
-class SegmentView:
-    """A segment with ranks for devices; `forward[i]` and `backward[i]` have the share i of the rows."""
+class StageView:
+    """A stage with ranks for devices; `forward[i]` and `backward[i]` have the share i of the rows."""
 
     start: int
     stop: int
@@ -30,14 +30,14 @@ class SegmentView:
     meets: bool
     """Whether its members must add something up over their rows (batch norm), in every forward and backward."""
 
-    def member(self, rank: int, *, backward: bool) -> int:
+    def replica(self, rank: int, *, backward: bool) -> int:
         """Which share a rank has, or NOWHERE."""
         group = self.backward if backward else self.forward
         return group.index(rank) if rank in group else NOWHERE
 
     def is_at_home(self, rank: int) -> bool:
         """Whether a rank runs forward and backward of the same rows."""
-        return self.member(rank, backward=True) == self.member(rank, backward=False)
+        return self.replica(rank, backward=True) == self.replica(rank, backward=False)
 
 
 class Reducer(NamedTuple):
@@ -55,14 +55,14 @@ class Layout:
 
     devices: tuple[str, ...]
     """The names of the devices in use: rank k is the k-th."""
-    segments: tuple[SegmentView, ...]
+    stages: tuple[StageView, ...]
     num_microbatches: int
     reducers: tuple[Reducer, ...]
 
     def rows(self, num_rows: int) -> list[list[tuple[Rows, ...]]]:
-        """For a batch of so many rows: by segment and micro-batch the rows of each member."""
+        """For a batch of so many rows: by stage and micro-batch the rows of each member."""
         parts = microbatch_rows(num_rows, self.num_microbatches)
-        return [[member_rows(part, segment.shares) for part in parts] for segment in self.segments]
+        return [[replica_rows(part, stage.shares) for part in parts] for stage in self.stages]
 
 
 def links_of(program: Program, devices: Sequence[str], kinds: Collection[Kind]) -> set[tuple[int, int]]:
@@ -74,11 +74,11 @@ def links_of(program: Program, devices: Sequence[str], kinds: Collection[Kind]) 
 
 
 def split_jobs(program: Program, devices: Sequence[str]) -> set[tuple[int, int, int]]:
-    """The jobs whose input and weight gradients are apart: rank, segment and micro-batch."""
+    """The jobs whose input and weight gradients are apart: rank, stage and micro-batch."""
     rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
     rows = np.flatnonzero(program.kind == Kind.I)
-    columns = (program.device_of[rows], program.segment[rows], program.microbatch[rows])
-    return {(rank_of[device], segment, mb) for device, segment, mb in zip(*(c.tolist() for c in columns), strict=True)}
+    columns = (program.device_of[rows], program.stage[rows], program.microbatch[rows])
+    return {(rank_of[device], stage, mb) for device, stage, mb in zip(*(c.tolist() for c in columns), strict=True)}
 
 
 def check_units(plan: Plan, blocks: Sequence[Block]) -> None:
@@ -95,49 +95,49 @@ def make_layout(costs: Costs, blocks: Sequence[Block]) -> Layout:
     plan = costs.plan
     used = sorted({int(device) for device in (*costs.forward_device, *costs.backward_device)})
     rank_of = {device: rank for rank, device in enumerate(used)}
-    segments = tuple(
-        SegmentView(
-            start=segment.start,
-            stop=segment.stop,
-            shares=tuple(member.share for member in segment.forward),
-            forward=tuple(rank_of[int(device)] for device in costs.forward_device[costs.places(number)]),
-            backward=tuple(rank_of[int(device)] for device in costs.backward_device[costs.places(number)]),
-            recompute=segment.recompute,
-            meets=len(segment.forward) > 1 and any(map(_sums_over_rows, blocks[segment.start : segment.stop])),
+    stages = tuple(
+        StageView(
+            start=stage.start,
+            stop=stage.stop,
+            shares=tuple(replica.share for replica in stage.forward),
+            forward=tuple(rank_of[int(device)] for device in costs.forward_device[costs.replicas(number)]),
+            backward=tuple(rank_of[int(device)] for device in costs.backward_device[costs.replicas(number)]),
+            recompute=stage.recompute,
+            meets=len(stage.forward) > 1 and any(map(_sums_over_rows, blocks[stage.start : stage.stop])),
         )
-        for number, segment in enumerate(plan.segments)
+        for number, stage in enumerate(plan.stages)
     )
     _check_returns(costs, blocks)
-    _check_compiled(segments, blocks)
+    _check_compiled(stages, blocks)
     return Layout(
         devices=tuple(costs.cluster.devices[device].name for device in used),
-        segments=segments,
+        stages=stages,
         num_microbatches=plan.num_microbatches,
-        reducers=_reducers(costs, blocks, segments, rank_of),
+        reducers=_reducers(costs, blocks, stages, rank_of),
     )
 
 
-def trained_names(blocks: Sequence[Block], segment: SegmentView) -> tuple[str, ...]:
-    """The parameters of a segment that are trained, in the model's order."""
-    found = [block.parameters for block in blocks[segment.start : segment.stop]]
+def trained_names(blocks: Sequence[Block], stage: StageView) -> tuple[str, ...]:
+    """The parameters of a stage that are trained, in the model's order."""
+    found = [block.parameters for block in blocks[stage.start : stage.stop]]
     return tuple(dict.fromkeys(name for named in found for name, item in named.items() if item.requires_grad))
 
 
 def first_trainers(layout: Layout, blocks: Sequence[Block]) -> dict[str, int]:
     """For each trained parameter one rank that has its whole gradient at the end of an iteration."""
     found: dict[str, int] = {}
-    for segment in layout.segments:
-        for name in trained_names(blocks, segment):
-            found.setdefault(name, segment.backward[0])
+    for stage in layout.stages:
+        for name in trained_names(blocks, stage):
+            found.setdefault(name, stage.backward[0])
     return found
 
 
 def _reducers(
-    costs: Costs, blocks: Sequence[Block], segments: Sequence[SegmentView], rank_of: Mapping[int, int]
+    costs: Costs, blocks: Sequence[Block], stages: Sequence[StageView], rank_of: Mapping[int, int]
 ) -> tuple[Reducer, ...]:
     shared: dict[tuple[int, ...], list[str]] = {}
     trained = {name for block in blocks for name, item in block.parameters.items() if item.requires_grad}
-    home = [number for number, segment in enumerate(segments) for _ in range(segment.start, segment.stop)]
+    home = [number for number, stage in enumerate(stages) for _ in range(stage.start, stage.stop)]
     for name, units in shared_parameters(blocks).items():
         holders = tuple(sorted({home[unit] for unit in units}))
         if len(holders) > 1 and name in trained:
@@ -146,21 +146,21 @@ def _reducers(
     for item in costs.reductions:
         ranks = tuple(rank_of[device] for device in item.ring.devices)
         if item.is_tie:
-            # Several ties of the same segments are one to us: the first takes all parameters.
-            names = shared.pop(tuple(item.segments), [])
+            # Several ties of the same stages are one to us: the first takes all parameters.
+            names = shared.pop(tuple(item.stages), [])
             between |= set(names)
             found.append(Reducer(True, item.number, ranks, tuple(names)))
     for holders, names in shared.items():
-        trainers = {rank for number in holders for rank in segments[number].backward}
+        trainers = {rank for number in holders for rank in stages[number].backward}
         if len(trainers) > 1:
             raise MismatchError(
-                f"segments {', '.join(map(str, holders))} share the parameter {names[0]!r}, which the profile of the "
+                f"stages {', '.join(map(str, holders))} share the parameter {names[0]!r}, which the profile of the "
                 "plan does not say",
                 hint="Name shared parameters as ties in the profile, and plan again.",
             )
     for item in costs.reductions:
         if not item.is_tie:
-            names = [name for name in trained_names(blocks, segments[item.number]) if name not in between]
+            names = [name for name in trained_names(blocks, stages[item.number]) if name not in between]
             ranks = tuple(rank_of[device] for device in item.ring.devices)
             found.append(Reducer(False, item.number, ranks, tuple(names)))
     return tuple(found)
@@ -169,14 +169,14 @@ def _reducers(
 def _check_returns(costs: Costs, blocks: Sequence[Block]) -> None:
     """A forward away from its backward must get fresh parameters; the program has that only if the profile says so."""
     flows = costs.flows
-    returned = set(flows.source_place[flows.what == PARAMETERS].tolist())
-    for place in range(costs.num_places):
-        number = int(costs.place_segment[place])
-        trained_here = costs.forward_device[place] in costs.backward_device[costs.places(number)]
+    returned = set(flows.source_replica[flows.what == PARAMETERS].tolist())
+    for place in range(costs.num_replicas):
+        number = int(costs.replica_stage[place])
+        trained_here = costs.forward_device[place] in costs.backward_device[costs.replicas(number)]
         if trained_here or place in returned:
             continue
-        segment = costs.plan.segments[number]
-        for block in blocks[segment.start : segment.stop]:
+        stage = costs.plan.stages[number]
+        for block in blocks[stage.start : stage.stop]:
             if any(parameter.requires_grad for parameter in block.parameters.values()):
                 raise MismatchError(
                     f"block {block.name!r} has parameters, but the plan's profile says that it has none",
@@ -184,10 +184,10 @@ def _check_returns(costs: Costs, blocks: Sequence[Block]) -> None:
                 )
 
 
-def _check_compiled(segments: Sequence[SegmentView], blocks: Sequence[Block]) -> None:
+def _check_compiled(stages: Sequence[StageView], blocks: Sequence[Block]) -> None:
     """What is compiled cannot be looked into: there, what concerns all rows would be done with those of one rank."""
-    for segment in segments:
-        for block in blocks[segment.start : segment.stop] if len(segment.shares) > 1 else ():
+    for stage in stages:
+        for block in blocks[stage.start : stage.stop] if len(stage.shares) > 1 else ():
             compiled = (module for module in block.module.modules() if is_compiled(module))
             for module in (inner for outer in compiled for inner in outer.modules()):
                 is_random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
@@ -195,7 +195,7 @@ def _check_compiled(segments: Sequence[SegmentView], blocks: Sequence[Block]) ->
                     raise InputError(
                         f"block {block.name!r}, whose rows are on several devices, is compiled (torch.compile) and has "
                         f"{type(module).__name__} in it, which must know of all rows",
-                        hint="Plan so that one device has the whole segment (--no-replication), or do not compile it.",
+                        hint="Plan so that one device has the whole stage (--no-replication), or do not compile it.",
                     )
 
 

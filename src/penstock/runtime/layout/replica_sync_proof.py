@@ -18,17 +18,17 @@ MEETING_KINDS = {Kind.F: 0, Kind.I: 1, Kind.B: 1}
 
 
 def check_meetings(proof: Proof, layout: Layout) -> None:
-    """Refuse a program in which members of a segment come to their meetings in orders that do not fit together."""
-    meeting = {number for number, segment in enumerate(layout.segments) if segment.meets}
+    """Refuse a program in which members of a stage come to their meetings in orders that do not fit together."""
+    meeting = {number for number, stage in enumerate(layout.stages) if stage.meets}
     if not meeting:
         return
     program = proof.program
     node = np.arange(program.num_actions)
     first: dict[tuple[int, int, int], int] = {}
     for place in np.flatnonzero(np.isin(program.kind, list(MEETING_KINDS))).tolist():
-        segment = int(program.segment[place])
-        if segment in meeting:
-            key = (MEETING_KINDS[Kind(int(program.kind[place]))], segment, int(program.microbatch[place]))
+        stage = int(program.stage[place])
+        if stage in meeting:
+            key = (MEETING_KINDS[Kind(int(program.kind[place]))], stage, int(program.microbatch[place]))
             node[place] = first.setdefault(key, place)
     after: dict[int, list[int]] = {}
     needs: dict[int, list[int]] = {}
@@ -46,12 +46,12 @@ def check_meetings(proof: Proof, layout: Layout) -> None:
     stuck = {place for place in first.values() if waits[place]}
     if stuck:
         circle = _circle(min(stuck), {place: [item for item in needs[place] if waits[item]] for place in needs})
-        _, segment, microbatch = next(key for key, place in first.items() if place in circle)
-        devices = ", ".join(layout.devices[rank] for rank in layout.segments[segment].forward)
+        _, stage, microbatch = next(key for key, place in first.items() if place in circle)
+        devices = ", ".join(layout.devices[rank] for rank in layout.stages[stage].forward)
         raise InputError(
-            f"segment {segment} has batch norm, and its rows on {devices}: they must meet for every micro-batch, but "
+            f"stage {stage} has batch norm, and its rows on {devices}: they must meet for every micro-batch, but "
             f"come to it in orders in which they would wait for each other for ever (micro-batch {microbatch})",
-            hint="Use schedule gpipe or 1f1b, plan so that one device has the whole segment, or use GroupNorm.",
+            hint="Use schedule gpipe or 1f1b, plan so that one device has the whole stage, or use GroupNorm.",
         )
 
 

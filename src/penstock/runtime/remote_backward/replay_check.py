@@ -1,4 +1,4 @@
-"""Whether a segment's backward can be replayed elsewhere from what its forward saves: tried out before it is done.
+"""Whether a stage's backward can be replayed elsewhere from what its forward saves: tried out before it is done.
 
 A graph is made from another input of the same shapes, with other random numbers, and gone back through with the tensors
 that the real input leads to. Every gradient must come out as autograd has it, to the bit.
@@ -14,15 +14,15 @@ from penstock.errors import InputError
 from penstock.runtime.remote_backward.graph_fingerprint import Unmarkable, marks
 from penstock.runtime.remote_backward.graph_replay import Replay
 from penstock.runtime.remote_backward.saved_tensors import Piece, Unshippable, collecting, put_together, take_apart
-from penstock.runtime.stage import Graph, Job, Stage
+from penstock.runtime.stage import Graph, Job, TorchStage
 from penstock.runtime.tensors import Packed
 
 
-def why_not(stage: Stage, given: Packed, job: Job) -> str:
+def why_not(runner: TorchStage, given: Packed, job: Job) -> str:
     """The reason why the forward must be run again for the backward, or nothing. Leaves everything as it was."""
     try:
-        with stage.recalling(()):
-            return _try_out(stage, given, job)
+        with runner.recalling(()):
+            return _try_out(runner, given, job)
     except (Unshippable, Unmarkable) as error:
         return str(error)
     except Exception as error:
@@ -31,34 +31,34 @@ def why_not(stage: Stage, given: Packed, job: Job) -> str:
         return f"it failed when tried out ({type(error).__name__}: {told[0][:120]})"
 
 
-def _try_out(stage: Stage, given: Packed, job: Job) -> str:
+def _try_out(runner: TorchStage, given: Packed, job: Job) -> str:
     other = given.with_tensors([_another(tensor) for tensor in given.tensors])
-    seen, hooks = collecting(stage.buffers())
-    graph = stage.run_again(_copied(given), job.step, job.rows, job.finish, defer=job.defer, hooks=hooks)
-    mine = marks(graph.outputs, stage.parameters)
+    seen, hooks = collecting(runner.buffers())
+    graph = runner.run_again(_copied(given), job.step, job.rows, job.finish, defer=job.defer, hooks=hooks)
+    mine = marks(graph.outputs, runner.parameters)
     graph.let_go()
-    pieces = take_apart(seen, stage.parameters, job.batch)
-    replay = Replay(stage, _copied(other), job._replace(step=job.step + 1))
-    theirs = marks(replay.graph.outputs, stage.parameters)
+    pieces = take_apart(seen, runner.parameters, job.batch)
+    replay = Replay(runner, _copied(other), job._replace(step=job.step + 1))
+    theirs = marks(replay.graph.outputs, runner.parameters)
     if mine != theirs or saved_forms(pieces.pieces) != replay.saved_forms:
         return "its way back depends on what is in its input"
-    with stage.buffers_kept():
-        out, eager = stage.run(_copied(given), job.step, job.rows, job.finish, keep=True, defer=job.defer)
+    with runner.buffers_kept():
+        out, eager = runner.run(_copied(given), job.step, job.rows, job.finish, keep=True, defer=job.defer)
     numbers = torch.Generator().manual_seed(0)
     outputs = [tensor for tensor, need in zip(out.tensors, out.needs_grad, strict=True) if need]
     grads = eager.ones or [torch.randn(item.shape, generator=numbers).to(item) for item in outputs]
-    wanted = _gradients(stage, eager, grads)
-    tensors = put_together(pieces.pieces, [part.clone() for part in pieces.parts], stage.parameters)
+    wanted = _gradients(runner, eager, grads)
+    tensors = put_together(pieces.pieces, [part.clone() for part in pieces.parts], runner.parameters)
     for _ in range(2):
         # Twice: going back must not use anything up.
-        found = _gradients(stage, replay.with_tensors(tensors), grads)
+        found = _gradients(runner, replay.with_tensors(tensors), grads)
         if len(found) != len(wanted) or not all(map(_same, found, wanted)):
             return "its gradients come out differently when replayed"
     return ""
 
 
 def require_the_same_again(
-    stage: Stage, given: Packed, job: Job, out: Packed, notes: Sequence[Tensor], told: str
+    runner: TorchStage, given: Packed, job: Job, out: Packed, notes: Sequence[Tensor], told: str
 ) -> None:
     """Refuse a forward that has changed buffers, and gives something else when it runs once more for its backward.
 
@@ -66,8 +66,8 @@ def require_the_same_again(
     """
 
     def again() -> Packed:
-        with stage.buffers_kept(), stage.recalling(notes):
-            return stage.run(_copied(given), job.step, job.rows, job.finish, keep=False, defer=False)[0]
+        with runner.buffers_kept(), runner.recalling(notes):
+            return runner.run(_copied(given), job.step, job.rows, job.finish, keep=False, defer=False)[0]
 
     found = again()
     is_same = all(map(_same, found.tensors, out.tensors))
@@ -75,7 +75,7 @@ def require_the_same_again(
         raise InputError(
             f"{told}: this forward must run again for its backward, but it reads buffers that it changes, and would "
             "give something else",
-            hint="Plan without recomputing or moving this segment (--no-recomputation, --one-cut).",
+            hint="Plan without recomputing or moving this stage (--no-recomputation, --one-cut).",
         )
 
 
@@ -95,24 +95,24 @@ def _another(tensor: Tensor) -> Tensor:
     return torch.empty_like(tensor).copy_(turned)
 
 
-def _gradients(stage: Stage, graph: Graph, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _gradients(runner: TorchStage, graph: Graph, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Of what came in, and of every parameter."""
-    with _gradients_apart(stage.trained.values()) as parameters:
-        found = list(stage.backward(graph, grads))
-        stage.weights(graph)
+    with _gradients_apart(runner.trained.values()) as parameters:
+        found = list(runner.backward(graph, grads))
+        runner.weights(graph)
         return [*found, *(parameter.grad for parameter in parameters)]
 
 
 @contextmanager
 def _gradients_apart(parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    members = list(parameters)
-    before = [parameter.grad for parameter in members]
-    for parameter in members:
+    replicas = list(parameters)
+    before = [parameter.grad for parameter in replicas]
+    for parameter in replicas:
         parameter.grad = None
     try:
-        yield members
+        yield replicas
     finally:
-        for parameter, grad in zip(members, before, strict=True):
+        for parameter, grad in zip(replicas, before, strict=True):
             parameter.grad = grad
 
 

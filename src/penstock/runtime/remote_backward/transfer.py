@@ -1,6 +1,6 @@
 """Backwards elsewhere without a second forward: what the forward saved goes to where the backward runs.
 
-Where `checking.py` finds that a segment cannot be gone back through that way, only its input goes, with the reason, and
+Where `checking.py` finds that a stage cannot be gone back through that way, only its input goes, with the reason, and
 the forward runs again. What was found is kept for each form of input; later micro-batches must fit it.
 """
 
@@ -23,7 +23,7 @@ from penstock.runtime.remote_backward.saved_tensors import (
     put_together,
     take_apart,
 )
-from penstock.runtime.stage import Graph, Job, Stage
+from penstock.runtime.stage import Graph, Job, TorchStage
 from penstock.runtime.tensors import VALUE, Form, Packed, from_form, pack, unpack
 
 SHIPPED = "saved tensors shipped"
@@ -34,7 +34,7 @@ KEPT = "saved tensors kept"
 NOT_RUN = "not run yet"
 
 DIFFERENT_HINT = (
-    "The way back must follow from the shapes of the inputs alone. Plan with recompute for this segment, or without "
+    "The way back must follow from the shapes of the inputs alone. Plan with recompute for this stage, or without "
     "moving it."
 )
 
@@ -64,33 +64,33 @@ class _Known:
 
 @dataclass(eq=False)
 class Shipping:
-    """One rank's knowledge of the segments that are moved."""
+    """One rank's knowledge of the stages that are moved."""
 
     _known: dict[tuple[Any, ...], list[_Known]] = field(default_factory=dict)
     _replays: dict[tuple[Any, ...], list[tuple[Shipment, Replay]]] = field(default_factory=dict)
     found: dict[int, str] = field(default_factory=dict)
-    """How each moved segment's backward gets what it needs, in words."""
+    """How each moved stage's backward gets what it needs, in words."""
 
-    def reason(self, stage: Stage, given: Packed, job: Job) -> str:
+    def reason(self, runner: TorchStage, given: Packed, job: Job) -> str:
         """Why this forward must be run again for its backward; nothing if it can be shipped."""
         known = self._lookup(job, given.form)
         if known is None:
-            found = why_not(stage, given, job)
+            found = why_not(runner, given, job)
             known = _Known(given.form, found)
             self._known.setdefault(job.key, []).append(known)
-            self._note(job.segment, found)
+            self._note(job.stage, found)
         return known.reason
 
-    def run(self, stage: Stage, given: Packed, job: Job, told: str) -> tuple[Packed, Packed]:
+    def run(self, runner: TorchStage, given: Packed, job: Job, told: str) -> tuple[Packed, Packed]:
         """The forward, and the message with what its backward needs. Only where there is no reason against it."""
         known = self._lookup(job, given.form)
         assert known is not None, "asked for a reason before"
-        seen, hooks = collecting(stage.buffers())
-        out, graph = stage.run(given, job.step, job.rows, job.finish, keep=True, defer=job.defer, hooks=hooks)
-        inputs = [] if job.segment == 0 else [Seen(tensor, tensor._version, None) for tensor in given.tensors]
+        seen, hooks = collecting(runner.buffers())
+        out, graph = runner.run(given, job.step, job.rows, job.finish, keep=True, defer=job.defer, hooks=hooks)
+        inputs = [] if job.stage == 0 else [Seen(tensor, tensor._version, None) for tensor in given.tensors]
         try:
-            pieces, parts = take_apart([*inputs, *seen], stage.parameters, job.batch)
-            graph_marks = marks(graph.outputs, stage.parameters)
+            pieces, parts = take_apart([*inputs, *seen], runner.parameters, job.batch)
+            graph_marks = marks(graph.outputs, runner.parameters)
         except (Unshippable, Unmarkable) as error:
             raise MismatchError(f"{told}: {error}, which it did not before", hint=DIFFERENT_HINT) from error
         finally:
@@ -100,31 +100,31 @@ class Shipping:
             known.shipment, known.graph_marks = shipment, graph_marks
         elif known.shipment != shipment or known.graph_marks != graph_marks:
             raise MismatchError(
-                f"{told}: the segment's forward took another way than before for inputs of the same shapes",
+                f"{told}: the stage's forward took another way than before for inputs of the same shapes",
                 hint=DIFFERENT_HINT,
             )
         return out, _message(known.shipment, parts)
 
-    def graph(self, stage: Stage, message: Packed, job: Job, from_batch: Packed | None) -> Graph:
+    def graph(self, runner: TorchStage, message: Packed, job: Job, from_batch: Packed | None) -> Graph:
         """On the other side: what the backward needs. `from_batch` is the input if it did not travel."""
         head = message.values[0]
         if isinstance(head, InputOnly):
-            self._note(job.segment, head.reason)
+            self._note(job.stage, head.reason)
             notes, given = _read_input(message)
             used = given if from_batch is None else from_batch
-            return stage.run_again(used, job.step, job.rows, job.finish, defer=job.defer, notes=notes)
-        self._note(job.segment, "")
-        tensors = put_together(head.pieces, message.tensors, stage.parameters)
+            return runner.run_again(used, job.step, job.rows, job.finish, defer=job.defer, notes=notes)
+        self._note(job.stage, "")
+        tensors = put_together(head.pieces, message.tensors, runner.parameters)
         count = 0 if head.given is None else len(head.given.tensors)
         known = self._replays.setdefault(job.key, [])
         replay = next((item for shipment, item in known if shipment == head), None)
         if replay is None:
             given = from_batch or from_form(head.given, tensors[:count])
             used = given.with_tensors([tensor.clone() for tensor in given.tensors])
-            replay = Replay(stage, used, job)
+            replay = Replay(runner, used, job)
             if replay.saved_forms != saved_forms(head.pieces[count:]):
                 raise MismatchError(
-                    f"the forward of segment {job.segment} does not save here what it saves on the other rank",
+                    f"the forward of stage {job.stage} does not save here what it saves on the other rank",
                     hint="Use the same version of torch, the same kind of device and the same model on all ranks.",
                 )
             known.append((head, replay))
@@ -133,15 +133,15 @@ class Shipping:
     def _lookup(self, job: Job, given: Form) -> _Known | None:
         return next((item for item in self._known.get(job.key, ()) if item.given == given), None)
 
-    def _note(self, segment: int, reason: str) -> None:
-        if reason or segment not in self.found:
-            self.found[segment] = f"{AGAIN}: {reason}" if reason else SHIPPED
+    def _note(self, stage: int, reason: str) -> None:
+        if reason or stage not in self.found:
+            self.found[stage] = f"{AGAIN}: {reason}" if reason else SHIPPED
 
 
 def input_message(given: Packed | None, reason: str, notes: Sequence[Tensor] = ()) -> Packed:
     """The message for a forward that must be run again; without the input where everybody has it.
 
-    `notes` are what the ranks that share the segment have added up in the forward.
+    `notes` are what the ranks that share the stage have added up in the forward.
     """
     num = len(notes)
     head, every = InputOnly(reason), [0] * num

@@ -1,5 +1,5 @@
-"""What a segment's forward calls, seen on the way: dropout draws from our streams, weight gradients are put off,
-and batch norm is over the rows of all ranks that share the segment.
+"""What a stage's forward calls, seen on the way: dropout draws from our streams, weight gradients are put off,
+and batch norm is over the rows of all ranks that share the stage.
 
 Only calls through torch's own functions are seen, which is how all modules of torch.nn make them. Dropout inside
 `scaled_dot_product_attention` is done by its plain formula, as the fused kernels draw their own numbers. Dropout inside
@@ -71,7 +71,7 @@ class _NoStreams:
     def dropout(self, *_: object, **__: object) -> Tensor:
         raise InputError(
             "a block with dropout recomputes itself in the backward (torch.utils.checkpoint)",
-            hint="Leave that to the plan, which can recompute segments, or put dropout outside of what is recomputed.",
+            hint="Leave that to the plan, which can recompute stages, or put dropout outside of what is recomputed.",
         )
 
     alpha_dropout = dropout

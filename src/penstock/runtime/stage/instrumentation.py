@@ -1,8 +1,8 @@
-"""What of a segment's calls is looked at, and how: no more than must be, as to look takes longer than small calls do.
+"""What of a stage's calls is looked at, and how: no more than must be, as to look takes longer than small calls do.
 
 Calls of torch's functions are looked at (`interception.py`) if random numbers are drawn, if sums are over the rows of
 several ranks, or if weight gradients are put off of what is not a layer that can be listened to (`listening.py`). The
-first run of a segment shows which. That nothing is drawn later either is for the caller to see, who has
+first run of a stage shows which. That nothing is drawn later either is for the caller to see, who has
 `streams.untouched` around an iteration; a weight gradient that later comes from elsewhere is not put off.
 """
 
@@ -28,7 +28,7 @@ NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class Looking:
-    """What is known of one segment."""
+    """What is known of one stage."""
 
     def __init__(
         self,

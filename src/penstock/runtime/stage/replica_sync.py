@@ -1,4 +1,4 @@
-"""Ranks that share a segment, and must add something up over all rows of a micro-batch in the midst of a job.
+"""Ranks that share a stage, and must add something up over all rows of a micro-batch in the midst of a job.
 
 Every member that has rows sends its part to every other, and all add up in the same order, so they get the same bits.
 Members without rows are left out on all sides: everybody knows the rows of all. What was added up in a forward is
@@ -18,7 +18,7 @@ from penstock.runtime.transport import Mail
 
 UNEXPECTED_HINT = (
     "Have batch norms as modules in training mode when the pipeline is made, use GroupNorm, or plan so that one device "
-    "has the whole segment."
+    "has the whole stage."
 )
 
 
@@ -33,7 +33,7 @@ class Turn(NamedTuple):
 
 
 class Meeting:
-    """A segment's meetings as one member sees them."""
+    """A stage's meetings as one member sees them."""
 
     def __init__(self, mail: Mail, *, is_expected: bool) -> None:
         self._mail = mail

@@ -1,4 +1,4 @@
-"""A segment's jobs on torch: forward, forward again, input gradient, weight gradient.
+"""A stage's jobs on torch: forward, forward again, input gradient, weight gradient.
 
 The forward is ordinary eager autograd. What comes in enters the graph as the result of a function of its own, not as a
 leaf, so that blocks may change it in place; that function also catches the gradients that leave. Of the output only
@@ -24,7 +24,7 @@ from penstock.runtime.tensors import Packed, Rows, pack, unpack
 Finish = Callable[[Carry], Carry]
 
 _ANCHOR = torch.empty(0, requires_grad=True)
-"""What makes autograd follow the tensors that enter a segment. It never gets a gradient."""
+"""What makes autograd follow the tensors that enter a stage. It never gets a gradient."""
 Replayed = Callable[[Sequence[Tensor | None]], tuple[list[Tensor | None], WeightJobs | None]]
 
 
@@ -64,8 +64,8 @@ class _Enter(torch.autograd.Function):
         return None, None, None
 
 
-class Stage:
-    """The blocks of one segment on this device."""
+class TorchStage:
+    """The blocks of one stage on this device."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class Stage:
     ) -> Graph:
         """The forward once more, for the backward; buffers keep what the first run made of them.
 
-        `notes` are what the ranks that share the segment added up then.
+        `notes` are what the ranks that share the stage added up then.
         """
         with self.buffers_kept(), self.recalling(notes):
             return self.run(given, step, rows, finish, keep=True, defer=defer, hooks=hooks)[1]

@@ -1,4 +1,4 @@
-"""A segment's forward of one micro-batch, as the ranks that run it and go back through it both know it."""
+"""A stage's forward of one micro-batch, as the ranks that run it and go back through it both know it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from penstock.runtime.tensors import Rows
 class Job(NamedTuple):
     """Everything but what comes in."""
 
-    segment: int
+    stage: int
     step: int
     rows: Rows
     finish: Finish | None
@@ -25,4 +25,4 @@ class Job(NamedTuple):
     @property
     def key(self) -> tuple[Any, ...]:
         """What decides the shapes in it."""
-        return self.signature, self.segment, self.rows.num, self.defer
+        return self.signature, self.stage, self.rows.num, self.defer

@@ -12,7 +12,7 @@ from penstock.runtime.stage.wgrad_functions import WeightJob
 
 
 class WeightJobs:
-    """The jobs of one segment and one micro-batch, and the gradients that autograd has computed already.
+    """The jobs of one stage and one micro-batch, and the gradients that autograd has computed already.
 
     A parameter's gradients are summed in the order in which the backward came to them, in the type in which they are
     computed, and then added to what is there: as autograd does it.

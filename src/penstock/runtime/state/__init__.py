@@ -2,7 +2,7 @@
 
 from penstock.runtime.state.checkpoint import DEFAULT_KEEP, Checkpoints, Holdings, Loaded
 from penstock.runtime.state.checkpoint_dir import find_checkpoints
-from penstock.runtime.state.materialize import Init, check_fillable, is_on_meta, make_real, materialise
+from penstock.runtime.state.meta_device import Init, check_fillable, is_on_meta, make_real, materialize
 from penstock.runtime.state.state_index import state_entries, writers
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "find_checkpoints",
     "is_on_meta",
     "make_real",
-    "materialise",
+    "materialize",
     "state_entries",
     "writers",
 ]

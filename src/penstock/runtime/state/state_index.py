@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.model import Block
-from penstock.runtime.layout import SegmentView
+from penstock.runtime.layout import StageView
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,18 @@ def state_entries(model: nn.Module) -> tuple[Entry, ...]:
     )
 
 
-def writers(entries: Sequence[Entry], blocks: Sequence[Block], segments: Sequence[SegmentView]) -> dict[str, int]:
+def writers(entries: Sequence[Entry], blocks: Sequence[Block], stages: Sequence[StageView]) -> dict[str, int]:
     """Which rank writes each entry: one that has its newest values, so that all have about the same to write.
 
     Parameters are newest where they are trained, buffers where the forward runs.
     """
     homes: dict[str, list[int]] = {}
-    for segment in segments:
-        for block in blocks[segment.start : segment.stop]:
+    for stage in stages:
+        for block in blocks[stage.start : stage.stop]:
             for name in block.parameters:
-                homes.setdefault(name, []).extend(segment.backward)
+                homes.setdefault(name, []).extend(stage.backward)
             for name in block.buffers:
-                homes.setdefault(name, list(segment.forward))
+                homes.setdefault(name, list(stage.forward))
     load: dict[int, int] = {}
     chosen = {}
     for entry in entries:

@@ -16,7 +16,7 @@ from penstock.runtime.tensors.packing import (
     take_rows,
     unpack,
 )
-from penstock.runtime.tensors.rows import Rows, member_rows, microbatch_rows
+from penstock.runtime.tensors.rows import Rows, microbatch_rows, replica_rows
 
 __all__ = [
     "VALUE",
@@ -30,9 +30,9 @@ __all__ = [
     "in_memory_order",
     "join_gradients",
     "join_rows",
-    "member_rows",
     "microbatch_rows",
     "pack",
+    "replica_rows",
     "share_memory",
     "signature",
     "some_rows",

@@ -1,4 +1,4 @@
-"""What passes between segments, taken apart into plain tensors and put together again.
+"""What passes between stages, taken apart into plain tensors and put together again.
 
 A carry is any nesting of tensors and other values. A tensor that is in it several times travels once. Messages between
 devices that have different rows are slices: then every tensor must have its rows first.

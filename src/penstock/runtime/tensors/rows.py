@@ -47,7 +47,7 @@ def microbatch_rows(num_rows: int, num_microbatches: int) -> tuple[Rows, ...]:
     return tuple(Rows(start, stop) for start, stop in zip([0, *ends[:-1]], ends, strict=True))
 
 
-def member_rows(rows: Rows, shares: Sequence[float]) -> tuple[Rows, ...]:
+def replica_rows(rows: Rows, shares: Sequence[float]) -> tuple[Rows, ...]:
     """The rows of each member of a group with these shares; a member may get none.
 
     >>> member_rows(Rows(4, 7), [0.5, 0.5])

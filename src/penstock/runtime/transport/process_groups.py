@@ -2,7 +2,7 @@
 
 Gloo matches messages by numbers (tags), so one group does for all. NCCL knows no numbers: what goes from one rank to
 another matches by its order. The program's messages have an order on every link, which the proof checks, so tensors
-between segments go in order there, and sums of gradients too; all else (words of what comes, the loss, sums of batch
+between stages go in order there, and sums of gradients too; all else (words of what comes, the loss, sums of batch
 norm) has no order with them, and goes through the host's memory by gloo. In a group of NCCL one message may wait for
 another, whoever it is for: a receive that is posted early would hold up a send. So every link, in each direction, has
 a group of its own.

@@ -1,6 +1,6 @@
 """Messages between ranks: sent without waiting, received into buffers posted ahead, every wait with a deadline.
 
-The first message of its kind (which segment, which micro-batch, for inputs of these shapes) is preceded by its form, so
+The first message of its kind (which stage, which micro-batch, for inputs of these shapes) is preceded by its form, so
 that the receiver can make buffers; later ones must have the same form. Where messages match by their order
 (`lanes.py`), one whose form is not known yet holds back those behind it; and before it is known that the peer's batch
 is of the same form as ours, nothing may come from there.

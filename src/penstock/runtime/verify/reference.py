@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from penstock.model import Block
 from penstock.runtime.rng import untouched
-from penstock.runtime.stage import Loss, Stage, add_up, scaled
+from penstock.runtime.stage import Loss, TorchStage, add_up, scaled
 from penstock.runtime.tensors import count_rows, microbatch_rows, pack, some_rows
 
 
@@ -28,7 +28,7 @@ def reference_step(
     Micro-batch after micro-batch, each as one plain autograd graph.
     """
     device = next((item.device for block in blocks for item in block.parameters.values()), torch.device("cpu"))
-    whole = Stage(blocks, 0, model, seed=seed, is_split=False, device=device)
+    whole = TorchStage(blocks, 0, model, seed=seed, is_split=False, device=device)
     total_rows = count_rows(inputs, targets)
     parts = []
     with untouched(device):

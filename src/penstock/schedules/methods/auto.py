@@ -3,7 +3,7 @@
 For unequal stages on unequal links there is no closed form. Auto tries the other schedules and list scheduling
 (greedy.py) with different amounts of memory in use, with the backward whole and split, and with more or less patience.
 Each is estimated (estimate.py), which never says too much; from the best estimate on they are lowered and simulated,
-until no estimate is below the best that fits; with backwards of the first segment whole where parting them costs
+until no estimate is below the best that fits; with backwards of the first stage whole where parting them costs
 something (joining.py). The most promising are polished (polish.py). So auto is never worse than any of them; and where
 list scheduling has room for twice the stages, it meets the zero-bubble bound on equal stages.
 
@@ -73,7 +73,7 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
 
 
 def _with_joined(programs: Iterable[Program], costs: Costs) -> Iterator[Program]:
-    """The orders, with backwards of the first segment whole where that costs less, and also those whose I is moved."""
+    """The orders, with backwards of the first stage whole where that costs less, and also those whose I is moved."""
     for program in programs:
         found = join_first(program, costs)
         yield from (found.near,) if found.all is found.near else found
@@ -94,7 +94,7 @@ def best_of(found: Sequence[tuple[float, Program]], costs: Costs) -> tuple[Score
 def candidates(costs: Costs, split: bool = True) -> Iterator[Program]:
     """Orders worth trying, the likely ones first."""
     whole = with_split(costs, False)
-    num_jobs = 3 * costs.num_places * costs.num_microbatches
+    num_jobs = 3 * costs.num_replicas * costs.num_microbatches
     is_large = num_jobs > LARGE
     for order in WHOLE[: 1 if is_large else None]:
         yield order(whole)
@@ -122,12 +122,12 @@ def candidates(costs: Costs, split: bool = True) -> Iterator[Program]:
 
 def rooms(costs: Costs, kept: Floats) -> list[Floats]:
     """How much each device may keep: multiples of what 1F1B's fullest device keeps, and all that there is."""
-    in_flight = np.minimum(costs.plan.num_segments - costs.place_segment, costs.num_microbatches)
+    in_flight = np.minimum(costs.plan.num_stages - costs.replica_stage, costs.num_microbatches)
     fullest = float(np.bincount(costs.backward_device, weights=in_flight).max())
     num_held = np.maximum(np.bincount(costs.backward_device, minlength=costs.num_devices), 1)
     mean_kept = np.bincount(costs.backward_device, weights=kept, minlength=costs.num_devices) / num_held
     # What recomputation brings back for a moment must find room too.
-    again = ((costs.saved_bytes - costs.kept_bytes) * costs.recompute)[costs.place_segment] * costs.share
+    again = ((costs.saved_bytes - costs.kept_bytes) * costs.recompute)[costs.replica_stage] * costs.share
     passing = np.zeros(costs.num_devices)
     np.maximum.at(passing, costs.backward_device, again)
     free = np.maximum(costs.memory_limit - costs.static_bytes - passing, 0.0)

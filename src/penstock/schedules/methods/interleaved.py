@@ -1,15 +1,15 @@
-"""Interleaved 1F1B: every device holds several segments, and micro-batches go round the loop of devices.
+"""Interleaved 1F1B: every device holds several stages, and micro-batches go round the loop of devices.
 
     device 0   F0 F1 f0 f1 F2 b0 F3 b1 f2 B0 f3 B1 .  b2 .  b3 B2 B3
     device 1   .  F0 F1 f0 b0 f1 b1 F2 B0 F3 B1 f2 b2 f3 b3 B2 B3
-               (2 devices, F and B of segments 0 and 1, f and b of segments 2 and 3; drawn equally long)
+               (2 devices, F and B of stages 0 and 1, f and b of stages 2 and 3; drawn equally long)
 
-Micro-batches pass in groups of as many as there are devices: all of a group through a device's first segment, then
-all through its second, and so on; backwards in the reverse order of segments. Device d of p, with v segments, starts
+Micro-batches pass in groups of as many as there are devices: all of a group through a device's first stage, then
+all through its second, and so on; backwards in the reverse order of stages. Device d of p, with v stages, starts
 its first backward after 2 (p - d - 1) + (v - 1) p + 1 forwards. The bubble is v times smaller than that of 1F1B.
 
 The number of micro-batches need not divide by p, nor need the map be a loop: the order is worked out for a full loop
-and full groups, and what is not there is left out. Leaving out whole micro-batches or the last segments cannot make a
+and full groups, and what is not there is left out. Leaving out whole micro-batches or the last stages cannot make a
 circle of waiting devices. Cost: O(jobs).
 
 Reference: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021.
@@ -27,29 +27,29 @@ from penstock.schedules.ordering import order_by_clock
 
 
 def interleaved(costs: Costs) -> Program:
-    """Loop over the devices; 1F1B where every device has one segment."""
+    """Loop over the devices; 1F1B where every device has one stage."""
     held = Counter(costs.backward_device.tolist()) | Counter(costs.forward_device.tolist())
     num_chunks = max(held.values())
     if num_chunks == 1:
         return one_f_one_b(costs)
-    num_lanes = -(-costs.plan.num_segments // num_chunks)
+    num_lanes = -(-costs.plan.num_stages // num_chunks)
     num_groups = -(-costs.num_microbatches // num_lanes)
     forward, backward = _loop_times(num_lanes, num_chunks, num_groups)
     return order_by_clock(
         costs,
-        lambda segment, microbatch: forward[segment, microbatch],
-        lambda segment, microbatch: backward[segment, microbatch],
+        lambda stage, microbatch: forward[stage, microbatch],
+        lambda stage, microbatch: backward[stage, microbatch],
         split=costs.plan.split_backward,
     )
 
 
 def lane_order(lane: int, num_lanes: int, num_chunks: int, num_groups: int) -> list[tuple[bool, int, int]]:
-    """The order of one device of a full loop: (is it a forward, segment, micro-batch)."""
+    """The order of one device of a full loop: (is it a forward, stage, micro-batch)."""
     turns = [
-        (chunk, group * num_lanes + member)
+        (chunk, group * num_lanes + replica)
         for group in range(num_groups)
         for chunk in range(num_chunks)
-        for member in range(num_lanes)
+        for replica in range(num_lanes)
     ]
     forwards = [(True, chunk * num_lanes + lane, microbatch) for chunk, microbatch in turns]
     backwards = [(False, (num_chunks - 1 - chunk) * num_lanes + lane, microbatch) for chunk, microbatch in turns]
@@ -62,28 +62,28 @@ def lane_order(lane: int, num_lanes: int, num_chunks: int, num_groups: int) -> l
 
 def _loop_times(num_lanes: int, num_chunks: int, num_groups: int) -> tuple[Ints, Ints]:
     """When each job of a full loop would start if every job took one unit of time."""
-    num_segments, num = num_lanes * num_chunks, num_groups * num_lanes
+    num_stages, num = num_lanes * num_chunks, num_groups * num_lanes
     orders = [lane_order(lane, num_lanes, num_chunks, num_groups) for lane in range(num_lanes)]
-    start = {True: np.full((num_segments, num), -1, dtype=np.int64), False: np.full((num_segments, num), -1, np.int64)}
+    start = {True: np.full((num_stages, num), -1, dtype=np.int64), False: np.full((num_stages, num), -1, np.int64)}
     clock, done = [0] * num_lanes, [0] * num_lanes
     waiting = list(range(num_lanes))
     while waiting:
         lane = waiting.pop()
         while done[lane] < len(orders[lane]):
-            is_forward, segment, microbatch = orders[lane][done[lane]]
-            before = segment - 1 if is_forward else segment + 1
+            is_forward, stage, microbatch = orders[lane][done[lane]]
+            before = stage - 1 if is_forward else stage + 1
             ready = 0
-            if 0 <= before < num_segments:
+            if 0 <= before < num_stages:
                 ready = int(start[is_forward][before, microbatch]) + 1
             elif not is_forward:
-                ready = int(start[True][segment, microbatch]) + 1
+                ready = int(start[True][stage, microbatch]) + 1
             if ready == 0 and (before >= 0):
                 break
             clock[lane] = max(clock[lane], ready)
-            start[is_forward][segment, microbatch] = clock[lane]
+            start[is_forward][stage, microbatch] = clock[lane]
             clock[lane] += 1
             done[lane] += 1
-            after = segment + 1 if is_forward else segment - 1
-            if 0 <= after < num_segments and after % num_lanes != lane:
+            after = stage + 1 if is_forward else stage - 1
+            if 0 <= after < num_stages and after % num_lanes != lane:
                 waiting.append(after % num_lanes)
     return start[True], start[False]

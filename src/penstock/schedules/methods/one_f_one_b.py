@@ -6,7 +6,7 @@
 
 Stage s of S keeps at most min(S - s, M) micro-batches, and with equal stages the iteration still takes
 (M + S - 1) (F + B). The virtual time is that of the picture: F(s, m) at s + m in the warm-up and at s + 2 m after it,
-B(s, m) at 2 S - 1 - s + 2 m. Where a device has several segments, it does them in that order too.
+B(s, m) at 2 S - 1 - s + 2 m. Where a device has several stages, it does them in that order too.
 
 Reference: Narayanan et al., PipeDream, 2019; with a flush as in Fan et al., DAPPLE, 2021.
 """
@@ -21,13 +21,13 @@ from penstock.schedules.ordering import order_by_clock
 
 def one_f_one_b(costs: Costs) -> Program:
     """One forward, one backward, in turn."""
-    num_segments = costs.plan.num_segments
+    num_stages = costs.plan.num_stages
 
-    def forward(segment: Ints, microbatch: Ints) -> Ints:
-        warm_up = microbatch < num_segments - segment
-        return segment + np.where(warm_up, microbatch, 2 * microbatch)
+    def forward(stage: Ints, microbatch: Ints) -> Ints:
+        warm_up = microbatch < num_stages - stage
+        return stage + np.where(warm_up, microbatch, 2 * microbatch)
 
-    def backward(segment: Ints, microbatch: Ints) -> Ints:
-        return 2 * num_segments - 1 - segment + 2 * microbatch
+    def backward(stage: Ints, microbatch: Ints) -> Ints:
+        return 2 * num_stages - 1 - stage + 2 * microbatch
 
     return order_by_clock(costs, forward, backward, split=costs.plan.split_backward)

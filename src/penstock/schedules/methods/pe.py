@@ -8,8 +8,8 @@ Jobs are started one by one in the order of time, with real seconds, and transfe
 is free takes the backward of the earliest micro-batch whose input has arrived, else a forward. Unlike 1F1B's, the order
 follows from the costs, so that unequal stages and slow links do not hold up what could go on.
 
-The paper's is the greedy order. Ours: any map of segments, also several on a device or moved backwards; and a limit,
-without which a quick first stage would do all its forwards at once and keep them, as in GPipe. From segment s of S on
+The paper's is the greedy order. Ours: any map of stages, also several on a device or moved backwards; and a limit,
+without which a quick first stage would do all its forwards at once and keep them, as in GPipe. From stage s of S on
 there are S - s stages and S - s - 1 channels with two directions, and each can be busy with one micro-batch: so many,
 3 (S - s) - 2, may be between the start of their forward and the end of their backward on s, and as many more as go
 under way during the latencies of these channels, one for each span of the slowest job or transfer. The earliest
@@ -41,7 +41,7 @@ def pe(costs: Costs) -> Program:
     device = np.where(is_backward, costs.backward_device[place], costs.forward_device[place])
     order = np.argsort(device, kind="stable")
     place, microbatch, is_backward, device = (values[order] for values in (place, microbatch, is_backward, device))
-    again = is_backward & costs.recompute[costs.place_segment[place]]
+    again = is_backward & costs.recompute[costs.replica_stage[place]]
     split = costs.plan.split_backward
     # Each start stands for one action, or for up to three: R before a backward, and its parts I and W.
     parts = 1 + again.astype(np.int64) + (is_backward & split)
@@ -53,27 +53,27 @@ def pe(costs: Costs) -> Program:
         kind[stop[is_backward] - 2] = Kind.I
     counts = np.bincount(device, weights=parts, minlength=costs.num_devices).astype(np.int64)
     names = [item.name for item in costs.cluster.devices]
-    segment = np.repeat(costs.place_segment[place], parts)
-    return program_from_arrays(costs.plan, names, counts, kind, segment, np.repeat(microbatch, parts))
+    stage = np.repeat(costs.replica_stage[place], parts)
+    return program_from_arrays(costs.plan, names, counts, kind, stage, np.repeat(microbatch, parts))
 
 
 def most_in_flight(costs: Costs) -> list[int]:
-    """Over segments: how many micro-batches may be between the start of their forward and the end of their backward."""
-    num_segments, num = costs.plan.num_segments, costs.num_microbatches
+    """Over stages: how many micro-batches may be between the start of their forward and the end of their backward."""
+    num_stages, num = costs.plan.num_stages, costs.num_microbatches
     occupancy_s, latency_s = _links(costs)
     flows = costs.flows
     work = costs.forward_s + costs.backward_s
     slowest = max(float(work.max()), float(occupancy_s.max(initial=0.0)))
-    latency = np.zeros((2, num_segments + 1))
+    latency = np.zeros((2, num_stages + 1))
     for side, what in enumerate((ACTIVATION, GRADIENT)):
         chosen = flows.what == what
-        ends = costs.place_segment[flows.source_place[chosen]], costs.place_segment[flows.target_place[chosen]]
+        ends = costs.replica_stage[flows.source_replica[chosen]], costs.replica_stage[flows.target_replica[chosen]]
         np.maximum.at(latency[side], np.minimum(*ends), latency_s[chosen])
     both = np.cumsum(latency.sum(axis=0)[::-1])[::-1]
     limits = []
-    for segment in range(num_segments):
-        limit = 3 * (num_segments - segment) - 2
-        under_way = float(both[segment])
+    for stage in range(num_stages):
+        limit = 3 * (num_stages - stage) - 2
+        under_way = float(both[stage])
         if under_way > 0:
             limit += num if slowest * num <= under_way else int(np.ceil(under_way / slowest))
         limits.append(min(limit, num))
@@ -107,20 +107,20 @@ def _start_order(costs: Costs) -> tuple[Ints, Ints]:
     from penstock.schedules.methods.pe_kernel import run_greedily
 
     sends = sorted(_sends(costs), key=lambda send: send.source)
-    num_tracks = 2 * costs.num_places
+    num_tracks = 2 * costs.num_replicas
     device = np.stack([costs.forward_device, costs.backward_device], axis=1).ravel()
-    again = np.where(costs.recompute[costs.place_segment], costs.recompute_s, 0.0)
+    again = np.where(costs.recompute[costs.replica_stage], costs.recompute_s, 0.0)
     backward_s = again + costs.backward_s
     until_sent = again + costs.input_grad_s if costs.plan.split_backward else backward_s
     tracks = np.arange(num_tracks)
-    # Of the same micro-batch, later segments first: they are nearer to what others wait for.
+    # Of the same micro-batch, later stages first: they are nearer to what others wait for.
     held = np.lexsort((-tracks, -(tracks & 1), device))
     started = run_greedily(
         costs.num_microbatches,
         device,
         np.stack([costs.forward_s, until_sent], axis=1).ravel(),
         np.stack([costs.forward_s, backward_s], axis=1).ravel(),
-        np.array(most_in_flight(costs), dtype=np.int64)[costs.place_segment],
+        np.array(most_in_flight(costs), dtype=np.int64)[costs.replica_stage],
         np.searchsorted(device[held], np.arange(costs.num_devices + 1)),
         held,
         np.searchsorted([send.source for send in sends], np.arange(num_tracks + 1)),
@@ -139,8 +139,8 @@ def _sends(costs: Costs) -> Iterator[_Send]:
     occupancy_s, latency_s = _links(costs)
     for number, what in enumerate(flows.what.tolist()):
         if what != PARAMETERS:
-            source = 2 * int(flows.source_place[number]) + (what == GRADIENT)
-            target = 2 * int(flows.target_place[number]) + (what != ACTIVATION)
+            source = 2 * int(flows.source_replica[number]) + (what == GRADIENT)
+            target = 2 * int(flows.target_replica[number]) + (what != ACTIVATION)
             line = int(flows.source[number]) * costs.num_devices + int(flows.target[number])
             yield _Send(source, line, target, float(occupancy_s[number]), float(latency_s[number]))
     for source, target in flows.local_forward.tolist():

@@ -5,9 +5,9 @@
     device 2   .  .  F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 W3 W4
 
 No device keeps more than S micro-batches, as the first does in 1F1B. With equal stages and M >= S the iteration takes
-M (F + I + W) + (S - 1) (F + I - W) where I = W = F: a third of 1F1B's bubble. Where devices hold several segments,
+M (F + I + W) + (S - 1) (F + I - W) where I = W = F: a third of 1F1B's bubble. Where devices hold several stages,
 each may keep as much as the fullest one does in 1F1B. Where parting a backward costs something, I and W that stand
-together on the first segment, as here on device 0, are one job: nobody waits for that I.
+together on the first stage, as here on device 0, are one job: nobody waits for that I.
 
 Reference: Qi et al., Zero Bubble Pipeline Parallelism, 2023. The filling is our own (weight_filling.py).
 """
@@ -22,6 +22,6 @@ from penstock.schedules.ordering import fill_weights, join_first, with_split
 
 def zb_h1(costs: Costs) -> Program:
     """1F1B's order of forwards and input gradients, filled up with weight gradients."""
-    in_1f1b = np.minimum(costs.plan.num_segments - costs.place_segment, costs.num_microbatches)
+    in_1f1b = np.minimum(costs.plan.num_stages - costs.replica_stage, costs.num_microbatches)
     most_kept = int(np.bincount(costs.backward_device, weights=in_1f1b).max())
     return join_first(fill_weights(one_f_one_b(with_split(costs, False)), costs, most_kept), costs).near

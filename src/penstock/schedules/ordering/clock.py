@@ -1,7 +1,7 @@
 """Orders from clocks: a schedule gives every job a virtual time, and each device does its jobs in that order.
 
 If the virtual times rise along all dependencies (F after the F before it, a backward after the backward behind it and
-after its own F), then so do the orders of all devices, whatever the map of segments to devices is: the virtual times
+after its own F), then so do the orders of all devices, whatever the map of stages to devices is: the virtual times
 themselves are a run without circles. That is why such schedules work for any map and any number of micro-batches.
 """
 
@@ -16,7 +16,7 @@ from penstock.plan.pricing import Costs
 from penstock.program import Kind, Program, program_from_arrays
 
 Clock = Callable[[Ints, Ints], Ints]
-"""(segments, micro-batches) -> virtual times."""
+"""(stages, micro-batches) -> virtual times."""
 
 
 def with_split(costs: Costs, split: bool) -> Costs:
@@ -27,20 +27,20 @@ def with_split(costs: Costs, split: bool) -> Costs:
 def order_by_clock(costs: Costs, forward: Clock, backward: Clock, *, split: bool) -> Program:
     """The program in which every device works in the order of the virtual times.
 
-    At equal times backwards come first, then later segments. Recomputation stands right before its backward; where
+    At equal times backwards come first, then later stages. Recomputation stands right before its backward; where
     the backward is split, its weight gradient right behind its input gradient.
     """
     num = costs.num_microbatches
-    place = np.repeat(np.arange(costs.num_places), num)
-    microbatch = np.tile(np.arange(num), costs.num_places)
-    segment = costs.place_segment[place]
+    place = np.repeat(np.arange(costs.num_replicas), num)
+    microbatch = np.tile(np.arange(num), costs.num_replicas)
+    stage = costs.replica_stage[place]
     device = np.concatenate([costs.forward_device[place], costs.backward_device[place]])
-    time = np.concatenate([forward(segment, microbatch), backward(segment, microbatch)])
+    time = np.concatenate([forward(stage, microbatch), backward(stage, microbatch)])
     is_forward = np.concatenate([np.ones(len(place), bool), np.zeros(len(place), bool)])
-    segment, microbatch = np.tile(segment, 2), np.tile(microbatch, 2)
-    order = np.lexsort((microbatch, -segment, is_forward, time, device))
-    device, segment, microbatch, is_forward = (values[order] for values in (device, segment, microbatch, is_forward))
-    again = ~is_forward & costs.recompute[segment]
+    stage, microbatch = np.tile(stage, 2), np.tile(microbatch, 2)
+    order = np.lexsort((microbatch, -stage, is_forward, time, device))
+    device, stage, microbatch, is_forward = (values[order] for values in (device, stage, microbatch, is_forward))
+    again = ~is_forward & costs.recompute[stage]
     parts = 1 + again.astype(np.int64) + (~is_forward & split)
     begin = np.concatenate([[0], np.cumsum(parts)])
     kind = np.full(int(begin[-1]), Kind.F, dtype=np.int8)
@@ -50,4 +50,4 @@ def order_by_clock(costs: Costs, forward: Clock, backward: Clock, *, split: bool
         kind[begin[1:][~is_forward] - 2] = Kind.I
     counts = np.bincount(device, weights=parts, minlength=costs.num_devices).astype(np.int64)
     names = [item.name for item in costs.cluster.devices]
-    return program_from_arrays(costs.plan, names, counts, kind, np.repeat(segment, parts), np.repeat(microbatch, parts))
+    return program_from_arrays(costs.plan, names, counts, kind, np.repeat(stage, parts), np.repeat(microbatch, parts))

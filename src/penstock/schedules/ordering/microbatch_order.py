@@ -21,7 +21,7 @@ FIRST_SEEN = ((Kind.F,), (Kind.R,), (Kind.I, Kind.B))
 
 def in_turn(program: Program) -> Program:
     """The same compute program with the micro-batches of every place in order."""
-    place = program.device_of.astype(np.int64) * (int(program.segment.max(initial=0)) + 1) + program.segment
+    place = program.device_of.astype(np.int64) * (int(program.stage.max(initial=0)) + 1) + program.stage
     microbatch = program.microbatch.copy()
     for kinds in FIRST_SEEN:
         rows = _by_place(program, place, kinds)

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.arrays import Floats, Ints
 from penstock.plan.pricing import ACTIVATION, GRADIENT, SAVED, Costs
-from penstock.program import Kind, Program, places_of, program_from_arrays
+from penstock.program import Kind, Program, program_from_arrays, replicas_of
 
 LEAST_FIT = 0.5
 """How much of a weight gradient must fit into a wait for it to be done there."""
@@ -21,7 +21,7 @@ FORWARD, RECOMPUTE, BACKWARD, WEIGHTS = range(4)
 def fill_weights(track: Program, costs: Costs, most_kept: int) -> Program:
     """The track, whose backwards are B, with each B parted into I and W and the Ws put where they cost least.
 
-    `most_kept` is the number of (segment, micro-batch) pairs whose tensors a device may keep before it must do Ws.
+    `most_kept` is the number of (stage, micro-batch) pairs whose tensors a device may keep before it must do Ws.
     """
     from penstock.schedules.ordering.weight_filling_kernel import run_filling
 
@@ -30,7 +30,7 @@ def fill_weights(track: Program, costs: Costs, most_kept: int) -> Program:
     counts, kind, place, microbatch = run_filling(
         track.offsets,
         kinds[track.kind],
-        places_of(track, costs),
+        replicas_of(track, costs),
         track.microbatch.astype(np.int64),
         costs.num_microbatches,
         np.concatenate([costs.forward_s, costs.recompute_s, costs.input_grad_s, costs.weight_grad_s]),
@@ -41,18 +41,18 @@ def fill_weights(track: Program, costs: Costs, most_kept: int) -> Program:
         LEAST_FIT,
     )
     names = np.array([Kind.F, Kind.R, Kind.I, Kind.W], dtype=np.int8)
-    return program_from_arrays(track.plan, track.devices, counts, names[kind], costs.place_segment[place], microbatch)
+    return program_from_arrays(track.plan, track.devices, counts, names[kind], costs.replica_stage[place], microbatch)
 
 
 def _needs(costs: Costs) -> tuple[Ints, Ints, Floats]:
     """For each state (a kind of job of a place) what must be done before, of the same micro-batch, and the delay."""
-    num, flows, delay = costs.num_places, costs.flows, costs.delay_s
-    again = costs.recompute[costs.place_segment]
+    num, flows, delay = costs.num_replicas, costs.flows, costs.delay_s
+    again = costs.recompute[costs.replica_stage]
     places = np.arange(num)
     first = np.where(again, RECOMPUTE, BACKWARD) * num + places
     saved_s = np.zeros(num)
     moved = flows.what == SAVED
-    saved_s[flows.target_place[moved]] = delay[moved]
+    saved_s[flows.target_replica[moved]] = delay[moved]
     rows: list[tuple[Ints, Ints, Floats]] = [(first, FORWARD * num + places, saved_s)]
     rows.append((BACKWARD * num + places[again], RECOMPUTE * num + places[again], np.zeros(int(again.sum()))))
     for side, what, local in (
@@ -60,7 +60,7 @@ def _needs(costs: Costs) -> tuple[Ints, Ints, Floats]:
         (BACKWARD, GRADIENT, flows.local_backward),
     ):
         here = flows.what == what
-        rows.append((side * num + flows.target_place[here], side * num + flows.source_place[here], delay[here]))
+        rows.append((side * num + flows.target_replica[here], side * num + flows.source_replica[here], delay[here]))
         rows.append((side * num + local[:, 1], side * num + local[:, 0], np.zeros(len(local))))
     target, source, seconds = (np.concatenate(parts) for parts in zip(*rows, strict=True))
     order = np.argsort(target, kind="stable")
@@ -70,10 +70,10 @@ def _needs(costs: Costs) -> tuple[Ints, Ints, Floats]:
 
 def _wakes(costs: Costs) -> tuple[Ints, Ints]:
     """For each state the other devices that may go on once it is done."""
-    num, flows = costs.num_places, costs.flows
+    num, flows = costs.num_replicas, costs.flows
     here = np.isin(flows.what, (ACTIVATION, GRADIENT, SAVED))
     side = np.where(flows.what[here] == GRADIENT, BACKWARD, FORWARD)
-    state = side * num + flows.source_place[here]
+    state = side * num + flows.source_replica[here]
     order = np.argsort(state, kind="stable")
     begin = np.searchsorted(state[order], np.arange(3 * num + 1)).astype(np.int64)
     return begin, flows.target[here][order].astype(np.int64)

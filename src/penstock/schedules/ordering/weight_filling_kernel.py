@@ -31,8 +31,8 @@ def run_filling(
 
     A state is kind * places + place. Devices take turns; whoever cannot go on is woken by what it waits for.
     """
-    num_devices, num_places = len(offsets) - 1, len(is_home)
-    end = np.full(3 * num_places * num_microbatches, NOT_YET)
+    num_devices, num_replicas = len(offsets) - 1, len(is_home)
+    end = np.full(3 * num_replicas * num_microbatches, NOT_YET)
     clock, kept = np.zeros(num_devices), np.zeros(num_devices, np.int64)
     counter = offsets[:-1].copy()
     # Each device has room for its track and one weight gradient for each of its backwards.
@@ -60,7 +60,7 @@ def run_filling(
         is_waiting[device] = False
         while counter[device] < offsets[device + 1]:
             entry = counter[device]
-            state = kind[entry] * num_places + place[entry]
+            state = kind[entry] * num_replicas + place[entry]
             ready, is_ready = 0.0, True
             for need in range(need_begin[state], need_begin[state + 1]):
                 done = end[need_state[need] * num_microbatches + microbatch[entry]]
@@ -72,7 +72,7 @@ def run_filling(
                 break
             while due_head[device] < due_tail[device]:
                 due = due_head[device]
-                weights = WEIGHTS * num_places + due_place[due]
+                weights = WEIGHTS * num_replicas + due_place[due]
                 fits = clock[device] + least_fit * seconds[weights] <= ready
                 full = kind[entry] == FORWARD and kept[device] >= most_kept
                 if not (fits or full):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from penstock.arrays import Floats, Ints
 from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
-from penstock.program import Kind, Program, places_of, program_from_arrays
+from penstock.program import Kind, Program, program_from_arrays, replicas_of
 
 FORWARD, RECOMPUTE, BACKWARD, WEIGHTS = range(4)
 _STATE_OF_KIND = {Kind.F: FORWARD, Kind.R: RECOMPUTE, Kind.I: BACKWARD, Kind.B: BACKWARD, Kind.W: WEIGHTS}
@@ -44,10 +44,10 @@ class Estimator:
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
-        num = costs.num_places
+        num = costs.num_replicas
         flows = costs.flows
         home = costs.forward_device == costs.backward_device
-        first = np.where(costs.recompute[costs.place_segment], RECOMPUTE * num, BACKWARD * num) + np.arange(num)
+        first = np.where(costs.recompute[costs.replica_stage], RECOMPUTE * num, BACKWARD * num) + np.arange(num)
         ends = flows.source, flows.target
         occupancy = flows.num_bytes / costs.cluster.bandwidth[ends]
         # Rows: source state, target state, flow (or none): in the order of flows, which is that of sends on a link.
@@ -55,12 +55,16 @@ class Estimator:
         rows += [(FORWARD * num + a, FORWARD * num + b, _STAYS_HERE) for a, b in flows.local_forward.tolist()]
         rows += [(BACKWARD * num + a, BACKWARD * num + b, _STAYS_HERE) for a, b in flows.local_backward.tolist()]
         rows += [(FORWARD * num + p, int(first[p]), _STAYS_HERE) for p in np.flatnonzero(home).tolist()]
-        again = np.flatnonzero(costs.recompute[costs.place_segment]).tolist()
+        again = np.flatnonzero(costs.recompute[costs.replica_stage]).tolist()
         rows += [(RECOMPUTE * num + p, BACKWARD * num + p, _STAYS_HERE) for p in again]
         rows += [(BACKWARD * num + p, WEIGHTS * num + p, _STAYS_HERE) for p in range(num)]
         sides = {ACTIVATION: (FORWARD, FORWARD), GRADIENT: (BACKWARD, BACKWARD), SAVED: (FORWARD, BACKWARD)}
         for flow in np.flatnonzero(flows.what != PARAMETERS).tolist():
-            what, source, target = int(flows.what[flow]), int(flows.source_place[flow]), int(flows.target_place[flow])
+            what, source, target = (
+                int(flows.what[flow]),
+                int(flows.source_replica[flow]),
+                int(flows.target_replica[flow]),
+            )
             made, used = sides[what]
             state = int(first[target]) if what == SAVED else used * num + target
             rows.append((made * num + source, state, flow))
@@ -87,9 +91,9 @@ class Estimator:
         costs = self.costs
         num = costs.num_microbatches
         states = np.array([_STATE_OF_KIND.get(Kind(kind), -1) for kind in range(int(program.kind.max()) + 1)])
-        place = places_of(program, costs)
-        jobs = (states[program.kind] * costs.num_places + place) * num + program.microbatch
-        is_whole = np.zeros(4 * costs.num_places * num, dtype=bool)
+        place = replicas_of(program, costs)
+        jobs = (states[program.kind] * costs.num_replicas + place) * num + program.microbatch
+        is_whole = np.zeros(4 * costs.num_replicas * num, dtype=bool)
         is_whole[jobs[program.kind == Kind.B]] = True
         seconds = np.repeat(self._seconds, num)
         seconds[is_whole] = np.repeat(np.tile(costs.backward_s, 4), num)[is_whole]
@@ -99,12 +103,12 @@ class Estimator:
         """The program with these jobs."""
         costs = self.costs
         state, microbatch = np.divmod(order.jobs, costs.num_microbatches)
-        kind_of, place = np.divmod(state, costs.num_places)
+        kind_of, place = np.divmod(state, costs.num_replicas)
         kinds = np.array([Kind.F, Kind.R, Kind.I, Kind.W], dtype=np.int8)[kind_of]
         kinds[order.is_whole[order.jobs]] = Kind.B
         names = [device.name for device in costs.cluster.devices]
         counts = np.diff(order.offsets)
-        return program_from_arrays(costs.plan, names, counts, kinds, costs.place_segment[place], microbatch)
+        return program_from_arrays(costs.plan, names, counts, kinds, costs.replica_stage[place], microbatch)
 
     def seconds(self, program: Program) -> float:
         """The iteration takes at least so long; inf if the devices wait for each other."""
@@ -145,7 +149,7 @@ class Estimator:
         A device's first job cannot start before one micro-batch has come to it, its last cannot end the iteration
         before one has gone back from it, and between the two it has all of its jobs to do.
         """
-        num, graph = self.costs.num_places, self._graph
+        num, graph = self.costs.num_replicas, self._graph
         seconds = self._seconds.copy()
         seconds[3 * num :] -= self.costs.joined_s
         begin, target, occupancy, latency = graph[1], graph[2], graph[4], graph[5]
@@ -160,7 +164,7 @@ class Estimator:
             for entry in range(begin[state], begin[state + 1]):
                 after = occupancy[entry] + latency[entry] + seconds[target[entry]] + tail[target[entry]]
                 tail[state] = max(tail[state], after)
-        is_done = np.concatenate([np.ones(num), self.costs.recompute[self.costs.place_segment], np.ones(2 * num)]) > 0
+        is_done = np.concatenate([np.ones(num), self.costs.recompute[self.costs.replica_stage], np.ones(2 * num)]) > 0
         # A weight gradient may be part of its backward: then what comes after the backward comes after it too.
         tail[3 * num :] = 0.0
         load = np.bincount(self._device_of, weights=seconds * is_done, minlength=self.costs.num_devices)
@@ -196,13 +200,13 @@ class Estimator:
     def kept(self, order: Order) -> tuple[Floats, Floats]:
         """Over jobs: bytes that come with each, and that go (negative) after it."""
         costs = self.costs
-        segment = costs.place_segment
+        stage = costs.replica_stage
         kept, saved, pending = (
-            values[segment] * costs.share for values in (costs.kept_bytes, costs.saved_bytes, costs.pending_bytes)
+            values[stage] * costs.share for values in (costs.kept_bytes, costs.saved_bytes, costs.pending_bytes)
         )
         home = costs.forward_device == costs.backward_device
-        again = costs.recompute[segment]
-        nothing = np.zeros(costs.num_places)
+        again = costs.recompute[stage]
+        nothing = np.zeros(costs.num_replicas)
         before = [
             np.where(home, kept, 0.0),
             np.where(home, 0.0, kept) * again + (saved - kept),
@@ -224,19 +228,19 @@ def _taken(values: npt.NDArray[np.generic], flow: Ints, otherwise: float) -> npt
 
 def _closings(costs: Costs, device_of: Ints) -> tuple[Ints, Ints, Floats]:
     """What closes the iteration: for each its states, all of which must be done, and its seconds."""
-    num = costs.num_places
+    num = costs.num_replicas
     steps = np.bincount(costs.backward_device, weights=costs.step_s, minlength=costs.num_devices)
     by_device = np.argsort(device_of, kind="stable")
     bounds = np.searchsorted(device_of[by_device], np.arange(costs.num_devices + 1))
     states = [by_device[bounds[device] : bounds[device + 1]] for device in range(costs.num_devices)]
     seconds = steps.tolist()
     for reduction in costs.reductions:
-        places = np.concatenate([np.arange(num)[costs.places(segment)] for segment in reduction.segments])
+        places = np.concatenate([np.arange(num)[costs.replicas(stage)] for stage in reduction.stages])
         states.append(np.concatenate([BACKWARD * num + places, WEIGHTS * num + places]))
         seconds.append(reduction.ring.occupancy_s + reduction.ring.latency_s + float(costs.step_s[places].min()))
     flows = costs.flows
     for flow in np.flatnonzero(flows.what == PARAMETERS).tolist():
         states.append(states[int(flows.source[flow])])
-        seconds.append(float(costs.step_s[flows.source_place[flow]]) + float(costs.delay_s[flow]))
+        seconds.append(float(costs.step_s[flows.source_replica[flow]]) + float(costs.delay_s[flow]))
     begin = np.concatenate([[0], np.cumsum([len(entry) for entry in states])]).astype(np.int64)
     return begin, np.fromiter(chain.from_iterable(states), dtype=np.int64, count=int(begin[-1])), np.array(seconds)

@@ -1,10 +1,10 @@
 """List scheduling: every device does the best job that is ready, with real costs, real delays and bounded memory.
 
 When a device is free it does, in this order: an input gradient that is ready (the oldest micro-batch; it is on the
-critical path, and frees memory); a forward that is ready and has room (the latest segment); a weight gradient that is
+critical path, and frees memory); a forward that is ready and has room (the latest stage); a weight gradient that is
 due (the oldest), unless something better arrives before `patience` of it would be done; else it waits. Room is what a
-device may keep of saved tensors; a forward leaves room for one micro-batch in each later segment of its device, so that
-memory cannot fill up with micro-batches that need more of it to go on. Cost: O(jobs (segments a device + log devices)).
+device may keep of saved tensors; a forward leaves room for one micro-batch in each later stage of its device, so that
+memory cannot fill up with micro-batches that need more of it to go on. Cost: O(jobs (stages a device + log devices)).
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class Rules(NamedTuple):
     """Bytes of saved tensors that each device may keep; the first micro-batch always passes."""
     patience: float = 0.5
     later_first: bool = True
-    """Prefer forwards of later segments; else of earlier ones."""
+    """Prefer forwards of later stages; else of earlier ones."""
 
 
 class Greedy:
@@ -36,16 +36,16 @@ class Greedy:
         self.costs = costs
         flows = costs.flows
         delay = costs.delay_s
-        self._forward = _lists(flows.local_forward, flows, flows.what == ACTIVATION, delay, costs.num_places)
-        self._backward = _lists(flows.local_backward, flows, flows.what == GRADIENT, delay, costs.num_places)
-        self._saved_delay = np.zeros(costs.num_places)
+        self._forward = _lists(flows.local_forward, flows, flows.what == ACTIVATION, delay, costs.num_replicas)
+        self._backward = _lists(flows.local_backward, flows, flows.what == GRADIENT, delay, costs.num_replicas)
+        self._saved_delay = np.zeros(costs.num_replicas)
         moved = flows.what == SAVED
-        self._saved_delay[flows.target_place[moved]] = delay[moved]
-        self.kept = (costs.kept_bytes[costs.place_segment] * costs.share).astype(np.float64)
+        self._saved_delay[flows.target_replica[moved]] = delay[moved]
+        self.kept = (costs.kept_bytes[costs.replica_stage] * costs.share).astype(np.float64)
         self._forward_wakes = _wakes(
-            np.concatenate([_pairs(self._forward, costs.forward_device), _own(costs)]), costs.num_places
+            np.concatenate([_pairs(self._forward, costs.forward_device), _own(costs)]), costs.num_replicas
         )
-        self._backward_wakes = _wakes(_pairs(self._backward, costs.backward_device), costs.num_places)
+        self._backward_wakes = _wakes(_pairs(self._backward, costs.backward_device), costs.num_replicas)
         self._reserve = _reserve(costs, self.kept)
 
     def run(self, rules: Rules) -> Program | None:
@@ -58,7 +58,7 @@ class Greedy:
         from penstock.schedules.search.greedy_kernel import run_greedy
 
         costs = self.costs
-        rank = costs.place_segment.astype(np.float64) * (1.0 if rules.later_first else -1.0)
+        rank = costs.replica_stage.astype(np.float64) * (1.0 if rules.later_first else -1.0)
         counts, kind, place, microbatch, seconds, complete = run_greedy(
             costs.num_devices,
             costs.num_microbatches,
@@ -69,7 +69,7 @@ class Greedy:
             costs.input_grad_s,
             costs.weight_grad_s,
             costs.backward_s,
-            costs.recompute[costs.place_segment],
+            costs.recompute[costs.replica_stage],
             self._forward.begin,
             self._forward.values,
             self._forward.delay,
@@ -89,7 +89,7 @@ class Greedy:
         if not complete:
             return None
         names = [device.name for device in costs.cluster.devices]
-        program = program_from_arrays(costs.plan, names, counts, kind, costs.place_segment[place], microbatch)
+        program = program_from_arrays(costs.plan, names, counts, kind, costs.replica_stage[place], microbatch)
         return program, float(seconds)
 
 
@@ -100,13 +100,13 @@ class _Lists(NamedTuple):
     target: Ints
 
 
-def _lists(local: Ints, flows: Flows, mask: npt.NDArray[np.bool_], delay: Floats, num_places: int) -> _Lists:
+def _lists(local: Ints, flows: Flows, mask: npt.NDArray[np.bool_], delay: Floats, num_replicas: int) -> _Lists:
     """For each target place its source places with their delays."""
-    target = np.concatenate([local[:, 1], flows.target_place[mask]])
-    source = np.concatenate([local[:, 0], flows.source_place[mask]])
+    target = np.concatenate([local[:, 1], flows.target_replica[mask]])
+    source = np.concatenate([local[:, 0], flows.source_replica[mask]])
     delays = np.concatenate([np.zeros(len(local)), delay[mask]])
     order = np.argsort(target, kind="stable")
-    begin = np.searchsorted(target[order], np.arange(num_places + 1)).astype(np.int64)
+    begin = np.searchsorted(target[order], np.arange(num_replicas + 1)).astype(np.int64)
     return _Lists(begin, source[order], delays[order], target[order])
 
 
@@ -117,21 +117,21 @@ def _pairs(lists: _Lists, device: Ints) -> Ints:
 
 def _own(costs: Costs) -> Ints:
     """A forward also wakes the device of its own backward."""
-    return np.stack([np.arange(costs.num_places), costs.backward_device], axis=1)
+    return np.stack([np.arange(costs.num_replicas), costs.backward_device], axis=1)
 
 
-def _wakes(pairs: Ints, num_places: int) -> tuple[Ints, Ints]:
+def _wakes(pairs: Ints, num_replicas: int) -> tuple[Ints, Ints]:
     order = np.argsort(pairs[:, 0], kind="stable")
-    begin = np.searchsorted(pairs[order, 0], np.arange(num_places + 1)).astype(np.int64)
+    begin = np.searchsorted(pairs[order, 0], np.arange(num_replicas + 1)).astype(np.int64)
     return begin, np.ascontiguousarray(pairs[order, 1])
 
 
 def _reserve(costs: Costs, kept: Floats) -> Floats:
-    """Room that a forward must leave: one micro-batch of each later segment of its device."""
-    found = np.zeros(costs.num_places)
+    """Room that a forward must leave: one micro-batch of each later stage of its device."""
+    found = np.zeros(costs.num_replicas)
     home = costs.forward_device == costs.backward_device
     for place in np.flatnonzero(home).tolist():
         later = home & (costs.forward_device == costs.forward_device[place])
-        later &= costs.place_segment > costs.place_segment[place]
+        later &= costs.replica_stage > costs.replica_stage[place]
         found[place] = kept[later].sum()
     return found

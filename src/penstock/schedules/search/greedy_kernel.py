@@ -61,18 +61,18 @@ def run_greedy(
     patience: float,
 ) -> tuple[Ints, Ints, Ints, Ints, float, bool]:
     """Orders of all devices: how many jobs each has, then kind, place and micro-batch, device after device."""
-    num_places = len(forward_device)
-    forward_end = np.full((num_places, num_microbatches), NOT_YET)
-    backward_end = np.full((num_places, num_microbatches), NOT_YET)
-    next_forward = np.zeros(num_places, np.int64)
-    next_backward = np.zeros(num_places, np.int64)
-    next_weights = np.zeros(num_places, np.int64)
+    num_replicas = len(forward_device)
+    forward_end = np.full((num_replicas, num_microbatches), NOT_YET)
+    backward_end = np.full((num_replicas, num_microbatches), NOT_YET)
+    next_forward = np.zeros(num_replicas, np.int64)
+    next_backward = np.zeros(num_replicas, np.int64)
+    next_weights = np.zeros(num_replicas, np.int64)
     free_at = np.zeros(num_devices)
     held = np.zeros(num_devices)
     # Places by device, both sides.
     first_forward = np.zeros(num_devices + 1, np.int64)
     first_backward = np.zeros(num_devices + 1, np.int64)
-    for place in range(num_places):
+    for place in range(num_replicas):
         first_forward[forward_device[place] + 1] += 1
         first_backward[backward_device[place] + 1] += 1
     for device in range(num_devices):
@@ -80,7 +80,7 @@ def run_greedy(
         first_backward[device + 1] += first_backward[device]
     forward_places, backward_places = np.argsort(forward_device), np.argsort(backward_device)
     most = 0
-    for place in range(num_places):
+    for place in range(num_replicas):
         most += num_microbatches * (3 if split else 2) + (num_microbatches if is_recomputed[place] else 0)
     out_device = np.empty(most, np.int64)
     out_kind, out_place, out_microbatch = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
@@ -203,7 +203,7 @@ def run_greedy(
             wake[device] = soonest
             heap = push(keys, items, heap, soonest, device)
     complete = True
-    for place in range(num_places):
+    for place in range(num_replicas):
         if next_weights[place] < num_microbatches or next_forward[place] < num_microbatches:
             complete = False
     counts = np.zeros(num_devices, np.int64)

@@ -24,6 +24,6 @@ def score_program(program: Program, costs: Costs) -> Score:
     lowered = lower(program, costs)
     jobs = find_jobs(lowered, costs)
     wiring = wire(lowered, costs, jobs)
-    run = execute(lowered, wiring, costs, durations(lowered, costs, jobs.place))
-    peak = memory_use(lowered, costs, jobs.place).peak(lowered, costs)
+    run = execute(lowered, wiring, costs, durations(lowered, costs, jobs.replica))
+    peak = memory_use(lowered, costs, jobs.replica).peak(lowered, costs)
     return Score(float(costs.over_bytes(peak).max(initial=0.0)), run.seconds)

@@ -19,7 +19,7 @@ from penstock.timeline.types import Timeline
 
 @pytest.fixture(scope="module")
 def predicted() -> Evaluation:
-    profile = penstock.load_profile("gpt2", kinds=["T4"], rows=2)
+    profile = penstock.load_profile("gpt2", kinds=["T4"], micro_batch_size=2)
     cluster = penstock.load_cluster("2 x T4 @ 10 GB/s")
     plan = penstock.plan(profile, cluster, 4, planner="balanced", schedule="1f1b")
     return penstock.evaluate(plan, profile, cluster)
@@ -30,13 +30,13 @@ def _stretched(found: Evaluation, factor: float) -> Timeline:
     return build_timeline(found.proof, timeline.start_s * factor, timeline.end_s * factor, "measured")
 
 
-def test_every_kind_of_every_segment(predicted: Evaluation) -> None:
+def test_every_kind_of_every_stage(predicted: Evaluation) -> None:
     measured = [_stretched(predicted, factor) for factor in (1.0, 2.0, 5.0)]
     found = compare_timelines(predicted.timeline, measured)
     assert found.ratio == pytest.approx(2.0)
     assert found.num_measured == 3
     computing = [row for row in found.rows if row.is_compute]
-    assert {(row.kind, row.segment) for row in computing} == {
+    assert {(row.kind, row.stage) for row in computing} == {
         (Kind.F, 0), (Kind.F, 1), (Kind.B, 0), (Kind.B, 1), (Kind.STEP, None)
     }  # fmt: skip
     assert all(row.ratio == pytest.approx(2.0) for row in computing)
@@ -48,7 +48,7 @@ def test_every_kind_of_every_segment(predicted: Evaluation) -> None:
 
 def test_what_differs_most_is_named(predicted: Evaluation) -> None:
     timeline, program = predicted.timeline, predicted.program
-    slow = (program.kind == Kind.B) & (program.segment == 1)
+    slow = (program.kind == Kind.B) & (program.stage == 1)
     end_s = timeline.end_s + np.where(slow, 1.0, 0.0)
     measured = build_timeline(predicted.proof, timeline.start_s, end_s, "measured")
     lines = difference_sentences(compare_timelines(timeline, [measured]))
@@ -58,7 +58,7 @@ def test_what_differs_most_is_named(predicted: Evaluation) -> None:
     assert "(one of them is in the file)" in told[0]
     two = difference_sentences(compare_timelines(timeline, [measured, measured]))
     assert "(median of 2)" in two[0]
-    assert lines[1].startswith("Backward of segment 1 on d1 took 1.")
+    assert lines[1].startswith("Backward of stage 1 on d1 took 1.")
     assert lines[1].endswith("4 times an iteration: 4.00 s more in all.")
 
 
@@ -72,26 +72,26 @@ def test_what_is_next_to_nothing_is_no_difference(predicted: Evaluation, factor:
 
 
 def test_where_sums_are_in_another_order(predicted: Evaluation) -> None:
-    # GPT-2 shares its table of tokens between the first and the last segment.
+    # GPT-2 shares its table of tokens between the first and the last stage.
     assert [text.partition(":")[0] for text in changed_sums(predicted.costs, predicted.program)] == [
-        "segments 0, 1 share parameters"
+        "stages 0, 1 share parameters"
     ]
-    profile = penstock.load_profile("vgg16", kinds=["T4"], rows=2)
+    profile = penstock.load_profile("vgg16", kinds=["T4"], micro_batch_size=2)
     cluster = penstock.load_cluster("2 x T4 @ 10 GB/s")
     plain = penstock.evaluate(penstock.plan(profile, cluster, 4, planner="balanced", schedule="1f1b"), profile, cluster)
     assert changed_sums(plain.costs, plain.program) == []
     shared = penstock.evaluate(penstock.plan(profile, cluster, 4, planner="data_parallel"), profile, cluster)
-    assert "segment 0 is on 2 devices" in changed_sums(shared.costs, shared.program)[0]
+    assert "stage 0 is on 2 devices" in changed_sums(shared.costs, shared.program)[0]
 
 
 @pytest.fixture(scope="module")
 def shared() -> Evaluation:
-    """Two replicas, then two devices that each have a segment of their own."""
-    profile = penstock.load_profile("vgg16", kinds=["T4"], rows=2)
+    """Two replicas, then two devices that each have a stage of their own."""
+    profile = penstock.load_profile("vgg16", kinds=["T4"], micro_batch_size=2)
     cluster = penstock.load_cluster("4 x T4 @ 1 GB/s")
     plan = penstock.plan(profile, cluster, 4, planner="balanced", schedule="1f1b")
-    both = msgspec.structs.replace(plan.segments[1], start=0, forward=on("d0", "d1"), backward=on("d0", "d1"))
-    return penstock.evaluate(msgspec.structs.replace(plan, segments=(both, *plan.segments[2:])), profile, cluster)
+    both = msgspec.structs.replace(plan.stages[1], start=0, forward=on("d0", "d1"), backward=on("d0", "d1"))
+    return penstock.evaluate(msgspec.structs.replace(plan, stages=(both, *plan.stages[2:])), profile, cluster)
 
 
 def _measured(found: Evaluation, start_s: Floats, end_s: Floats) -> Timeline:
@@ -103,7 +103,7 @@ def test_a_slow_replica_is_told_from_the_others(shared: Evaluation) -> None:
     slow = timeline.is_compute & (program.device_of == program.devices.index("d1"))
     taken = (timeline.end_s - timeline.start_s) * np.where(slow, 3.0, 1.0)
     found = compare_timelines(timeline, [_measured(shared, timeline.start_s, timeline.start_s + taken)])
-    forwards = {row.devices: row.ratio for row in found.rows if row.kind == Kind.F and row.segment == 0}
+    forwards = {row.devices: row.ratio for row in found.rows if row.kind == Kind.F and row.stage == 0}
     assert forwards == {("d0",): pytest.approx(1.0), ("d1",): pytest.approx(3.0)}
     assert [item.device for item in found.devices] == ["d1"]
     lines = difference_sentences(found)
@@ -113,7 +113,7 @@ def test_a_slow_replica_is_told_from_the_others(shared: Evaluation) -> None:
 
 def test_replicas_that_keep_up_have_one_row(shared: Evaluation) -> None:
     found = compare_timelines(shared.timeline, [_stretched(shared, 2.0)])
-    assert [row.devices for row in found.rows if row.kind == Kind.F and row.segment == 0] == [("d0", "d1")]
+    assert [row.devices for row in found.rows if row.kind == Kind.F and row.stage == 0] == [("d0", "d1")]
 
 
 def test_a_device_that_is_slow_at_one_thing_is_not_slow(shared: Evaluation) -> None:
@@ -122,7 +122,7 @@ def test_a_device_that_is_slow_at_one_thing_is_not_slow(shared: Evaluation) -> N
     taken = (timeline.end_s - timeline.start_s) * np.where(slow, 3.0, 1.0)
     found = compare_timelines(timeline, [_measured(shared, timeline.start_s, timeline.start_s + taken)])
     assert found.devices == ()
-    assert difference_sentences(found)[1].startswith("Backward of segment 0 on d1 took ")
+    assert difference_sentences(found)[1].startswith("Backward of stage 0 on d1 took ")
 
 
 def test_what_warms_up_is_no_result(predicted: Evaluation) -> None:

@@ -6,7 +6,7 @@ import pytest
 import penstock
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.plan.pricing.pricing import price
-from penstock.plan.types import Segment, on
+from penstock.plan.types import Stage, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import SEND_KINDS
 from penstock.report.analysis.prediction.compare import compare_timelines, difference_sentences
@@ -22,10 +22,10 @@ MESSAGE_BYTES = 2e6
 
 def made(*links: Link) -> Evaluation:
     """Two replicas (d0, d1) that hand on to d2: messages of 2 MB at 100 MB/s, so 20 ms each, and 10 ms jobs."""
-    times = Times(kind="X", rows=4, forward_s=0.01, input_grad_s=0.005, weight_grad_s=0.005)
-    sizes = Sizes(rows=4, cut_bytes=int(2 * MESSAGE_BYTES), saved_bytes=1000)
+    times = Times(kind="X", micro_batch_size=4, forward_s=0.01, input_grad_s=0.005, weight_grad_s=0.005)
+    sizes = Sizes(micro_batch_size=4, cut_bytes=int(2 * MESSAGE_BYTES), saved_bytes=1000)
     units = tuple(Unit(name=name, parameter_bytes=4_000_000, sizes=(sizes,), times=(times,)) for name in "ab")
-    profile = Profile(name="two", rows=4, units=units, input_bytes=1000)
+    profile = Profile(name="two", micro_batch_size=4, units=units, input_bytes=1000)
     cluster = Cluster(
         name="three",
         hosts=(Host(name="h", inside=Wire(bandwidth=100e6)),),
@@ -33,11 +33,11 @@ def made(*links: Link) -> Evaluation:
         between=Wire(bandwidth=100e6),
         links=links,
     )
-    segments = (
-        Segment(start=0, stop=1, forward=on("d0", "d1"), backward=on("d0", "d1")),
-        Segment(start=1, stop=2, forward=on("d2"), backward=on("d2")),
+    stages = (
+        Stage(start=0, stop=1, forward=on("d0", "d1"), backward=on("d0", "d1")),
+        Stage(start=1, stop=2, forward=on("d2"), backward=on("d2")),
     )
-    plan = hand_plan(profile, cluster, segments, num_microbatches=4, rows=4)
+    plan = hand_plan(profile, cluster, stages, num_microbatches=4, rows=4)
     return evaluate_costs(price(plan, profile, cluster))
 
 
@@ -125,7 +125,7 @@ def test_a_message_that_nobody_waited_for_is_not_blamed(predicted: Timeline) -> 
 
 
 def test_there_may_be_nothing_to_wait_for() -> None:
-    profile = penstock.load_profile("vgg16", kinds=["T4"], rows=2)
+    profile = penstock.load_profile("vgg16", kinds=["T4"], micro_batch_size=2)
     cluster = penstock.load_cluster("1 x T4 @ 1 GB/s")
     found = penstock.evaluate(penstock.plan(profile, cluster, 2, planner="balanced"), profile, cluster)
     assert slow_links(found.timeline, [found.timeline]) == ()

@@ -67,7 +67,7 @@ def test_read_back(case: Case) -> None:
     found = unpacked(arrays.where, arrays.text)
     shown = np.flatnonzero(~np.isin(program.kind, RECV_KINDS))
     assert np.array_equal(found["kind"], program.kind[shown])
-    assert np.array_equal(found["segment"], program.segment[shown])
+    assert np.array_equal(found["stage"], program.stage[shown])
     assert np.allclose(found["start"] * arrays.unit_s, timeline.start_s[shown], rtol=0, atol=arrays.unit_s)
     cause = timeline.cause[shown]
     back = np.append(shown, NONE)[found["cause"].astype(np.int64) - 1]

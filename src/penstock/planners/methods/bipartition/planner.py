@@ -27,7 +27,7 @@ import numpy as np
 
 from penstock.arrays import Ints
 from penstock.cluster import Cluster
-from penstock.plan import Plan, Segment, Shape, on
+from penstock.plan import Plan, Shape, Stage, on
 from penstock.planners.methods.balanced import balanced
 from penstock.planners.methods.bipartition.cuts import bottleneck, two_sets_of_cuts
 from penstock.planners.methods.bipartition.priced_cuts import Joint, Row, priced_cuts
@@ -57,7 +57,7 @@ def two_set_plans(problem: Problem) -> list[Plan]:
     choices += [priced_cuts(row, weight, at_least_s=least) for weight in SHIPPING_WEIGHTS]
     for joints in choices:
         plan = _plan(problem, lanes, [Joint(int(cuts[p]), int(cuts[q]), again) for p, q, again in joints])
-        if all(plan.segments != other.segments for other in plans):
+        if all(plan.stages != other.stages for other in plans):
             plans.append(plan)
     return plans
 
@@ -68,7 +68,7 @@ def _iteration_s(problem: Problem, plan: Plan) -> float:
 
 def _lanes(problem: Problem) -> list[int]:
     """The device of each stage: in a straight row up to two for every unit, one for each direction."""
-    if problem.shape is not Shape.STRAIGHT or problem.num_stages is not None:
+    if problem.shape is not Shape.STRAIGHT or problem.pipeline_depth is not None:
         return problem.lanes
     return list(range(min(problem.cluster.num_devices, 2 * problem.profile.num_units)))
 
@@ -84,12 +84,12 @@ def _candidates(problem: Problem, lanes: Sequence[int]) -> Ints:
 
 
 def _row(problem: Problem, lanes: Sequence[int], cuts: Ints) -> Row:
-    clock, rows = problem.clock, problem.microbatch_rows
+    clock, rows = problem.clock, problem.rows_per_microbatch
     sizes = fit(problem.profile, problem.profile.kinds[0]).at(rows)
     crossing = np.concatenate([[0.0], sizes.cut_bytes])
     crossing[-1] = 0.0
     inputs = crossing.copy()
-    inputs[0] = problem.profile.input_bytes * rows / problem.profile.rows
+    inputs[0] = problem.profile.input_bytes * rows / problem.profile.micro_batch_size
     return Row(
         forward=[clock.prefix(lane, 1.0, "forward_s")[cuts] for lane in lanes],
         backward=[(clock.work(lane) - clock.prefix(lane, 1.0, "forward_s"))[cuts] for lane in lanes],
@@ -112,15 +112,15 @@ def _rate(cluster: Cluster, source: int, target: int) -> float:
 
 
 def _plan(problem: Problem, lanes: Sequence[int], joints: Sequence[Joint]) -> Plan:
-    """The segments are the runs between all cuts."""
+    """The stages are the runs between all cuts."""
     stops = sorted({cut for joint in joints for cut in joint[:2]})
     names = [problem.cluster.devices[lane].name for lane in lanes]
     recomputed = [(min(joint[:2]), max(joint[:2])) for joint in joints if joint.again]
-    segments = []
+    stages = []
     for start, stop in pairwise(stops):
         forward = on(names[sum(joint.p <= start for joint in joints) - 1])
         backward = on(names[sum(joint.q <= start for joint in joints) - 1])
         again = problem.recompute or (forward != backward and any(first <= start < last for first, last in recomputed))
-        segments.append(Segment(start=start, stop=stop, forward=forward, backward=backward, recompute=again))
-    plain = problem.plan("bipartition", [0, problem.profile.num_units], [segments[0].forward])
-    return msgspec.structs.replace(plain, segments=tuple(segments))
+        stages.append(Stage(start=start, stop=stop, forward=forward, backward=backward, recompute=again))
+    plain = problem.plan("bipartition", [0, problem.profile.num_units], [stages[0].forward])
+    return msgspec.structs.replace(plain, stages=tuple(stages))

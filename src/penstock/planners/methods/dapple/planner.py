@@ -27,7 +27,7 @@ Reference: Fan et al., DAPPLE: a pipelined data parallel approach for training l
 >>> from penstock.cluster.load import load_cluster
 >>> from penstock.profile.load import load_profile
 >>> plan = dapple(Problem(load_profile("gpt2", kinds=["T4"]), load_cluster("2 x T4 @ 10 GB/s"), 8))
->>> plan.num_segments <= 2, len(plan.devices)
+>>> plan.num_stages <= 2, len(plan.devices)
 (True, 2)
 """
 
@@ -58,7 +58,7 @@ def dapple(problem: Problem) -> Plan:
         best = min([Stage(0, num_units, replicas.row)], best, key=lambda stages: latency_s(replicas, stages))
     best = _search(replicas, latency_s(replicas, best)) or best
     cuts = [0, *(stage.stop for stage in best)]
-    return problem.plan("dapple", cuts, [replicas.members(stage.group) for stage in best])
+    return problem.plan("dapple", cuts, [replicas.replicas(stage.group) for stage in best])
 
 
 def latency_s(replicas: Replicas, stages: Sequence[Stage]) -> float:

@@ -13,11 +13,11 @@ def append_stage(starts: Ints, before: Floats, stage: Floats, is_shrinking: bool
     Where stages are never longer for a later cut (`is_shrinking`), the search, which goes back from the end, stops when
     the stage alone is too long.
     """
-    num_places = stage.shape[0]
-    best = np.full((len(starts), num_places), np.inf)
-    cuts = np.full((len(starts), num_places), -1, dtype=np.int64)
+    num_replicas = stage.shape[0]
+    best = np.full((len(starts), num_replicas), np.inf)
+    cuts = np.full((len(starts), num_replicas), -1, dtype=np.int64)
     for row in range(len(starts)):
-        for end in range(starts[row] + 2, num_places):
+        for end in range(starts[row] + 2, num_replicas):
             least, at = np.inf, -1
             for cut in range(end - 1, starts[row], -1):
                 own = stage[cut, end]

@@ -27,7 +27,7 @@ Reference: Narayanan et al., PipeDream: generalized pipeline parallelism for DNN
 >>> from penstock.cluster.load import load_cluster
 >>> from penstock.profile.load import load_profile
 >>> plan = pipedream(Problem(load_profile("gpt2", kinds=["T4"]), load_cluster("2 x T4 @ 10 GB/s"), 8))
->>> plan.num_segments <= 2, len(plan.devices)
+>>> plan.num_stages <= 2, len(plan.devices)
 (True, 2)
 """
 
@@ -49,7 +49,7 @@ def pipedream(problem: Problem, *, replication: bool = True) -> Plan:
     ]
     best = min(filter(None, candidates), key=lambda stages: bottleneck_s(replicas, stages))
     cuts = [0, *(stage.stop for stage in best)]
-    return problem.plan("pipedream", cuts, [replicas.members(stage.group) for stage in best])
+    return problem.plan("pipedream", cuts, [replicas.replicas(stage.group) for stage in best])
 
 
 def bottleneck_s(replicas: Replicas, stages: Sequence[Stage]) -> float:

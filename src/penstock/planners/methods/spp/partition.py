@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Floats, Ints
-from penstock.plan import SHARE_TOLERANCE, Group, Member
+from penstock.plan import SHARE_TOLERANCE, Group, Replica
 from penstock.plan.pricing import NEGLIGIBLE_SHARE, reduce_ring
 from penstock.planners.problem import Problem
 from penstock.profile import Profile, fit
@@ -81,7 +81,7 @@ def partitions(problem: Problem, order: Sequence[int], *, replication: bool = Tr
     curves = [row.seconds(begin, end) for begin, end in spans]
     rings = [row.ring(begin, end, exact=len(spans) <= EXACT_RINGS) for begin, end in spans]
     parameters = np.concatenate([[0.0], np.cumsum(_parameters(problem.profile))])
-    sizes = fit(problem.profile, problem.profile.kinds[0]).at(problem.microbatch_rows)
+    sizes = fit(problem.profile, problem.profile.kinds[0]).at(problem.rows_per_microbatch)
     num_stages = min(num_units, len(np.unique(first)))
     best, cuts, before = bottlenecks(
         num_stages,
@@ -171,15 +171,15 @@ class Row:
     def group(self, begin: int, end: int) -> Group:
         """The devices with their shares."""
         names = [self._cluster.devices[device].name for device in self.devices[begin:end]]
-        return tuple(Member(name, share) for name, share in zip(names, self.shares(begin, end).tolist(), strict=True))
+        return tuple(Replica(name, share) for name, share in zip(names, self.shares(begin, end).tolist(), strict=True))
 
     def seconds(self, begin: int, end: int) -> Floats:
         """Running sums over the units of F, I and W of all micro-batches, on members that may be the slowest."""
-        members = dict(zip(self._type[begin:end], self.shares(begin, end).tolist(), strict=True))
-        key = tuple(members), tuple(members.values())
+        replicas = dict(zip(self._type[begin:end], self.shares(begin, end).tolist(), strict=True))
+        key = tuple(replicas), tuple(replicas.values())
         if key not in self._curves:
-            share = np.array(list(members.values()))[:, None]
-            curves = self._num_microbatches * _slowest(self._base[list(members)] + self._slope[list(members)] * share)
+            share = np.array(list(replicas.values()))[:, None]
+            curves = self._num_microbatches * _slowest(self._base[list(replicas)] + self._slope[list(replicas)] * share)
             self._curves[key] = np.hstack([np.zeros((len(curves), 1)), np.cumsum(curves, axis=1)])
         return self._curves[key]
 

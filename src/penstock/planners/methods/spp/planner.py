@@ -33,7 +33,7 @@ def spp(problem: Problem, *, replication: bool = True) -> Plan:
     >>> from penstock.cluster.load import load_cluster
     >>> from penstock.profile.load import load_profile
     >>> problem = Problem(load_profile("gpt2", kinds=["T4"]), load_cluster("2 x T4 @ 1 GB/s"), 8)
-    >>> [[member.device for member in segment.forward] for segment in spp(problem).segments]
+    >>> [[member.device for member in stage.forward] for stage in spp(problem).stages]
     [['d0'], ['d1']]
     """
     best: tuple[float, Plan] | None = None
@@ -54,7 +54,7 @@ def spp(problem: Problem, *, replication: bool = True) -> Plan:
 def device_orders(problem: Problem) -> Iterator[list[int]]:
     """The order, and the same from its other end unless that looks just alike."""
     cluster = problem.cluster
-    order = order_devices(cluster, problem.num_stages)
+    order = order_devices(cluster, problem.pipeline_depth)
     yield order
     back = order[::-1]
     home = cluster.host_index[order]
@@ -93,8 +93,8 @@ def least_seconds(costs: Costs) -> float:
     work = costs.forward_s + costs.backward_s
     reduce_s = {item.number: item.ring for item in costs.reductions if not item.is_tie}
     fill, drain, least = 0.0, 0.0, 0.0
-    for segment, (begin, end) in enumerate(pairwise(costs.place_offsets.tolist())):
-        ring = reduce_s.get(segment)
+    for stage, (begin, end) in enumerate(pairwise(costs.replica_offsets.tolist())):
+        ring = reduce_s.get(stage)
         closing = 0.0 if ring is None else ring.occupancy_s + ring.latency_s
         least = max(least, fill + num * float(work[begin:end].max()) + max(closing, drain))
         fill += float(costs.forward_s[begin:end].min())

@@ -30,14 +30,14 @@ ALIKE = 1.05
 
 
 class KindRow(NamedTuple):
-    """All actions of one kind of one segment (the optimizer's: of one device), one taken as another.
+    """All actions of one kind of one stage (the optimizer's: of one device), one taken as another.
 
-    Devices that share a segment have one row if they kept up with each other, else one for each pace.
+    Devices that share a stage have one row if they kept up with each other, else one for each pace.
     """
 
     kind: Kind
-    segment: int | None
-    """None for the optimizer's steps: a device takes all its segments' together."""
+    stage: int | None
+    """None for the optimizer's steps: a device takes all its stages' together."""
     devices: tuple[str, ...]
     num: int
     predicted_s: float
@@ -124,20 +124,20 @@ def typical(measured: Sequence[Timeline]) -> Timeline:
 def _rows(timeline: Timeline, foreseen: Floats, durations: Sequence[Floats]) -> list[KindRow]:
     program = timeline.program
     groups: dict[tuple[Kind, int], list[int]] = {}
-    for action, (kind, segment, device) in enumerate(
-        zip(map(Kind, program.kind.tolist()), program.segment.tolist(), program.device_of.tolist(), strict=True)
+    for action, (kind, stage, device) in enumerate(
+        zip(map(Kind, program.kind.tolist()), program.stage.tolist(), program.device_of.tolist(), strict=True)
     ):
         if kind not in RECV_KINDS:  # the other end of a send that is counted
-            groups.setdefault((kind, device if kind == Kind.STEP else segment), []).append(action)
+            groups.setdefault((kind, device if kind == Kind.STEP else stage), []).append(action)
     found = []
-    for (kind, segment), members in sorted(groups.items()):
+    for (kind, stage), members in sorted(groups.items()):
         is_step = kind == Kind.STEP
         for at in _alike(np.array(members), timeline, foreseen, durations):
             devices = tuple(program.devices[number] for number in np.unique(program.device_of[at]).tolist())
             num = 1 if is_step else len(at)
             measured_s = float(np.median([taken[at].sum() for taken in durations])) / num
             predicted_s = float(foreseen[at].sum()) / num
-            found.append(KindRow(kind, None if is_step else segment, devices, num, predicted_s, measured_s))
+            found.append(KindRow(kind, None if is_step else stage, devices, num, predicted_s, measured_s))
     return found
 
 
@@ -232,10 +232,10 @@ KIND_NAMES = {
 
 
 def row_name(row: KindRow) -> str:
-    """The kind of work, and of which segment."""
-    if row.segment is None:
+    """The kind of work, and of which stage."""
+    if row.stage is None:
         return KIND_NAMES[row.kind]
-    return f"{KIND_NAMES[row.kind]} {'' if row.kind == Kind.REDUCE_TIE else 'of segment '}{row.segment}"
+    return f"{KIND_NAMES[row.kind]} {'' if row.kind == Kind.REDUCE_TIE else 'of stage '}{row.stage}"
 
 
 def _change(ratio: float | None) -> str:

@@ -84,7 +84,7 @@ def _of_one(predicted: Timeline, timeline: Timeline) -> Iterator[SlowLink]:
     for (source, names), transfers in found.items():
         at = np.array(sorted(transfers))
         if source is None:
-            at = at[np.unique(program.segment[at], return_index=True)[1]]  # a sum is there once for each device
+            at = at[np.unique(program.stage[at], return_index=True)[1]]  # a sum is there once for each device
         yield SlowLink(source, names, len(at), float(foreseen[at].mean()), float(taken[at].mean()))
 
 
@@ -92,7 +92,7 @@ def _where(timeline: Timeline, transfer: int) -> tuple[str | None, tuple[str, ..
     program = timeline.program
     kind, source = program.kind[transfer], program.devices[int(program.device_of[transfer])]
     if kind in _SUMS:
-        same = (program.kind == kind) & (program.segment == program.segment[transfer])
+        same = (program.kind == kind) & (program.stage == program.stage[transfer])
         return None, tuple(program.devices[number] for number in np.unique(program.device_of[same]).tolist())
     return source, (source, program.devices[int(program.peer[transfer])])
 

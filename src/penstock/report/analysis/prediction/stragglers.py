@@ -59,7 +59,7 @@ def dragging_devices(predicted: Timeline, durations: Sequence[Floats]) -> tuple[
         item = DraggingDevice(name, float(foreseen[jobs].sum()), float(usual[jobs].sum()))
         if item.predicted_s <= 0 or abs(item.ratio - 1) < LEAST_CHANGE:
             continue
-        kinds = np.stack([program.kind[jobs], program.segment[jobs]])
+        kinds = np.stack([program.kind[jobs], program.stage[jobs]])
         member = np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
         planned, taken = np.bincount(member, foreseen[jobs]), np.bincount(member, usual[jobs])
         large = planned >= LEAST_SHARE * item.predicted_s

@@ -63,7 +63,7 @@ def timeline_arrays(timeline: Timeline) -> Arrays:
 
     packer = Packer()
     packer.integers("kind", program.kind[shown])
-    packer.integers("segment", program.segment[shown])
+    packer.integers("stage", program.stage[shown])
     packer.integers("microbatch", program.microbatch[shown] + 1)
     packer.integers("start", start[shown])
     packer.integers("end", end[shown])

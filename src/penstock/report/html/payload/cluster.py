@@ -69,10 +69,10 @@ def rings(item: Shown) -> list[dict[str, Any]]:
 
 
 def ties(item: Shown) -> dict[int, tuple[int, ...]] | None:
-    """For each sum over shared parameters the segments that share them; None where the file alone does not say."""
+    """For each sum over shared parameters the stages that share them; None where the file alone does not say."""
     if item.costs is None:
         return None
-    return {found.number: found.segments for found in item.costs.reductions if found.is_tie}
+    return {found.number: found.stages for found in item.costs.reductions if found.is_tie}
 
 
 def _links(item: Shown) -> set[tuple[str, str]]:

@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.errors import InputError
 from penstock.program import Kind
-from penstock.report.analysis import Rival, check_showable
+from penstock.report.analysis import Baseline, check_showable
 from penstock.report.analysis.prediction import compare_timelines, difference_sentences, row_name
 from penstock.report.html.payload.shared import Shared
 from penstock.report.html.payload.subject import subject_data
@@ -15,7 +15,7 @@ from penstock.report.html.payload.summary import Words, words_about
 from penstock.report.subject import Shown, pairs
 from penstock.report.text import mixed_words
 
-FORMAT = "penstock.report/1"
+FORMAT = "penstock.report/2"
 
 MOST_ACTIONS = 2_000_000
 """A page of so many has some 100 MB, and takes seconds to open."""
@@ -30,7 +30,7 @@ class PageData(msgspec.Struct, frozen=True):
     words: list[Words]
 
 
-def page_data(items: Sequence[Shown], *, title: str, with_rivals: bool = True) -> PageData:
+def page_data(items: Sequence[Shown], *, title: str, with_baselines: bool = True) -> PageData:
     """Put together what is known of some timelines."""
     if not items:
         raise InputError("a report needs at least one plan or timeline")
@@ -42,8 +42,8 @@ def page_data(items: Sequence[Shown], *, title: str, with_rivals: bool = True) -
             f"{num_actions:,} actions are more than the {MOST_ACTIONS:,} that a page can show",
             hint="Show a plan with fewer micro-batches, or use a trace: penstock simulate --trace.",
         )
-    shared = Shared(items, with_rivals=with_rivals)
-    words = [words_about(item, shared.rivals(item)) for item in items]
+    shared = Shared(items, with_baselines=with_baselines)
+    words = [words_about(item, shared.baselines(item)) for item in items]
     content = {
         "format": FORMAT,
         "title": title,
@@ -52,17 +52,17 @@ def page_data(items: Sequence[Shown], *, title: str, with_rivals: bool = True) -
         "subjects": [subject_data(item, told, shared) for item, told in zip(items, words, strict=True)],
         "units": shared.units.values,
         "clusters": shared.clusters.values,
-        "problems": [[_rival_row(other) for other in others] for others in shared.problems.values],
+        "problems": [[_baseline_row(other) for other in others] for others in shared.problems.values],
         "pairs": [_pair(items, predicted, measured) for predicted, measured in pairs(items)],
     }
     return PageData(content, words)
 
 
-def _rival_row(rival: Rival) -> dict[str, Any]:
-    out = rival.outcome
+def _baseline_row(baseline: Baseline) -> dict[str, Any]:
+    out = baseline.outcome
     return {
-        "planner": rival.planner,
-        "schedule": rival.schedule,
+        "planner": baseline.planner,
+        "schedule": baseline.schedule,
         "iteration": out.iteration_s,
         "rowsPerSecond": out.rows_per_s,
         "bubble": out.bubble_fraction,

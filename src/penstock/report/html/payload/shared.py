@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 from penstock.profile import Profile, fit
-from penstock.report.analysis import Rival, rivals
+from penstock.report.analysis import Baseline, baselines
 from penstock.report.html.payload.cluster import cluster_data
 from penstock.report.subject import Shown
 
@@ -29,12 +29,12 @@ class Distinct(Generic[T]):
 class Shared:
     """For each timeline the numbers of what it shares with others; None where it is not known."""
 
-    def __init__(self, items: Sequence[Shown], *, with_rivals: bool) -> None:
+    def __init__(self, items: Sequence[Shown], *, with_baselines: bool) -> None:
         self._items = items
-        self._with_rivals = with_rivals
+        self._with_baselines = with_baselines
         self.clusters: Distinct[dict[str, Any]] = Distinct()
         self.units: Distinct[dict[str, Any]] = Distinct()
-        self.problems: Distinct[list[Rival]] = Distinct()
+        self.problems: Distinct[list[Baseline]] = Distinct()
         self.tasks: Distinct[None] = Distinct()
 
     def cluster(self, item: Shown) -> int | None:
@@ -46,7 +46,7 @@ class Shared:
 
     def model(self, item: Shown) -> int | None:
         """The units of the model."""
-        profile, rows = item.profile, item.plan.rows
+        profile, rows = item.profile, item.plan.micro_batch_size
         if profile is None:
             return None
         return self.units.number((profile.digest, rows), lambda: _units(profile, rows))
@@ -56,15 +56,15 @@ class Shared:
         costs, profile, plan = item.costs, item.profile, item.plan
         if costs is None or profile is None:
             return None
-        key = profile.digest, costs.cluster.digest, plan.num_microbatches, plan.rows
-        return self.problems.number(key, lambda: rivals(costs, profile) if self._with_rivals else [])
+        key = profile.digest, costs.cluster.digest, plan.num_microbatches, plan.micro_batch_size
+        return self.problems.number(key, lambda: baselines(costs, profile) if self._with_baselines else [])
 
     def task(self, item: Shown) -> int:
         """The model, the cluster, and how many rows an iteration has: times of one task can be compared."""
-        key = *item.problem, item.plan.num_microbatches * item.plan.rows
+        key = *item.problem, item.plan.num_microbatches * item.plan.micro_batch_size
         return self.tasks.number(key, lambda: None)
 
-    def rivals(self, item: Shown) -> list[Rival]:
+    def baselines(self, item: Shown) -> list[Baseline]:
         """What other planners make of the same problem."""
         number = self.problem(item)
         return [] if number is None else self.problems.values[number]

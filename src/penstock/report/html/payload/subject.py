@@ -32,7 +32,7 @@ def subject_data(item: Shown, words: Words, shared: Shared) -> dict[str, Any]:
         "model": plan.profile.name,
         "clusterName": plan.cluster.name,
         "numMicrobatches": plan.num_microbatches,
-        "rows": plan.rows,
+        "micro_batch_size": plan.micro_batch_size,
         "unit": arrays.unit_s,
         "iteration": timeline.iteration_s,
         "steady": phase.steady_s,
@@ -42,15 +42,15 @@ def subject_data(item: Shown, words: Words, shared: Shared) -> dict[str, Any]:
         "words": words.sentences,
         "helps": [found._asdict() for found in words.helps],
         "devices": [{"name": name, "limit": limits.get(name), "held": held.get(name)} for name in names],
-        "segments": [
+        "stages": [
             {
-                "start": segment.start,
-                "stop": segment.stop,
-                "forward": _group(segment.forward),
-                "backward": _group(segment.backward),
-                "recompute": segment.recompute,
+                "start": stage.start,
+                "stop": stage.stop,
+                "forward": _group(stage.forward),
+                "backward": _group(stage.backward),
+                "recompute": stage.recompute,
             }
-            for segment in plan.segments
+            for stage in plan.stages
         ],
         "units": shared.model(item),
         "rings": rings(item),
@@ -67,7 +67,7 @@ def subject_data(item: Shown, words: Words, shared: Shared) -> dict[str, Any]:
 
 
 def _group(group: Group) -> list[tuple[str, float]]:
-    return [(member.device, round(member.share, 6)) for member in group]
+    return [(replica.device, round(replica.share, 6)) for replica in group]
 
 
 def _figures(item: Shown) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _figures(item: Shown) -> dict[str, Any]:
         known = [(use.peak_bytes, limit[use.device]) for use in uses]
         over = max((peak - most for peak, most in known if most is not None), default=0.0)
     return {
-        "rowsPerSecond": plan.num_microbatches * plan.rows / seconds if seconds > 0 else None,
+        "rowsPerSecond": plan.num_microbatches * plan.micro_batch_size / seconds if seconds > 0 else None,
         "bubble": bubble_fraction(item.timeline),
         "peak": max((use.peak_bytes for use in uses), default=0.0),
         "traffic": sum(use.sent_bytes for use in uses),

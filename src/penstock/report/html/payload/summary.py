@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from penstock.plan import Plan
 from penstock.planners.studies import Alternative
-from penstock.report.analysis import Help, Rival, help_sentences, what_would_help
+from penstock.report.analysis import Baseline, Help, help_sentences, what_would_help
 from penstock.report.names import shown_name
 from penstock.report.subject import Shown
 from penstock.report.text import explain_timeline
@@ -20,7 +20,7 @@ class Words(NamedTuple):
     helps: list[Help]
 
 
-def words_about(item: Shown, others: list[Rival]) -> Words:
+def words_about(item: Shown, others: list[Baseline]) -> Words:
     """The words. What would help is only known where the plan can be simulated again."""
     sentences = memory_sentences(item)
     sentences += explain_timeline(
@@ -39,13 +39,13 @@ def words_about(item: Shown, others: list[Rival]) -> Words:
 def lead_sentence(item: Shown) -> str:
     """What the plan is, and how long an iteration takes."""
     plan, seconds = item.plan, item.timeline.iteration_s
-    rate = plan.num_microbatches * plan.rows / seconds if seconds > 0 else 0.0
+    rate = plan.num_microbatches * plan.micro_batch_size / seconds if seconds > 0 else 0.0
     took = "was measured to take" if item.is_measured else "takes"
     num_devices = len(device_uses(item.timeline))
     return (
         f"An iteration of {shown_name(plan.profile.name)} on {counted(num_devices, 'device')} of "
         f"{shown_name(plan.cluster.name)} {took} {show_seconds(seconds)}: "
-        f"{counted(plan.num_microbatches, 'micro-batch', 'es')} of {counted(plan.rows, 'row')}"
+        f"{counted(plan.num_microbatches, 'micro-batch', 'es')} of {counted(plan.micro_batch_size, 'row')}"
         + (f", {rate:,.1f} rows/s" if rate else "")
         + f"; devices wait {show_percent(bubble_fraction(item.timeline))} of it. {_origin_sentence(plan)}"
     )
@@ -53,12 +53,10 @@ def lead_sentence(item: Shown) -> str:
 
 def _origin_sentence(plan: Plan) -> str:
     """Who made the plan, and who its order."""
-    if plan.num_segments == 1:
-        return (
-            f"The planner {plan.planner} left the model in one segment; the schedule {plan.schedule} orders its jobs."
-        )
+    if plan.num_stages == 1:
+        return f"The planner {plan.planner} left the model in one stage; the schedule {plan.schedule} orders its jobs."
     return (
-        f"The planner {plan.planner} cut the model into {plan.num_segments} segments; the schedule {plan.schedule} "
+        f"The planner {plan.planner} cut the model into {plan.num_stages} stages; the schedule {plan.schedule} "
         "orders their jobs."
     )
 
@@ -80,7 +78,7 @@ def memory_sentences(item: Shown) -> list[str]:
     return found[:3]
 
 
-def _best(item: Shown, others: list[Rival]) -> Alternative | None:
+def _best(item: Shown, others: list[Baseline]) -> Alternative | None:
     """The fastest other plan that fits."""
     fitting = [other for other in others if other.outcome.fits and other.planner != item.plan.planner]
     if not fitting or item.is_measured:

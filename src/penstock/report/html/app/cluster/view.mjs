@@ -6,7 +6,7 @@ import { counted, partOf, shortened, showBytes, showPercent, showRate, showSecon
 import { byHosts } from "./hosts.mjs";
 import { deviceColour } from "../ui/colours.mjs";
 import { el, fillToWidth, section, svg, table } from "../ui/dom.mjs";
-import { PART_WORDS, boxWords, hasParts, segmentsOf } from "./stages.mjs";
+import { PART_WORDS, boxWords, hasParts, stagesOf } from "./stages.mjs";
 import { shortNames } from "../data/short_names.mjs";
 import { trafficOf } from "../data/timeline_model.mjs";
 
@@ -58,7 +58,7 @@ function clusterContent(model, cluster, width) {
 
 // Device by device, or host by host where there are many; nothing where there are many hosts too.
 function pictureContent(model, cluster, links, width) {
-  const runs = segmentsOf(model);
+  const runs = stagesOf(model);
   if (cluster.devices.length <= MOST_DRAWN)
     return [
       picture(model, cluster, links, runs, width),

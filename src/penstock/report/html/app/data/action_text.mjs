@@ -10,9 +10,9 @@ const MOST_NAMED = 4;
 
 export function actionTitle(model, action) {
   const kind = model.kind[action];
-  const [segment, microbatch] = [model.segment[action], microbatchOf(model, action)];
+  const [stage, microbatch] = [model.stage[action], microbatchOf(model, action)];
   const device = deviceName(model, model.deviceOf[action]);
-  const of = kind === KIND.REDUCE_TIE ? "" : ` of segment ${segment}`;
+  const of = kind === KIND.REDUCE_TIE ? "" : ` of stage ${stage}`;
   const batch = microbatch === NONE ? "" : `, micro-batch ${microbatch}`;
   const peer = isJob(kind) ? NONE : peerOf(model, action);
   const where = peer === NONE ? ` on ${device}` : ` from ${device} to ${deviceName(model, peer)}`;
@@ -34,7 +34,7 @@ export function actionLines(model, action, partner) {
       "memory",
       (limit ? `${showBytes(used)} of ${showBytes(limit)} (${showPercent(used / limit)})` : showBytes(used)) + predicted,
     ]);
-    const units = unitWords(model, model.segment[action]);
+    const units = unitWords(model, model.stage[action]);
     if (units) lines.push(["units", units]);
   } else {
     const bytes = bytesOf(model, action);
@@ -78,9 +78,9 @@ function listed(model, actions) {
   return named.join(", ");
 }
 
-// The names of a segment's first and last unit, and how many it has.
-export function unitWords(model, segment) {
-  const found = model.segments[segment];
+// The names of a stage's first and last unit, and how many it has.
+export function unitWords(model, stage) {
+  const found = model.stages[stage];
   if (!found) return "";
   const count = counted(found.stop - found.start, "unit");
   if (!model.units) return `${count}, from number ${found.start}`;

@@ -27,15 +27,15 @@ export function compareRows(data) {
     task: subject.task,
     number,
   }));
-  data.problems.forEach((rivals, problem) => {
+  data.problems.forEach((baselines, problem) => {
     const { figures, model, clusterName, task } = data.subjects.find((subject) => subject.problem === problem);
-    for (const rival of rivals) {
-      if (data.subjects.some((subject) => subject.problem === problem && isSame(subject, rival))) continue;
+    for (const baseline of baselines) {
+      if (data.subjects.some((subject) => subject.problem === problem && isSame(subject, baseline))) continue;
       rows.push({
-        ...rival,
-        name: `${rival.planner} + ${rival.schedule}${data.mixed ? `, ${model} on ${clusterName}` : ""}`,
-        gap: figures.bound > 0 ? rival.iteration / figures.bound - 1 : null,
-        note: noteOf(rival.fits, "for comparison"),
+        ...baseline,
+        name: `${baseline.planner} + ${baseline.schedule}${data.mixed ? `, ${model} on ${clusterName}` : ""}`,
+        gap: figures.bound > 0 ? baseline.iteration / figures.bound - 1 : null,
+        note: noteOf(baseline.fits, "for comparison"),
         predicted: [],
         task,
         number: null,
@@ -53,10 +53,10 @@ export function compareRows(data) {
 }
 
 // What a planner gives is not told twice.
-const isSame = (subject, rival) =>
-  subject.planner === rival.planner &&
-  subject.schedule === rival.schedule &&
-  Math.abs(subject.iteration - rival.iteration) <= 1e-9 * rival.iteration;
+const isSame = (subject, baseline) =>
+  subject.planner === baseline.planner &&
+  subject.schedule === baseline.schedule &&
+  Math.abs(subject.iteration - baseline.iteration) <= 1e-9 * baseline.iteration;
 
 const measuredNote = (fits) => (fits === false ? "measured; was predicted not to fit" : "measured");
 const noteOf = (fits, text) => [fits === false ? "does not fit" : "", text].filter(Boolean).join(", ");

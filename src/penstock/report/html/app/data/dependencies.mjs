@@ -3,13 +3,13 @@
 import { KIND, isReduction } from "./action_kinds.mjs";
 import { NONE, causeOf, microbatchOf, peerOf } from "./timeline_model.mjs";
 
-const key = (kind, segment, microbatch) => `${kind} ${segment} ${microbatch}`;
+const key = (kind, stage, microbatch) => `${kind} ${stage} ${microbatch}`;
 
 // All actions by what they are. It takes a moment for large programs, so it is made when it is first asked for.
 export function makeIndex(model) {
   const index = new Map();
   for (let action = 0; action < model.numActions; action++) {
-    const name = key(model.kind[action], model.segment[action], microbatchOf(model, action));
+    const name = key(model.kind[action], model.stage[action], microbatchOf(model, action));
     const list = index.get(name);
     if (list) list.push(action);
     else index.set(name, [action]);
@@ -22,13 +22,13 @@ export function indexOf(model) {
   return model.index;
 }
 
-function find(model, kinds, segment, microbatch, accept) {
+function find(model, kinds, stage, microbatch, accept) {
   const index = indexOf(model);
-  return kinds.flatMap((kind) => (index.get(key(kind, segment, microbatch)) ?? []).filter(accept));
+  return kinds.flatMap((kind) => (index.get(key(kind, stage, microbatch)) ?? []).filter(accept));
 }
 
 export function needsOf(model, action) {
-  const [kind, segment, microbatch] = [model.kind[action], model.segment[action], microbatchOf(model, action)];
+  const [kind, stage, microbatch] = [model.kind[action], model.stage[action], microbatchOf(model, action)];
   const device = model.deviceOf[action];
   const here = (other) => model.deviceOf[other] === device;
   const coming = (other) => peerOf(model, other) === device;
@@ -36,37 +36,37 @@ export function needsOf(model, action) {
   const sent = (kinds, number, at = microbatch) => find(model, kinds, number, at, coming);
   // What a job on the same device makes is needed only where both have some rows of the micro-batch in common.
   const made = (kinds, number, side, own) =>
-    rowsMeet(rowsOf(model, number, side, device), rowsOf(model, segment, own, device)) ? jobs(kinds, number) : [];
+    rowsMeet(rowsOf(model, number, side, device), rowsOf(model, stage, own, device)) ? jobs(kinds, number) : [];
   const { F, R, I, W, B, STEP, SEND_F, SEND_B, SEND_S, SEND_P, REDUCE_GRAD, REDUCE_TIE } = KIND;
   switch (kind) {
     case F:
-      return [...made([F], segment - 1, "forward", "forward"), ...sent([SEND_F], segment - 1)];
+      return [...made([F], stage - 1, "forward", "forward"), ...sent([SEND_F], stage - 1)];
     case R:
-      return [...made([F], segment, "forward", "backward"), ...sent([SEND_S], segment)];
+      return [...made([F], stage, "forward", "backward"), ...sent([SEND_S], stage)];
     case I:
     case B: {
-      const kept = jobs([R], segment);
-      const forward = kept.length ? kept : [...made([F], segment, "forward", "backward"), ...sent([SEND_S], segment)];
-      return [...made([I, B], segment + 1, "backward", "backward"), ...sent([SEND_B], segment + 1), ...forward];
+      const kept = jobs([R], stage);
+      const forward = kept.length ? kept : [...made([F], stage, "forward", "backward"), ...sent([SEND_S], stage)];
+      return [...made([I, B], stage + 1, "backward", "backward"), ...sent([SEND_B], stage + 1), ...forward];
     }
     case W:
-      return jobs([I], segment);
+      return jobs([I], stage);
     case SEND_F:
     case SEND_S:
-      return jobs([F], segment);
+      return jobs([F], stage);
     case SEND_B:
-      return jobs([I, B], segment);
+      return jobs([I, B], stage);
     case SEND_P:
-      return jobs([STEP], segment);
+      return jobs([STEP], stage);
     case REDUCE_GRAD:
-      return lastJobs(model, device, segment);
+      return lastJobs(model, device, stage);
     case REDUCE_TIE:
       return lastJobs(model, device, null);
     case STEP:
       return [
-        ...jobs([REDUCE_GRAD], segment, NONE),
+        ...jobs([REDUCE_GRAD], stage, NONE),
         ...indexValues(model, REDUCE_TIE).filter((other) => here(other) && sharesTie(model, action, other)),
-        ...lastJobs(model, device, segment),
+        ...lastJobs(model, device, stage),
       ];
     default:
       return [];
@@ -74,7 +74,7 @@ export function needsOf(model, action) {
 }
 
 export function usersOf(model, action) {
-  const [kind, segment, microbatch] = [model.kind[action], model.segment[action], microbatchOf(model, action)];
+  const [kind, stage, microbatch] = [model.kind[action], model.stage[action], microbatchOf(model, action)];
   const { F, R, I, W, B, STEP, SEND_F, SEND_B, SEND_S, SEND_P, REDUCE_GRAD, REDUCE_TIE } = KIND;
   // Whoever may need it; those that say so themselves do.
   const candidates =
@@ -97,7 +97,7 @@ export function usersOf(model, action) {
       [SEND_S]: [[[R, I, B], 0]],
     }[kind] ?? [];
   const any = () => true;
-  const found = candidates.flatMap(([kinds, step]) => find(model, kinds, segment + step, microbatch, any));
+  const found = candidates.flatMap(([kinds, step]) => find(model, kinds, stage + step, microbatch, any));
   if (kind === W || kind === B || isReduction(kind)) {
     found.push(...indexValues(model, REDUCE_GRAD), ...indexValues(model, REDUCE_TIE), ...indexValues(model, STEP));
   }
@@ -105,10 +105,10 @@ export function usersOf(model, action) {
   return found.filter((other) => other !== action && needsOf(model, other).includes(action));
 }
 
-// The part of every micro-batch's rows that a device has of a segment: [from, to] of 1; null if it has none.
-export function rowsOf(model, segment, side, device) {
+// The part of every micro-batch's rows that a device has of a stage: [from, to] of 1; null if it has none.
+export function rowsOf(model, stage, side, device) {
   let from = 0;
-  for (const [name, share] of model.segments[segment]?.[side] ?? []) {
+  for (const [name, share] of model.stages[stage]?.[side] ?? []) {
     if (name === model.devices[device].name) return [from, from + share];
     from += share;
   }
@@ -118,11 +118,11 @@ export function rowsOf(model, segment, side, device) {
 const rowsMeet = (one, other) =>
   one !== null && other !== null && Math.min(one[1], other[1]) - Math.max(one[0], other[0]) > 1e-5;
 
-// Whether a segment's step waits for the sum of shared parameters; where the file does not say whose they are, the
+// Whether a stage's step waits for the sum of shared parameters; where the file does not say whose they are, the
 // cause of the step does.
 function sharesTie(model, step, reduction) {
   if (!model.ties) return causeOf(model, step) === reduction;
-  return model.ties[model.segment[reduction]]?.includes(model.segment[step]) ?? false;
+  return model.ties[model.stage[reduction]]?.includes(model.stage[step]) ?? false;
 }
 
 function indexValues(model, kind) {
@@ -135,12 +135,12 @@ function indexValues(model, kind) {
   return model.onceActions.get(kind);
 }
 
-// The job that completes the gradients of a segment on a device (of all its segments, if none is named).
-function lastJobs(model, device, segment) {
+// The job that completes the gradients of a stage on a device (of all its stages, if none is named).
+function lastJobs(model, device, stage) {
   const { jobs } = model.tracks[device];
   for (let place = jobs.length - 1; place >= 0; place--) {
     const kind = model.kind[jobs[place]];
-    const fits = segment === null || model.segment[jobs[place]] === segment;
+    const fits = stage === null || model.stage[jobs[place]] === stage;
     if (fits && (kind === KIND.W || kind === KIND.B)) return [jobs[place]];
   }
   return [];

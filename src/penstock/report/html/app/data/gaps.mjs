@@ -8,7 +8,7 @@ const SLIVER = 0.05; // of a gap
 
 export function actionName(model, action) {
   const microbatch = microbatchOf(model, action);
-  return `${model.segment[action]}${model.kindNames[model.kind[action]]}${microbatch === NONE ? "" : microbatch}`;
+  return `${model.stage[action]}${model.kindNames[model.kind[action]]}${microbatch === NONE ? "" : microbatch}`;
 }
 
 export const deviceName = (model, device) => model.devices[device].name;

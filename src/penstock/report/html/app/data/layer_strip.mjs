@@ -5,7 +5,7 @@ import { showPercent, showSeconds } from "./format.mjs";
 
 // Where each unit begins on the strip, and where the last ends: as wide as its work, but never nothing.
 export function stripEdges(model, width) {
-  const num = model.segments[model.segments.length - 1].stop;
+  const num = model.stages[model.stages.length - 1].stop;
   const work = Array.from({ length: num }, (_, unit) =>
     model.units ? model.units.forward[unit] + model.units.backward[unit] : 1,
   );
@@ -18,26 +18,26 @@ export function stripEdges(model, width) {
   return edges;
 }
 
-// Neighbouring segments on the same devices are one block for each member of the group, on each side.
+// Neighbouring stages on the same devices are one block for each member of the group, on each side.
 export function stripBlocks(model, edges) {
   const found = [];
   for (const side of ["forward", "backward"]) {
     let begin = 0;
-    model.segments.forEach((segment, number) => {
-      const next = model.segments[number + 1];
-      if (next && JSON.stringify(next[side]) === JSON.stringify(segment[side])) return;
-      const first = model.segments[begin];
-      segment[side].forEach(([device, share], member) => {
+    model.stages.forEach((stage, number) => {
+      const next = model.stages[number + 1];
+      if (next && JSON.stringify(next[side]) === JSON.stringify(stage[side])) return;
+      const first = model.stages[begin];
+      stage[side].forEach(([device, share], member) => {
         found.push({
           side,
           device,
           share,
           member,
-          members: segment[side].length,
+          members: stage[side].length,
           first: begin,
           last: number,
           x: edges[first.start],
-          width: edges[segment.stop] - edges[first.start],
+          width: edges[stage.stop] - edges[first.start],
         });
       });
       begin = number + 1;
@@ -52,13 +52,13 @@ export function blockWords(model, block) {
       ? unitWords(model, block.first)
       : `${unitWords(model, block.first)} to ${unitWords(model, block.last)}`;
   const share = block.share < 1 ? ` (${showPercent(block.share)} of the rows)` : "";
-  const segments = block.first === block.last ? `segment ${block.first}` : `segments ${block.first} to ${block.last}`;
-  return `${block.side} of ${segments} on ${block.device}${share}: ${units}${secondsWords(model, block)}`;
+  const stages = block.first === block.last ? `stage ${block.first}` : `stages ${block.first} to ${block.last}`;
+  return `${block.side} of ${stages} on ${block.device}${share}: ${units}${secondsWords(model, block)}`;
 }
 
 function secondsWords(model, block) {
   if (!model.units) return "";
-  const [start, stop] = [model.segments[block.first].start, model.segments[block.last].stop];
+  const [start, stop] = [model.stages[block.first].start, model.stages[block.last].stop];
   const seconds = model.units[block.side].slice(start, stop).reduce((sum, value) => sum + value, 0);
   return `; ${showSeconds(seconds)} a micro-batch on ${model.units.kind}`;
 }

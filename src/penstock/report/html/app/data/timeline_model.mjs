@@ -81,11 +81,11 @@ export function subLanes(actions, start, end) {
   return { lane, numLanes: Math.max(1, free.length) };
 }
 
-// 0 for the first segment of a device in model order, 1 for the next, then 0 again: the second is drawn lighter.
+// 0 for the first stage of a device in model order, 1 for the next, then 0 again: the second is drawn lighter.
 function makeShades(model) {
   return model.tracks.map(({ jobs }) => {
-    const segments = [...new Set(Array.from(jobs, (job) => model.segment[job]))].sort((a, b) => a - b);
-    return new Map(segments.map((segment, place) => [segment, place % 2]));
+    const stages = [...new Set(Array.from(jobs, (job) => model.stage[job]))].sort((a, b) => a - b);
+    return new Map(stages.map((stage, place) => [stage, place % 2]));
   });
 }
 

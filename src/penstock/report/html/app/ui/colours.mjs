@@ -129,7 +129,7 @@ export function actionColours(model, { by, dark, partner }) {
   }
   return (action) => {
     const shades = plain[model.kind[action]];
-    return shades[model.shades[model.deviceOf[action]].get(model.segment[action]) ?? 0] ?? shades[0];
+    return shades[model.shades[model.deviceOf[action]].get(model.stage[action]) ?? 0] ?? shades[0];
   };
 }
 

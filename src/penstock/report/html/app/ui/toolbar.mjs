@@ -102,7 +102,7 @@ function makeLegend(app) {
   const colours = kindColours(theme(dark).kinds);
   const found = legendKinds(models).map((kind) => entry(colours[kind][0], KIND_WORDS[kind]));
   if (models.some((model) => model.shades.some((shades) => shades.size > 1))) {
-    found.push(el("span", { text: "lighter: every second segment of a device" }));
+    found.push(el("span", { text: "lighter: every second stage of a device" }));
   }
   if (state.open.length) {
     for (const kind of [KIND.SEND_F, KIND.SEND_B, KIND.SEND_S, KIND.SEND_P, KIND.REDUCE_GRAD]) {

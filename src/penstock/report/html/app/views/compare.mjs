@@ -27,7 +27,7 @@ export function compareView(app) {
 
 function boundWords(data) {
   const bounded = new Map(data.subjects.filter(({ figures }) => figures.bound).map((found) => [found.problem, found]));
-  const rivals = data.problems.some((found) => found.length)
+  const baselines = data.problems.some((found) => found.length)
     ? "Rows for comparison are other planners on the same problem, each with the schedule that it plans for."
     : "";
   const measured = data.subjects.some((subject) => subject.origin === "measured")
@@ -39,7 +39,7 @@ function boundWords(data) {
       `No plan for ${model} on ${clusterName} with ${counted(numMicrobatches, "micro-batch", "es")} of ` +
       `${counted(rows, "row")} can be faster than ${showSeconds(figures.bound)} (${figures.boundBy} bound).`,
   );
-  return [...bounds, rivals, measured].filter(Boolean).join(" ");
+  return [...bounds, baselines, measured].filter(Boolean).join(" ");
 }
 
 function planTable(app, rows) {

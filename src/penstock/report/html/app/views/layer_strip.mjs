@@ -29,7 +29,7 @@ export function unitStrip(model, width) {
       picture.append(svg("line", { x1: edges[unit], x2: edges[unit], y1: bottom - BAND, y2: bottom, class: "unit" }));
     }
   }
-  const moved = model.segments.filter(isMoved);
+  const moved = model.stages.filter(isMoved);
   for (const { start, stop } of moved) {
     const size = { x: edges[start], width: edges[stop] - edges[start] - 1, y: TOP + BAND + 2, height: BETWEEN - 4 };
     picture.append(svg("rect", { ...size, class: "moved" }));
@@ -70,10 +70,10 @@ function blockLabel(model, block, names) {
 }
 
 function stripWords(model, numMoved) {
-  const units = counted(model.segments[model.segments.length - 1].stop, "unit");
+  const units = counted(model.stages[model.stages.length - 1].stop, "unit");
   const wide = model.units ? `, each unit about as wide as its work on ${model.units.kind}` : "";
   const moved = numMoved
-    ? `In ${counted(numMoved, "segment")}, marked between, the backward runs elsewhere than the forward.`
+    ? `In ${counted(numMoved, "stage")}, marked between, the backward runs elsewhere than the forward.`
     : "Every backward runs where its forward does.";
-  return `${units} of ${model.model} in ${counted(model.segments.length, "segment")}${wide}. ${moved}`;
+  return `${units} of ${model.model} in ${counted(model.stages.length, "stage")}${wide}. ${moved}`;
 }

@@ -25,7 +25,7 @@ HINT = (
 )
 
 
-def materialise(
+def materialize(
     model: nn.Module, *, seed: int = 0, device: torch.device | str = "cpu", init: Init | None = None
 ) -> nn.Module:
     """Make everything real that the model has on the meta device, with the values that a pipeline would give it.

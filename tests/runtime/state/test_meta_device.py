@@ -94,7 +94,7 @@ def pieces() -> Pieces:
 def test_one_process() -> None:
     before = torch.random.get_rng_state()
     model = pieces()
-    assert penstock.materialise(model, seed=3) is model
+    assert penstock.materialize(model, seed=3) is model
     assert torch.equal(torch.random.get_rng_state(), before)
     assert not any(item.is_meta or item.isnan().any() for item in model.state_dict().values())
     assert model.twin.weight is model.words.weight
@@ -103,7 +103,7 @@ def test_one_process() -> None:
     # The twin is later, and does not know of padding.
     assert model.words.weight[1].abs().sum() > 0
     assert model.forward(torch.zeros(2, 6, dtype=torch.long)).shape == (2, 4, 6)
-    same, other = penstock.materialise(pieces(), seed=3), penstock.materialise(pieces(), seed=4)
+    same, other = penstock.materialize(pieces(), seed=3), penstock.materialize(pieces(), seed=4)
     for name, item in model.named_parameters():
         assert torch.equal(item, same.get_parameter(name))
         assert torch.equal(item, other.get_parameter(name)) == name.startswith("norm")
@@ -115,8 +115,8 @@ def test_a_value_does_not_depend_on_what_else_is_made() -> None:
     with torch.device("meta"):
         longer = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
         shorter = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    penstock.materialise(longer)
-    penstock.materialise(shorter)
+    penstock.materialize(longer)
+    penstock.materialize(shorter)
     one, two = longer.get_parameter("0.weight"), longer.get_parameter("1.weight")
     assert torch.equal(one, shorter.get_parameter("0.weight"))
     assert torch.equal(two, shorter.get_parameter("1.weight"))
@@ -129,7 +129,7 @@ def test_what_is_real_stays_as_it_is() -> None:
     model = nn.Sequential(nn.Linear(2, 2), part)
     kept = model.get_parameter("0.weight").detach().clone()
     model.get_parameter("1.bias").requires_grad_(False)
-    penstock.materialise(model)
+    penstock.materialize(model)
     assert torch.equal(model.get_parameter("0.weight"), kept)
     assert not model.get_parameter("1.bias").requires_grad
 
@@ -175,13 +175,13 @@ def test_what_cannot_be_made(make: type[nn.Module], told: str) -> None:
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(2, 2), make())
     with pytest.raises(InputError, match=told):
-        penstock.materialise(model)
+        penstock.materialize(model)
 
 
 def test_a_function_for_modules_that_do_not_fill_themselves() -> None:
     with pytest.raises(InputError, match=r"nothing gives '0\.places' its values.*Embed has no reset_parameters"):
-        penstock.materialise(on_meta("gpt"))
-    model = penstock.materialise(on_meta("gpt"), init=fill)
+        penstock.materialize(on_meta("gpt"))
+    model = penstock.materialize(on_meta("gpt"), init=fill)
     assert 0.05 < float(model.get_parameter("0.places").detach().std()) < 0.2
 
 
@@ -215,4 +215,4 @@ def test_buffers_outside_the_state_need_values_also_then() -> None:
         bare.register_buffer("angles", torch.ones(3), persistent=False)
         model = nn.Sequential(nn.Linear(2, 2), bare)
     with pytest.raises(InputError, match=r"nothing gives '1\.angles' its values"):
-        penstock.materialise(model, init="checkpoint")
+        penstock.materialize(model, init="checkpoint")
