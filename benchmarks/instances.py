@@ -175,10 +175,8 @@ def main() -> None:
         forward = show_seconds(sum(time.forward_s for time in first))
         backward = show_seconds(sum(time.input_grad_s + time.weight_grad_s for time in first))
         parameters = show_bytes(sum(unit.parameter_bytes for unit in profile.units))
-        kinds = ", ".join(profile.kinds)
-        print(
-            f"{name:24} {profile.num_units:5} {first[0].micro_batch_size:4} {forward:>9} {backward:>9} {parameters:>10}  {kinds}"
-        )
+        kinds, rows = ", ".join(profile.kinds), first[0].micro_batch_size
+        print(f"{name:24} {profile.num_units:5} {rows:4} {forward:>9} {backward:>9} {parameters:>10}  {kinds}")
     print(f"regions: {len({source for source, _ in links})} with {len(links)} links")
 
 

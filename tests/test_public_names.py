@@ -18,12 +18,10 @@ NAMES = [
     "Device",
     "Evaluation",
     "FileError",
-    "SearchSpace",
     "Host",
     "InputError",
     "Kind",
     "Link",
-    "Replica",
     "MemoryLimitError",
     "MismatchError",
     "Overhead",
@@ -36,11 +34,13 @@ NAMES = [
     "Program",
     "Proof",
     "ProofError",
+    "Replica",
     "RunError",
     "RuntimeTimeout",
-    "Stage",
+    "SearchSpace",
     "Shape",
     "Sizes",
+    "Stage",
     "Tie",
     "Timeline",
     "Times",
@@ -140,7 +140,7 @@ def test_importing_costs_little() -> None:
 def test_planning_and_simulating_need_no_torch() -> None:
     shown = run(
         "import sys, penstock\n"
-        "profile = penstock.load_profile('gpt2', kinds=['RTX-3090'], rows=1, sequence=128)\n"
+        "profile = penstock.load_profile('gpt2', kinds=['RTX-3090'], micro_batch_size=1, sequence=128)\n"
         "cluster = penstock.load_cluster('2 x RTX-3090 @ 12 GB/s')\n"
         "plan = penstock.plan(profile, cluster, 2, work=5)\n"
         "found = penstock.evaluate(plan, profile, cluster)\n"

@@ -62,8 +62,11 @@ def our_options(profile: Profile, cluster: Cluster, num_microbatches: int, equal
 
     def auto(**search_space: bool | str) -> Plan:
         return penstock.plan(
-            profile, cluster, num_microbatches, search_space=SearchSpace(replication=False, **search_space)
-        )  # type: ignore[arg-type]
+            profile,
+            cluster,
+            num_microbatches,
+            search_space=SearchSpace(replication=False, **search_space),  # type: ignore[arg-type]
+        )
 
     def fixed(planner: str, schedule: str) -> Plan:
         return penstock.plan(profile, cluster, num_microbatches, planner=planner, schedule=schedule)

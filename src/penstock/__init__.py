@@ -2,7 +2,7 @@
 
     import penstock
 
-    profile = penstock.load_profile("gpt2-xl", kinds=["RTX-3090"], rows=4, sequence=1024)
+    profile = penstock.load_profile("gpt2-xl", kinds=["RTX-3090"], micro_batch_size=4, sequence=1024)
     cluster = penstock.load_cluster("8 x RTX-3090 @ 12 GB/s")
     plan = penstock.plan(profile, cluster, 16, planner="balanced", schedule="zb_h1")
     found = penstock.evaluate(plan, profile, cluster)          # proved, then simulated

@@ -57,7 +57,7 @@ def test_plan_with_everything(run: Run, tmp_path: Path, planner: str, schedule: 
     code, out, err = run(*words, *[word for name, path in names.items() for word in (f"--{name}", path)], "-v")
     assert code == 0
     replicated = any(item.num_replicas > 1 for item in penstock.load_plan(names["output"]).stages)
-    assert ("not whole rows" in err) == replicated
+    assert ("do not get whole rows" in err) == replicated
     assert f"{planner} + {schedule}" in out
     assert "proved: " in out
     assert "iteration " in out

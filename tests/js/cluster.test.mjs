@@ -188,6 +188,6 @@ test("boxes say which stages they run, as far as there is room", () => {
     ["stage 12", "stages 0, 3", "stages 0, 3, 4, 7", "stages 0B, 1, 2F", "stages 0, 8, 16, 24", "not used"].map(
       boxWords,
     ),
-    ["stage 12", "stages 0, 3", "seg. 0, 3, 4, 7", "seg. 0B, 1, 2F", "4 stages", "not used"],
+    ["stage 12", "stages 0, 3", "st. 0, 3, 4, 7", "st. 0B, 1, 2F", "4 stages", "not used"],
   );
 });

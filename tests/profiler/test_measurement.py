@@ -69,7 +69,9 @@ def test_what_is_changed_in_place_is_kept_once() -> None:
 
 def test_a_skip_is_in_every_cut_that_it_crosses() -> None:
     case = CASES["resnet"]
-    found = measure(case.model(), torch.randn(4, 4, 6, 6), _mean_square, blocks=case.names, rows=[2], seconds=0)
+    found = measure(
+        case.model(), torch.randn(4, 4, 6, 6), _mean_square, blocks=case.names, micro_batch_sizes=[2], seconds=0
+    )
     image = 2 * 4 * 6 * 6 * 4
     assert [cut for cut, _ in _bytes(found, 2)] == [image, 2 * image, 2 * image, image, 0]
 
@@ -87,7 +89,7 @@ def test_tied_parameters_are_found() -> None:
 def test_times_follow_the_work() -> None:
     """A product of 4 x the size takes longer in each pass, and twice the rows take longer."""
     model = nn.Sequential(nn.Linear(128, 128), nn.Linear(128, 1024), nn.Linear(1024, 128), nn.Dropout(0.5))
-    found = measure(model, torch.randn(512, 128), _mean_square, rows=[512, 128], seconds=1)
+    found = measure(model, torch.randn(512, 128), _mean_square, micro_batch_sizes=[512, 128], seconds=1)
     small, wide, narrow, drop = (unit.times[0] for unit in found.units)
     for time in (wide, narrow):
         assert time.forward_s > small.forward_s

@@ -72,7 +72,7 @@ class Training:
             )
         rows = -(-batch // plan.num_microbatches)
         if rows != plan.micro_batch_size:
-            plan = msgspec.structs.replace(plan, rows=rows)
+            plan = msgspec.structs.replace(plan, micro_batch_size=rows)
             opened = replace(opened, plan=plan, costs=price(plan, opened.profile, opened.cluster))
         return replace(self, global_batch_size=batch), opened
 

@@ -134,7 +134,7 @@ def on(*devices: str) -> Group:
     """A group of devices with equal shares.
 
     >>> on("d0", "d1")
-    (Member(device='d0', share=0.5), Member(device='d1', share=0.5))
+    (Replica(device='d0', share=0.5), Replica(device='d1', share=0.5))
     """
     return tuple(Replica(device, 1 / len(devices)) for device in devices)
 

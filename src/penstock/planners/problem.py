@@ -38,7 +38,7 @@ class Problem:
             raise InputError(f"the number of micro-batches must be {limits}, not {self.num_microbatches}")
         if self.micro_batch_size is not None and not 1 <= self.micro_batch_size <= MAX_MICRO_BATCH_SIZE:
             raise InputError(
-                f"a micro-batch must have at least 1 row and at most {MAX_MICRO_BATCH_SIZE}, not {self.micro_batch_size}"
+                f"micro-batch size must be at least 1 and at most {MAX_MICRO_BATCH_SIZE}, not {self.micro_batch_size}"
             )
         if self.num_chunks < 1:
             raise InputError(f"a device must hold at least 1 stage, not {self.num_chunks}")

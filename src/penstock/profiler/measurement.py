@@ -30,7 +30,7 @@ def measure(
     *,
     targets: Any = None,
     blocks: Sequence[str] | None = None,
-    rows: Sequence[int] = (),
+    micro_batch_sizes: Sequence[int] = (),
     seconds: float = DEFAULT_SECONDS,
     steady: float = DEFAULT_STEADY,
     name: str = "",
@@ -49,8 +49,8 @@ def measure(
     if device.type == "cpu":
         # As in training: else what large tensors take is counted with the cleaning of fresh memory.
         keep_freed_memory()
-    sizes = _sizes(rows, rows_of(inputs))
-    own_rows = max(rows) if rows else rows_of(inputs)
+    sizes = _sizes(micro_batch_sizes, rows_of(inputs))
+    own_rows = max(micro_batch_sizes) if micro_batch_sizes else rows_of(inputs)
     with undone(model):
         found = find_blocks(model, blocks, inputs)
         stands = [_stands(found, (inputs, targets), loss, size, device) for size in sizes]

@@ -22,7 +22,7 @@ def profile(
     *,
     targets: Any = None,
     blocks: Sequence[str] | None = None,
-    rows: Sequence[int] = (),
+    micro_batch_sizes: Sequence[int] = (),
     seconds: float = DEFAULT_SECONDS,
     steady: float = DEFAULT_STEADY,
     name: str = "",
@@ -33,7 +33,7 @@ def profile(
 
     It is trained on `inputs` as `penstock.model.blocks.find_blocks` says; `loss(output)`, or `loss(output, targets)`
     if there are targets, is the number to train. `blocks` are the names of its blocks, found if not given. It is
-    measured for these `rows` of a micro-batch (the most of them is the profile's own size), else for all rows of the
+    measured for these `micro_batch_sizes` (the most of them is the profile's own size), else for all rows of the
     inputs and half of them. Rounds are repeated until the medians are `steady` (to 2 %), for at most about `seconds`;
     after every round `report` hears how steady they are, and the profile's assumptions say it in the end. On a
     processor, two processes then find out for some seconds what the runtime spends around jobs and messages, unless
@@ -47,7 +47,7 @@ def profile(
         loss,
         targets=targets,
         blocks=blocks,
-        rows=rows,
+        micro_batch_sizes=micro_batch_sizes,
         seconds=seconds,
         steady=steady,
         name=name,

@@ -84,7 +84,7 @@ def test_ablate(run: Run, tmp_path: Path) -> None:
     found = json.loads(run(*words, "--json")[1])["ablation"]
     rows = {row["name"]: row for row in found["rows"]}
     assert list(rows) == [setting.name for setting in SETTINGS]
-    assert rows["ordinary pipeline"]["freedoms"]["replication"] is False
+    assert rows["ordinary pipeline"]["search_space"]["replication"] is False
     least = rows["everything"]["outcome"]["iteration_s"]
     for row in rows.values():
         assert row["times_as_long"] == pytest.approx(row["outcome"]["iteration_s"] / least)

@@ -88,13 +88,16 @@ def test_the_size_of_micro_batches_is_chosen(run: Run, tmp_path: Path) -> None:
     words = (*GPT2, *QUICK, "-m", "auto", "--global-batch-size", "12")
     found = _data(run(*words, "--json", "-o", path))
     sizes = found["microbatch_sizes"]
-    assert [(size["rows"], size["num_microbatches"]) for size in sizes] == [
+    assert [(size["micro_batch_size"], size["num_microbatches"]) for size in sizes] == [
         (rows, 12 // rows) for rows in (1, 2, 3, 4, 6, 12)
     ]
     (best,) = [size for size in sizes if size["chosen"]]
     planned = [size["outcome"]["iteration_s"] for size in sizes if size["outcome"]]
     assert found["iteration_s"] == best["outcome"]["iteration_s"] == min(planned)
-    assert (found["plan"]["rows"], found["plan"]["num_microbatches"]) == (best["rows"], best["num_microbatches"])
+    assert (found["plan"]["micro_batch_size"], found["plan"]["num_microbatches"]) == (
+        best["micro_batch_size"],
+        best["num_microbatches"],
+    )
     assert _data(run("simulate", path, "--json"))["iteration_s"] == found["iteration_s"]
     code, out, _ = run(*words)
     assert code == 0
@@ -124,7 +127,7 @@ def test_a_batch_is_divided(run: Run) -> None:
     assert found["plan"]["num_microbatches"] == 6
     _refused(
         run(*GPT2, *QUICK, "--micro-batch-size", "5", "--global-batch-size", "24"),
-        "24 rows does not divide",
+        "24 is not a multiple",
         "20 or 25 rows",
     )
     _refused(run(*GPT2, *QUICK, "-m", "4", "--global-batch-size", "24"), "-m and --global-batch-size both")
@@ -164,6 +167,6 @@ def test_numbers_of_devices_that_cannot_be(run: Run) -> None:
     _refused(run(*GPT2, *QUICK, "--devices", "3..1"), "smaller number first")
     _refused(run(*GPT2, *QUICK, "--devices", "some"), "'some' is not a number of devices", "1..16")
     _refused(run(*GPT2, *QUICK, "--under", "soon"), "--under")
-    _refused(run(*GPT2, *QUICK, "--under", "0s"), "no time")
+    _refused(run(*GPT2, *QUICK, "--under", "0s"), "must be positive")
     _refused(run(*GPT2, *QUICK, "--under", "1ms"), "1 to 4 devices is under 1.00 ms", "devices")
     _refused(run(*GPT2, *QUICK, "--devices", "1..2", "-m", "auto", "--global-batch-size", "8"), "two questions")

@@ -115,8 +115,8 @@ def test_rows_blocks_and_json(run: Run, script: str) -> None:
     assert "the script prints" in err
     found = json.loads(out)
     assert [unit["name"] for unit in found["units"]] == ["0", "2"]
-    assert found["rows"] == 6
-    assert [size["rows"] for size in found["units"][0]["sizes"]] == [6, 3]
+    assert found["micro_batch_size"] == 6
+    assert [size["micro_batch_size"] for size in found["units"][0]["sizes"]] == [6, 3]
 
 
 def test_a_dict_will_do_and_an_unwritten_profile_says_how_to_write_it(run: Run, script: str) -> None:

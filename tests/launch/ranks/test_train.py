@@ -33,7 +33,7 @@ class Again(nn.Module):
 def test_a_block_that_is_called_again_has_its_own_name() -> None:
     model, x = Again(), torch.ones(2, 4)
     profile = penstock.profile(
-        model, x, torch.sum, blocks=["first", "second", "first"], seconds=0.0, overheads=False, rows=[2]
+        model, x, torch.sum, blocks=["first", "second", "first"], seconds=0.0, overheads=False, micro_batch_sizes=[2]
     )
     assert [unit.name for unit in profile.units] == ["first", "second", "first (2)"]
     names = _block_names(Given(model, x, torch.sum), profile)

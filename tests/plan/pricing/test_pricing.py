@@ -115,7 +115,7 @@ def test_sizes() -> None:
 
 def test_other_rows_follow_the_line() -> None:
     # 5 rows lie between the measured 2 and 8: a's cut is 5 bytes a row, b's saved 3, the input 12 for 4 rows.
-    costs = price(msgspec.structs.replace(PLAN, rows=5), PROFILE, CLUSTER)
+    costs = price(msgspec.structs.replace(PLAN, micro_batch_size=5), PROFILE, CLUSTER)
     assert costs.output_bytes == pytest.approx([25, 0])
     assert costs.saved_bytes == pytest.approx([50, 15 + 5])
     assert costs.input_bytes == pytest.approx([15, 25])
@@ -188,7 +188,7 @@ def test_kinds_with_data_sheets() -> None:
     cluster = Cluster(name="c", hosts=CLUSTER.hosts, devices=devices, between=CLUSTER.between)
     plan = plan_of(
         (0, 1, on("d0"), on("d0")),
-        rows=1,
+        micro_batch_size=1,
         profile=Origin(name="p", digest=profile.digest),
         cluster=Origin(name="c", digest=cluster.digest),
     )

@@ -113,7 +113,7 @@ def test_published_gains(name: str) -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     profile = module.all_profiles(folder)[name]
-    costs = fit(profile, profile.kinds[0]).at(profile.rows)
+    costs = fit(profile, profile.kinds[0]).at(profile.micro_batch_size)
     ahead, back = sums(costs.forward_s), sums(costs.input_grad_s + costs.weight_grad_s)
     for workers, expected in enumerate(GAINS[name], start=2):
         forward, backward = [ahead] * workers, [back] * workers

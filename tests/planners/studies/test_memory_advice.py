@@ -66,7 +66,7 @@ def test_fewer_rows_by_hand() -> None:
 
     def at(rows: int) -> Profile:
         asked.append(rows)
-        return msgspec.structs.replace(PROFILE, rows=rows)
+        return msgspec.structs.replace(PROFILE, micro_batch_size=rows)
 
     plan = find_planner("uniform").plan(problem)
     proof = evaluate(plan, PROFILE, problem.cluster, within_memory=False).proof

@@ -156,7 +156,7 @@ def test_assumptions_are_told() -> None:
 def test_bad_rows(rows: int) -> None:
     with pytest.raises(InputError, match="whole number") as caught:
         analytic_profile("gpt2", kinds=["T4"], micro_batch_size=rows)
-    assert caught.value.where == "rows"
+    assert caught.value.where == "micro_batch_size"
 
 
 @pytest.mark.parametrize("sequence", [0, -5, True, 2.0, "1024", 10**9, 1025])

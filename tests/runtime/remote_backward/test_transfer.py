@@ -19,7 +19,7 @@ from penstock.runtime.stage.stage import Finish, TorchStage
 from penstock.runtime.stage.stage_job import Job
 from penstock.runtime.tensors.packing import Packed, from_form, pack
 from penstock.runtime.tensors.rows import Rows
-from tests.support.runtime import stages as stages
+from tests.support.runtime import stages
 from tests.support.runtime.stages import AGAIN, SHIPPED, Call
 
 torch.set_num_threads(1)

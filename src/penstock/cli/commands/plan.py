@@ -60,8 +60,8 @@ def command(
 ) -> None:
     """Cut a model, place it on a cluster, and order the work; prove that it can run, and simulate it.
 
-    How many micro-batches? -m auto --global-batch-size 512. How many devices? --devices 1..16, or --under 2s for the fewest that
-    are quick enough.
+    To choose the number of micro-batches: -m auto --global-batch-size 512. To choose the number of devices:
+    --devices 1..16, or --under 2s for the fewest that meet a target.
     """
     from penstock.cluster import load_cluster
     from penstock.io import encode_json, write_all

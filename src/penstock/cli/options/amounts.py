@@ -82,9 +82,10 @@ class Amounts:
                 if count
             ]
             raise InputError(
-                f"a batch of {self.global_batch_size:,} rows does not divide into micro-batches of {micro_batch_size:,} rows",
+                f"global batch size {self.global_batch_size:,} is not a multiple of "
+                f"micro-batch size {micro_batch_size:,}",
                 where="--global-batch-size",
-                hint=f"Ask for {' or '.join(f'{count:,}' for count in near)} rows, give other --micro-batch-size, or -m auto.",
+                hint=f"Use {' or '.join(f'{count:,}' for count in near)}, another --micro-batch-size, or -m auto.",
             )
         if not 1 <= self.global_batch_size // micro_batch_size <= MAX_MICROBATCHES:
             raise InputError(f"that would be more than {MAX_MICROBATCHES:,} micro-batches", where="--global-batch-size")

@@ -58,5 +58,5 @@ def refuse_unused(source: str | None, **options: object) -> None:
     """Options of a profile without a profile to apply them to are a mistake."""
     given = [name for name, value in options.items() if value not in (None, (), "")]
     if source is None and given:
-        names = ", ".join(f"--{name}" for name in given)
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise InputError(f"{names}: there is no profile here to apply this to", hint="Name the profile as well.")

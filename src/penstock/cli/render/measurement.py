@@ -18,7 +18,7 @@ from penstock.units import counted, show_percent, show_seconds
 class MeasureOptions:
     """How a model is to be measured."""
 
-    rows: tuple[int, ...] = ()
+    micro_batch_sizes: tuple[int, ...] = ()
     blocks: str | None = None
     seconds: float | None = None
     threads: int | None = None
@@ -57,7 +57,11 @@ def measure_script(screen: Screen, source: str, asked: MeasureOptions) -> Profil
 
         if asked.beside:
             show(f"waiting for {counted(asked.beside, 'process', 'es')} beside this one to get to work")
-        with companions(asked.beside, source, {"blocks": names, "rows": asked.rows, "threads": asked.threads}):
+        with companions(
+            asked.beside,
+            source,
+            {"blocks": names, "micro_batch_sizes": asked.micro_batch_sizes, "threads": asked.threads},
+        ):
             show("finding the blocks")
             found: Profile = run_in_script(
                 script_path(source),
@@ -67,7 +71,7 @@ def measure_script(screen: Screen, source: str, asked: MeasureOptions) -> Profil
                     given.loss,
                     targets=given.targets,
                     blocks=names,
-                    rows=asked.rows,
+                    micro_batch_sizes=asked.micro_batch_sizes,
                     seconds=limit_s,
                     report=report,
                 ),

@@ -53,7 +53,7 @@ def other_plan(screen: Screen, problem: Problem, plan: Plan, search_space: Searc
 
 
 def _profiles_by_rows(source: ProfileSource, profile: Profile) -> Callable[[int], Profile] | None:
-    """The profile for other numbers of rows; None for files of PipeDream, whose --micro-batch-size says how many were measured."""
+    """The profile for other micro-batch sizes; None for PipeDream files, which have one measured size."""
     from penstock.profile import is_computed
 
     def at(rows: int) -> Profile:

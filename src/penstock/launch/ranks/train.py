@@ -91,11 +91,7 @@ def train_rank(
         ):
             num_done += 1
             if done.num_rows != expected_rows:
-                tell(
-                    Noted(
-                        f"the script's batches have other rows than the {asked.global_batch_size} that are predicted for"
-                    )
-                )
+                tell(Noted(f"the script's batches do not have the {asked.global_batch_size} rows of the prediction"))
             if is_first:
                 tell(Stepped(done.step, done.loss, done.num_rows, done.seconds))
             if not alone and (done.step >= next_sample or num_done == asked.steps):

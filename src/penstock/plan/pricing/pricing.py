@@ -85,7 +85,9 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
     )
     costs = with_overheads(costs, clock)
     if not costs.has_whole_rows:
-        text = f"shares of a micro-batch of {plan.micro_batch_size} rows are not whole rows: times are as if rows could be split"
+        text = (
+            f"replicas do not get whole rows of a micro-batch of {plan.micro_batch_size}: times assume that rows split"
+        )
         costs = replace(costs, notes=(*costs.notes, text))
     return costs
 

@@ -1,8 +1,8 @@
 """The compiled price of a byte between two groups, for many pairs of groups at once; imported late.
 
 Each group takes the rows of a micro-batch in the order of its members (plan/pricing/row_overlap.py), and every pair of
-members with rows in common exchanges them. All that happens at once; the busiest directed link or shared interface sets the pace,
-and the longest latency is waited for. Cost: O(members of both groups) for each pair of groups.
+members with rows in common exchanges them. All that happens at once; the busiest directed link or shared interface
+sets the pace, and the longest latency is waited for. Cost: O(members of both groups) for each pair of groups.
 """
 
 import numba

@@ -126,7 +126,7 @@ def ablate(problem: Problem, find: Callable[[Setting], Plan]) -> Ablation:
 def is_within(less: SearchSpace, more: SearchSpace) -> bool:
     """Whether every plan that the first allow is allowed by the second.
 
-    >>> is_within(Freedoms(replication=False), Freedoms()), is_within(Freedoms(), Freedoms(two_cuts=False))
+    >>> is_within(SearchSpace(replication=False), SearchSpace()), is_within(SearchSpace(), SearchSpace(two_cuts=False))
     (True, False)
     """
     switches = [field.name for field in fields(SearchSpace) if field.name != "schedule"]

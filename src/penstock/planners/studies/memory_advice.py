@@ -54,8 +54,8 @@ def what_would_help(
 ) -> list[str]:
     """Lines that say what was tried and what came of it; none where trying would take long.
 
-    `profile_at` is for profiles that can be had for other numbers of rows, as by the option --micro-batch-size; without it, times
-    and sizes are scaled as the profile says. `freedoms` are what auto had.
+    `profile_at` gives the profile for another micro-batch size, where it can be computed; without it, times and
+    sizes are scaled as the profile says. `freedoms` are what auto had.
     """
     floor = memory_floor(problem)
     lines = list(floor.lines) if floor else []

@@ -127,9 +127,11 @@ def row_sizes(global_batch_size: int, most: int = MOST_SIZES) -> list[int]:
         return every
     low, high = math.log(every[0]), math.log(every[-1])
     wanted = [low + (high - low) * step / (most - 1) for step in range(most)]
-    return sorted(
-        {min(every, key=lambda micro_batch_size, aim=aim: abs(math.log(micro_batch_size) - aim)) for aim in wanted}
-    )  # type: ignore[misc]
+    return sorted({_nearest(every, aim) for aim in wanted})
+
+
+def _nearest(sizes: list[int], log_size: float) -> int:
+    return min(sizes, key=lambda size: abs(math.log(size) - log_size))
 
 
 def basis_of(profile: Profile, micro_batch_size: int) -> Basis:
@@ -157,8 +159,9 @@ def _notes(profile: Profile, sizes: Sequence[Size], best: Size) -> list[str]:
         )
     elif best.basis is Basis.BEYOND:
         notes.append(
-            f"the profile has times for {measured[0]:,} to {measured[-1]:,} rows; those for {best.micro_batch_size:,} rows are "
-            "extended along a line. Measure that size to be sure."
+            f"the profile has times for {measured[0]:,} to {measured[-1]:,} rows; those for {best.micro_batch_size:,} "
+            "rows are extrapolated."
+            " Measure that size to be sure."
         )
     if best.starves:
         notes.append(

@@ -46,14 +46,14 @@ def analytic_profile(
 
     `rows` is the micro-batch; `sequence` the tokens of a row (the longest configured, if not given).
 
-    >>> profile = analytic_profile("gpt2", kinds=["T4"], rows=4, sequence=512)
+    >>> profile = analytic_profile("gpt2", kinds=["T4"], micro_batch_size=4, sequence=512)
     >>> profile.num_units, profile.units[1].name
     (26, 'block.0.attn')
     """
     if precision not in tuple(_ELEMENT_BYTES):
         known = ", ".join(_ELEMENT_BYTES)
         raise InputError(f"{precision!r} is not a precision known here", where="precision", hint=f"Known: {known}.")
-    _check_count(micro_batch_size, MAX_MICRO_BATCH_SIZE, "rows")
+    _check_count(micro_batch_size, MAX_MICRO_BATCH_SIZE, "micro_batch_size")
     found_kinds = _find_kinds(kinds)
     name, model, defaulted = _find_model(name_or_config)
     tokens = _find_sequence(name, model, sequence)

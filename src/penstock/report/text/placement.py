@@ -85,8 +85,8 @@ def shortened(parts: Sequence[str], what: str) -> list[str]:
 def shown_group(group: Group) -> str:
     """The devices of a group, with shares where they differ.
 
-    >>> from penstock.plan.types import Member, on
-    >>> shown_group(on("d0", "d1")), shown_group((Member("a", 0.75), Member("b", 0.25)))
+    >>> from penstock.plan.types import Replica, on
+    >>> shown_group(on("d0", "d1")), shown_group((Replica("a", 0.75), Replica("b", 0.25)))
     ('d0, d1', 'a (75.0 %), b (25.0 %)')
     """
     names = [shown_name(replica.device) for replica in group]

@@ -3,8 +3,8 @@
 While somebody listens, a linear layer or a convolution runs on its parameters cut off from autograd. So the backward
 goes through it in torch's own code, for the input alone; the gradient that comes to it is heard on the way, and makes
 the weight gradients later, with the input, which is kept. The functions of `wgrad_functions.py`, which run in Python
-both ways, take several times as long. They are used where listening is not enough: where what comes in needs no gradient
-(then nothing comes back), under autocast, and where hooks take what is saved, as the input must be among it.
+both ways, take several times as long. They are used where listening is not enough: where what comes in needs no
+gradient (then nothing comes back), under autocast, and where hooks take what is saved, as the input must be among it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

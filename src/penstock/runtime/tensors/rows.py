@@ -50,7 +50,7 @@ def microbatch_rows(num_rows: int, num_microbatches: int) -> tuple[Rows, ...]:
 def replica_rows(rows: Rows, shares: Sequence[float]) -> tuple[Rows, ...]:
     """The rows of each member of a group with these shares; a member may get none.
 
-    >>> member_rows(Rows(4, 7), [0.5, 0.5])
+    >>> replica_rows(Rows(4, 7), [0.5, 0.5])
     (Rows(start=4, stop=6), Rows(start=6, stop=7))
     """
     ends = [rows.start + math.floor(share * rows.num + 0.5 + NUDGE) for share in accumulate(shares)]
