@@ -1,16 +1,18 @@
-# Two commands matter: `make demo` shows the main job end to end, `make test` checks everything. Both set up first.
+# `make demo` shows the main job end to end, `make test` checks everything. Both set up first.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup browser demo test lint types unit bench picture clean
+.PHONY: help setup browser demo test lint types kernels unit coverage docs bench picture clean
 
 help:
-	@echo "make demo   set up, then measure, plan and train a small GPT here; predicted against measured"
-	@echo "make test   set up, then lint, strict types and all tests"
-	@echo "make picture  set up, then draw the pictures of README and docs again"
-	@echo "make bench  the benchmarks, quick (benchmarks/NAME/main.py runs one in full)"
+	@echo "make demo      measure, plan and train a small GPT on this computer; predicted against measured"
+	@echo "make test      lint, strict types and all tests"
+	@echo "make docs      build the documentation site into build/site; warnings are errors"
+	@echo "make coverage  all tests that judge no seconds, with coverage of subprocesses too"
+	@echo "make picture   redraw the pictures of README and docs"
+	@echo "make bench     quick benchmarks (benchmarks/NAME/main.py runs one in full)"
 
 setup: $(VENV)/ready
 
@@ -23,7 +25,7 @@ browser:
 demo: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
 
-test: lint types unit
+test: lint types kernels unit
 
 lint: setup
 	$(BIN)/ruff check .
@@ -32,9 +34,31 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
+# Numba checks no array bounds, so an index that is out of them reads or writes other memory, or ends the process. Here
+# it raises. The compiled code is another, so it has a cache of its own.
+KERNEL_TESTS := tests/simulate tests/timeline/test_causes.py tests/schedules/ordering/test_weight_filling.py \
+	tests/schedules/search tests/schedules/methods/test_pe.py tests/planners/bounds tests/planners/costs \
+	$(addprefix tests/planners/methods/,test_bipartition.py test_dapple.py test_pipedream.py test_spp.py) \
+	tests/support/every_kernel.py
+
+kernels: setup
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR="$(CURDIR)/build/numba-boundscheck" $(BIN)/pytest -m "not timed" $(KERNEL_TESTS)
+
 unit: setup browser
 	$(BIN)/pytest -m timed
 	$(BIN)/pytest -m "not timed" -n 2
+
+coverage: setup browser
+	mkdir -p build/coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -m "not timed"
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage html -q
+	$(BIN)/coverage report
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "wrote build/site/index.html"
 
 bench: setup browser
 	$(BIN)/python benchmarks/spine/main.py --quick

@@ -1,4 +1,4 @@
-"""A small GPT in plain torch, to profile, plan and train with Penstock: see README.md beside it."""
+"""A small GPT in plain torch. `penstock profile` and `penstock train` call the functions below; see README.md."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,12 +11,12 @@ LENGTH = 64
 WIDTH = 192
 NUM_LAYERS = 6
 NUM_HEADS = 6
-MICROBATCH_ROWS = 4
+MICRO_BATCH_SIZE = 4
 DROPOUT = 0.1
 
 
 class Layer(nn.Module):
-    """Attention to what came before, then a small network for each position."""
+    """A transformer layer: causal attention, then an MLP, both with a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,21 +27,21 @@ class Layer(nn.Module):
         self.drop = nn.Dropout(DROPOUT)
 
     def forward(self, x: Tensor) -> Tensor:
-        """One layer further."""
+        """Apply the layer."""
         rows, length, _ = x.shape
         q, k, v = self.attention(self.norm1(x)).view(rows, length, 3, NUM_HEADS, -1).permute(2, 0, 3, 1, 4)
-        seen = scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.drop(self.join(seen.transpose(1, 2).reshape(rows, length, WIDTH)))
+        attended = scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.drop(self.join(attended.transpose(1, 2).reshape(rows, length, WIDTH)))
         return x + self.drop(self.narrow(gelu(self.wide(self.norm2(x)))))
 
 
 class GPT(nn.Module):
-    """Tokens and places in, a guess of every next token out; both ends share the table of tokens."""
+    """Token ids in, logits of every next token out. The embedding and the head share their weight."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
-        self.places = nn.Parameter(torch.randn(LENGTH, WIDTH) * 0.02)
+        self.positions = nn.Parameter(torch.randn(LENGTH, WIDTH) * 0.02)
         self.layers = nn.ModuleList(Layer() for _ in range(NUM_LAYERS))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
@@ -49,37 +49,37 @@ class GPT(nn.Module):
         self.head.weight = self.embed.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        """From tokens to guesses."""
-        x = self.embed(ids) + self.places
+        """Compute the logits."""
+        x = self.embed(ids) + self.positions
         for layer in self.layers:
             x = layer(x)
         return self.head(self.norm(x))
 
 
 def loss(output: Tensor, targets: Tensor) -> Tensor:
-    """The mean over all tokens."""
+    """Return the mean cross entropy over all tokens."""
     return cross_entropy(output.flatten(0, 1), targets.flatten())
 
 
 def make_model() -> tuple[nn.Module, Tensor, Callable[..., Tensor], Tensor]:
-    """The model, and one micro-batch to measure it with."""
-    inputs, targets = next(make_batches(MICROBATCH_ROWS))
+    """Return the model, the inputs of one micro-batch, the loss and the targets."""
+    inputs, targets = next(make_batches(MICRO_BATCH_SIZE))
     return GPT(), inputs, loss, targets
 
 
 def make_batches(num_rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows from a Markov chain: after each token one of two others, always the same two. That can be learnt."""
+    """Yield batches of a Markov chain: each token is followed by one of two fixed tokens, which the model learns."""
     generator = torch.Generator().manual_seed(1)
     followers = torch.randint(VOCABULARY, (VOCABULARY, 2), generator=generator)
     while True:
         ids = torch.empty(num_rows, LENGTH + 1, dtype=torch.int64)
         ids[:, 0] = torch.randint(VOCABULARY, (num_rows,), generator=generator)
         choices = torch.randint(2, (num_rows, LENGTH), generator=generator)
-        for place in range(LENGTH):
-            ids[:, place + 1] = followers[ids[:, place], choices[:, place]]
+        for position in range(LENGTH):
+            ids[:, position + 1] = followers[ids[:, position], choices[:, position]]
         yield ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
 def make_optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """For the parameters that a rank has."""
+    """Return the optimizer for the parameters that a rank holds."""
     return torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)

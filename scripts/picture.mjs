@@ -1,4 +1,4 @@
-// The timelines of a report as an SVG file on standard output, drawn by the report's own modules:
+// Writes the timelines of a report as SVG to standard output, drawn by the report's own modules:
 //   node scripts/picture.mjs report.html > picture.svg
 
 import { readFileSync } from "node:fs";

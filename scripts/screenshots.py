@@ -1,4 +1,4 @@
-"""Pictures of a report for docs/report.md: python scripts/screenshots.py report.html (needs Chromium)."""
+"""Screenshots of a report for docs/report.md: python scripts/screenshots.py report.html (requires Chromium)."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ from tests.support.browser import Page, running_browser
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "images"
-# Of the last timeline: its longest gap before a job, and a job in the middle of its second device.
+# The longest gap with several reasons before an action of a timeline.
 LONGEST_GAP = """(model => {
   let best = 0, longest = 0;
   for (let gap = 0; gap < model.gapCount; gap++) {
@@ -23,18 +23,18 @@ LONGEST_GAP = """(model => {
 
 
 def main(report: Path) -> None:
-    """All of them."""
+    """Take all screenshots."""
     with running_browser() as browser:
         page = browser.new_page()
         page.resize(1280, 860)
         page.prefer("light")
         page.open(report)
         gap = page.run(LONGEST_GAP.replace("NUMBER", "1"))
-        job = page.run("(m => `${m.number}.${m.tracks[2].jobs[24]}`)(penstockReport.app.models[3])")
+        action = page.run("(m => `${m.number}.${m.tracks[2].jobs[24]}`)(penstockReport.app.models[3])")
         _shoot(page, report, f"hidden=0,2,3&gap={gap}", "report-gap.png", at="timeline")
         _shoot(page, report, "hidden=0,1&critical=1", "report-compare.png", at="timeline")
         page.prefer("dark")
-        _shoot(page, report, f"hidden=0,1,2&open=3.1,3.2&pick={job}", "report-dark.png", at="timeline")
+        _shoot(page, report, f"hidden=0,1,2&open=3.1,3.2&pick={action}", "report-dark.png", at="timeline")
         _shoot(page, report, "about=3", "report-plan.png", at="compare")
         page.prefer("light")
         page.resize(1280, 345)

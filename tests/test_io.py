@@ -1,4 +1,4 @@
-"""Files: read with clear errors, written whole or not at all."""
+"""File reads with located errors, and atomic writes."""
 
 import stat
 from pathlib import Path
@@ -21,7 +21,7 @@ def decode(text: str | bytes) -> Thing:
     return io.decode_json(data, Thing, where="x.json", expected_format="penstock.thing/1")
 
 
-def test_there_and_back() -> None:
+def test_round_trip() -> None:
     thing = Thing(count=2, parts=(1.5, 1e-300))
     data = io.encode_json(thing)
     assert data.endswith(b"}\n")
@@ -32,14 +32,14 @@ def test_there_and_back() -> None:
 @pytest.mark.parametrize(
     ("text", "what", "where", "hint"),
     [
-        ("", "broken JSON: Input data was truncated", "x.json", "Mend"),
-        ('{"format": "penstock.thing/1", "count": }', "at line 1, column 41", "x.json", "Mend"),
-        ('{\n "a": 1,\n "b" 2}', "at line 3, column 6", "x.json", "Mend"),
-        ("[1]", 'the key "format" must be', "x.json", "Is it a thing file?"),
-        ('{"count": 1}', "it has no such key", "x.json", "Is it a thing file?"),
-        ('{"format": 3}', "it has no such key", "x.json", "Is it a thing file?"),
-        ('{"format": "penstock.thing/2"}', "it says 'penstock.thing/2'", "x.json", "another version"),
-        ('{"format": "penstock.plan/2"}', "it says 'penstock.plan/2'", "x.json", "This is a plan file."),
+        ("", "broken JSON: Input data was truncated", "x.json", "Fix or regenerate"),
+        ('{"format": "penstock.thing/1", "count": }', "at line 1, column 41", "x.json", "Fix or regenerate"),
+        ('{\n "a": 1,\n "b" 2}', "at line 3, column 6", "x.json", "Fix or regenerate"),
+        ("[1]", 'the key "format" must be', "x.json", "Check that this is a thing file."),
+        ('{"count": 1}', "but is missing", "x.json", "Check that this is a thing file."),
+        ('{"format": 3}', "but is missing", "x.json", "Check that this is a thing file."),
+        ('{"format": "penstock.thing/2"}', "not 'penstock.thing/2'", "x.json", "another version"),
+        ('{"format": "penstock.plan/2"}', "not 'penstock.plan/2'", "x.json", "This is a plan file."),
         ('{"format": "penstock.thing/1"}', "missing required field `count`", "x.json", "formats.md"),
         ('{"format": "penstock.thing/1", "count": "2"}', "Expected `int`, got `str`", "x.json, at $.count", "formats"),
         ('{"format": "penstock.thing/1", "count": 1, "parts": [null]}', "Expected `float`", "x.json, at $.parts", ""),
@@ -47,7 +47,7 @@ def test_there_and_back() -> None:
         ('{"format": "penstock.thing/1", "count": 1, "x": 1}', "unknown field `x`", "x.json", "formats.md"),
         (b'{"format": "penstock.thing/1", "count": 1, "x\xff": 1}', "", "x.json", ""),
         ("[" * 100_000, "", "x.json", ""),
-        ('{"a":' * 100_000, "nested too deeply", "x.json", "Mend"),
+        ('{"a":' * 100_000, "nested too deeply", "x.json", "Fix or regenerate"),
     ],
 )  # fmt: skip
 def test_refused(text: str | bytes, what: str, where: str, hint: str) -> None:
@@ -58,7 +58,7 @@ def test_refused(text: str | bytes, what: str, where: str, hint: str) -> None:
     assert hint in caught.value.hint
 
 
-def test_written_whole(tmp_path: Path) -> None:
+def test_writes_are_atomic(tmp_path: Path) -> None:
     path = tmp_path / "f"
     io.write_whole(path, b"one")
     path.chmod(0o600)
@@ -100,7 +100,7 @@ def test_too_large(tmp_path: Path) -> None:
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(io.MAX_INPUT_BYTES + 1)
-    with pytest.raises(FileError, match="at most 1,073,741,824 are read"):
+    with pytest.raises(FileError, match="exceeds the limit of 1,073,741,824"):
         io.read_bytes(path)
 
 

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "report/text": "report/analysis",
     "report/terminal": "report/analysis",
     "report/trace": "report/analysis",
-    "report/html": "report/analysis report/text report/trace",
+    "report/html": "report/analysis report/text",
     "bundle": "cluster plan profile program schedules timeline",
     "model": "",
     "dist": "",
@@ -43,15 +43,16 @@ MAY_IMPORT = {
     "runtime/remote_backward": "runtime/stage runtime/tensors",
     "runtime/executor": "runtime/health runtime/layout runtime/remote_backward runtime/stage runtime/tensors "
     "runtime/transport",
-    "runtime/verify": "runtime/stage runtime/tensors",
+    "runtime/verify": "runtime/tensors",
     "runtime/checks": "runtime/executor runtime/layout runtime/state runtime/tensors runtime/transport",
-    "profiler": "model plan profile runtime",
+    "profiler": "dist model plan profile runtime",
     "emulation": "cluster dist plan profile program runtime simulate timeline",
     "launch": "bundle cluster dist emulation model plan profile profiler report runtime simulate timeline",
+    "launch/ranks": "launch/processes",
     "cli": "bundle cluster emulation launch plan planners probe profile profiler program report schedules simulate "
     "timeline",
-    "cli/render": "cli/options",
-    "cli/commands": "cli/options cli/render",
+    "cli/workflows": "cli/options cli/render",
+    "cli/commands": "cli/options cli/render cli/workflows",
 }
 """What each package may import beside its own modules, those of its parents, and its own sub-packages.
 

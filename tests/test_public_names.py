@@ -1,8 +1,9 @@
 """What `penstock` offers: the names, that they load late, and that planning needs no torch."""
 
-import importlib
+import importlib.metadata
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import pytest
 
@@ -86,8 +87,17 @@ def test_the_names() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_resolves(name: str) -> None:
-    assert getattr(penstock, name) is not None
-    assert getattr(penstock, name) is getattr(penstock, name)
+    value = getattr(penstock, name)
+    if name == "__version__":
+        assert value == importlib.metadata.version("penstock")
+    elif name.isupper():
+        assert isinstance(value, Mapping)
+        assert {"auto"} < value.keys()
+    else:
+        assert isinstance(value, type) == name[0].isupper()
+        assert (value.__name__, callable(value)) == (name, True)
+        assert value.__module__.startswith("penstock.")
+        assert value.__doc__
 
 
 def test_dir() -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.emulation.cases import QUICK, all_cases
-from benchmarks.emulation.judged import against_targets
-from benchmarks.emulation.running import EmulatedRun, run_all
+from benchmarks.emulation.targets import against_targets
+from benchmarks.emulation.emulated_runs import EmulatedRun, run_all
 from benchmarks.emulation.tables import tables
 from benchmarks.instances import DEFAULT_FOLDER
-from benchmarks.planners.records import Task, add_record_options, open_records
+from benchmarks.records import Task, add_record_options, open_records
 from penstock import __version__
 
 RECORDS = Path(__file__).parents[2] / "build" / "emulation.jsonl"

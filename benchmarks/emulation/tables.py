@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from benchmarks.emulation.judged import RIVALS, by_problem, tau
-from benchmarks.emulation.running import EmulatedRun
+from benchmarks.emulation.targets import RIVALS, by_problem, tau
+from benchmarks.emulation.emulated_runs import EmulatedRun
 
 
 def tables(runs: Sequence[EmulatedRun]) -> Iterator[str]:

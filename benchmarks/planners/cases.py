@@ -9,7 +9,7 @@ import msgspec
 
 from benchmarks.instances import all_profiles
 from benchmarks.planners.clusters import CLUSTERS, ONE_HOST, cluster_for
-from benchmarks.planners.made_of import MadeOf, made_of
+from benchmarks.planners.iteration_parts import MadeOf, made_of
 from benchmarks.planners.methods import Tried, fastest_auto, fits, try_all
 from penstock.cluster import Cluster, load_cluster
 from penstock.planners import Problem

@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from benchmarks.planners.methods import fits
-from benchmarks.planners.results import Result
+from benchmarks.results import Result
 from penstock.cluster import load_cluster
 from penstock.plan import Plan
 from penstock.plan.pricing import price

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from benchmarks.planners.cases import CaseRun
-from benchmarks.planners.compared import View, views
-from benchmarks.planners.results import Result
+from benchmarks.planners.comparison import View, views
+from benchmarks.results import Result
 
 PUBLISHED_BIPARTITION = 1.9
 PUBLISHED_SPP = 2.57

@@ -16,12 +16,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.instances import DEFAULT_FOLDER
 from benchmarks.planners import cases, growth, small, speed
-from benchmarks.planners.compared import against_bounds, against_each_other
+from benchmarks.planners.comparison import against_bounds, against_each_other
 from benchmarks.planners.grids import against_grids
 from benchmarks.planners.headlines import against_papers
-from benchmarks.planners.records import Records, Task, add_record_options, open_records
-from benchmarks.planners.results import Result
-from benchmarks.planners.running import run_missing
+from benchmarks.records import Records, Task, add_record_options, open_records
+from benchmarks.results import Result
+from benchmarks.planners.task_runner import run_missing
 from benchmarks.planners.tables import case_tables, growth_tables, small_table, speed_table
 from penstock import __version__
 

@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.planners.cases import profiles
 from benchmarks.planners.methods import fastest_auto
-from benchmarks.planners.results import Result
+from benchmarks.results import Result
 from penstock.cluster import load_cluster
 from penstock.planners import Problem
 from penstock.planners.methods.spp import spp

@@ -8,12 +8,12 @@ import numpy as np
 
 from benchmarks.planners.cases import ANALYTIC, CaseRun
 from benchmarks.planners.clusters import CLUSTERS
-from benchmarks.planners.compared import PLANNER_NAMES, View, advantage, exceptions, geometric_mean, views
+from benchmarks.planners.comparison import PLANNER_NAMES, View, advantage, exceptions, geometric_mean, views
 from benchmarks.planners.growth import PointRun, exponent
 from benchmarks.planners.headlines import headlines
-from benchmarks.planners.made_of import in_words
+from benchmarks.planners.iteration_parts import in_words
 from benchmarks.planners.methods import Tried
-from benchmarks.planners.small import SmallRun
+from benchmarks.planners.small_cases import SmallRun
 from benchmarks.planners.speed import TimedRun
 from penstock.schedules import SCHEDULES
 from penstock.units import show_seconds

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.planners.results import Result
+from benchmarks.results import Result
 from benchmarks.probe.namespaces import can_make_namespaces, made, run_probe
 from penstock.cluster import Cluster
 from penstock.cluster.toml import parse_cluster, read_cluster

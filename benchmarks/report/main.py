@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import penstock
-from penstock.report import Shown
+from penstock.report import ReportSubject
 from penstock.report.html import render_page
 from penstock.report.html.payload import page_data
 
@@ -109,13 +109,13 @@ def _views() -> dict[str, Callable[[Page], None]]:
     }
 
 
-def _large() -> tuple[penstock.Timeline, Shown]:
+def _large() -> tuple[penstock.Timeline, ReportSubject]:
     """64 stages, 224 micro-batches, input and weight gradients apart."""
     profile = penstock.load_profile("gpt2-xl", kinds=["A100-40"], micro_batch_size=1)
     cluster = penstock.load_cluster("8 x 8 x A100-40 @ 100 GB/s / 12.5 GB/s")
     plan = penstock.plan(profile, cluster, 224, planner="balanced", schedule="zb_h1")
     found = penstock.evaluate(plan, profile, cluster)
-    return found.timeline, Shown("large", found.timeline, found.costs, profile)
+    return found.timeline, ReportSubject("large", found.timeline, found.costs, profile)
 
 
 def _open_s(page: Page, path: Path) -> float:

@@ -15,7 +15,7 @@ from torch.distributed.pipelining import (
     ScheduleZBVZeroBubble,
 )
 
-from benchmarks.runtime.subjects import Subject
+from benchmarks.runtime.workloads import Subject
 from penstock import Cluster, Pipeline, Plan, Profile
 
 LEARNING_RATE = 1e-4

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.planners.records import Records, Task, add_record_options, open_records
-from benchmarks.planners.results import Result
-from benchmarks.runtime import handing, overhead, peaks, speed, subjects
-from benchmarks.runtime.found import SpeedRun
-from benchmarks.runtime.judged import against_targets, notes_on
+from benchmarks.records import Records, Task, add_record_options, open_records
+from benchmarks.results import Result
+from benchmarks.runtime import overhead, peaks, speed, tensor_transfer, workloads
+from benchmarks.runtime.measurements import SpeedRun
+from benchmarks.runtime.targets import against_targets, notes_on
 from benchmarks.runtime.tables import overhead_table, prediction_table, speed_tables
 from penstock import __version__
 
@@ -36,18 +36,18 @@ def tasks_of(part: str, *, quick: bool, few: bool) -> list[Task]:
         more = ("few peers",) if few else ()
         return [Task(part, (*item, *more)) for item in (QUICK_SPEED if quick else SPEED)]
     if part == "overhead":
-        return [Task(part, (name,)) for name in (("gpt",) if quick else subjects.FULL)]
+        return [Task(part, (name,)) for name in (("gpt",) if quick else workloads.FULL)]
     if part == "handing":
         return [Task(part, ())]
-    return [Task(part, (name, 8)) for name in (("mlp",) if quick else subjects.FULL)]
+    return [Task(part, (name, 8)) for name in (("mlp",) if quick else workloads.FULL)]
 
 
 def measure(task: Task, *, quick: bool) -> object:
     """Do it."""
     if task.part == "handing":
-        return handing.run_handing(10 if quick else 100)
+        return tensor_transfer.run_handing(10 if quick else 100)
     name = str(task.about[0])
-    subject = (subjects.QUICK if quick else subjects.FULL)[name]
+    subject = (workloads.QUICK if quick else workloads.FULL)[name]
     if task.part == "overhead":
         return overhead.run_overhead(name, 10 if quick else 240)
     num_microbatches = int(task.about[1])
@@ -71,7 +71,7 @@ def results_of(part: str, tasks: list[Task], records: Records) -> Iterator[Resul
     elif part == "memory":
         yield from peaks.against_model(_peaks(tasks, records))
     else:
-        yield from handing.against_messages(_handings(tasks, records))
+        yield from tensor_transfer.against_messages(_handings(tasks, records))
 
 
 def tables_of(part: str, tasks: list[Task], records: Records) -> Iterator[str]:
@@ -91,7 +91,7 @@ def tables_of(part: str, tasks: list[Task], records: Records) -> Iterator[str]:
     elif part == "memory":
         yield peaks.peak_table(_peaks(tasks, records))
     else:
-        yield handing.handing_table(_handings(tasks, records))
+        yield tensor_transfer.handing_table(_handings(tasks, records))
 
 
 def _overheads(tasks: list[Task], records: Records) -> list[overhead.OverheadRun]:
@@ -102,8 +102,8 @@ def _peaks(tasks: list[Task], records: Records) -> list[peaks.PeakRun]:
     return [run for runs in records.of(tasks, list[peaks.PeakRun]) for run in runs]
 
 
-def _handings(tasks: list[Task], records: Records) -> list[handing.HandingRun]:
-    return [run for runs in records.of(tasks, list[handing.HandingRun]) for run in runs]
+def _handings(tasks: list[Task], records: Records) -> list[tensor_transfer.HandingRun]:
+    return [run for runs in records.of(tasks, list[tensor_transfer.HandingRun]) for run in runs]
 
 
 def read_options() -> argparse.Namespace:

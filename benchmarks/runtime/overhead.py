@@ -19,17 +19,17 @@ import torch
 import torch.distributed as dist
 
 import penstock
-from benchmarks.planners.results import Result
-from benchmarks.runtime.by_hand import ByHand
-from benchmarks.runtime.found import Spread, spread
+from benchmarks.results import Result
+from benchmarks.runtime.torch_baseline import ByHand
+from benchmarks.runtime.measurements import Spread, spread
 from benchmarks.runtime.plans import with_cuts
 from benchmarks.runtime.ranks import Ranks
-from benchmarks.runtime.splits import equal_cuts
-from benchmarks.runtime.subjects import Subject, gpt, mlp, vgg
+from benchmarks.runtime.stage_cuts import equal_cuts
+from benchmarks.runtime.workloads import Subject, gpt, mlp, vgg
 from penstock import Kind, Pipeline
 from penstock.model import find_blocks
 from penstock.profile import Overhead
-from penstock.runtime.layout import KIND, neutral_profile
+from penstock.runtime.layout import PLACEHOLDER_KIND, placeholder_profile
 
 NUM_MICROBATCHES = 8
 LIMIT_S = 100e-6
@@ -118,8 +118,8 @@ def measure(_memory: dict[str, Any], subject: Subject, schedule: str, rounds: in
 def narrow_pipeline(subject: Subject, schedule: str, num_microbatches: int = NUM_MICROBATCHES) -> Pipeline:
     """A pipeline of equal layers on two ranks. As in measured profiles, a job costs something beside its units."""
     model = subject.model()
-    spent = Overhead(kind=KIND, job_s=JOB_S, message_s=0.0, byte_s=0.0)
-    profile = msgspec.structs.replace(neutral_profile(find_blocks(model), subject.rows), overheads=(spent,))
+    spent = Overhead(kind=PLACEHOLDER_KIND, job_s=JOB_S, message_s=0.0, byte_s=0.0)
+    profile = msgspec.structs.replace(placeholder_profile(find_blocks(model), subject.rows), overheads=(spent,))
     cluster = penstock.load_cluster("2 x device @ 1 GB/s")
     uniform = penstock.plan(profile, cluster, num_microbatches, planner="uniform", schedule=schedule)
     plan = with_cuts(uniform, equal_cuts(profile.num_units, 2, int(subject.is_tokens)))

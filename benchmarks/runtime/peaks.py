@@ -17,12 +17,12 @@ import torch.distributed as dist
 from msgspec.structs import replace
 
 import penstock
-from benchmarks.planners.results import Result
+from benchmarks.results import Result
 from benchmarks.runtime.contenders import OurPlan, Ours, make_contender
-from benchmarks.runtime.here import measure_here
+from benchmarks.runtime.machine_profile import measure_here
 from benchmarks.runtime.overhead import NARROW, narrow_pipeline
 from benchmarks.runtime.ranks import Ranks
-from benchmarks.runtime.subjects import Subject
+from benchmarks.runtime.workloads import Subject
 from penstock import Cluster, Plan, Profile, SearchSpace
 
 CLOSE = 0.10
@@ -120,7 +120,7 @@ def peak_of(_memory: dict[str, Any], subject: Subject, num_microbatches: int, gi
     peak = _status("VmHWM") - before
     if isinstance(contender, Ours):
         # Resident here and where it is received, and counted there.
-        peak -= contender.pipe._mail.shared_bytes
+        peak -= contender.pipe._transport.shared_bytes
         dist.barrier()
     return peak
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 
 import penstock
-from benchmarks.runtime import on_ranks
+from benchmarks.runtime import rank_functions
 from benchmarks.runtime.contenders import NUM_STAGES, TORCH_KINDS, OurPlan, TorchPlan
-from benchmarks.runtime.explaining import explain
-from benchmarks.runtime.found import ALONE, WHOLE, Row, SpeedRun
-from benchmarks.runtime.here import measure_here
+from benchmarks.runtime.prediction_errors import explain
+from benchmarks.runtime.measurements import ALONE, WHOLE, Row, SpeedRun
+from benchmarks.runtime.machine_profile import measure_here
 from benchmarks.runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, Option, our_options, same_work
 from benchmarks.runtime.ranks import Ranks
-from benchmarks.runtime.splits import MOST_TRIED, best_cuts, cuts_by_evenness, equal_cuts
-from benchmarks.runtime.subjects import Subject
+from benchmarks.runtime.stage_cuts import MOST_TRIED, best_cuts, cuts_by_evenness, equal_cuts
+from benchmarks.runtime.workloads import Subject
 from penstock import Cluster, Profile
 
 RANKS_OF_STAGES = {"interleaved zb1p": (0, 1, 0, 1), "zbv": (0, 1, 1, 0)}
@@ -84,7 +84,7 @@ def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say)
             say(f"  round {number + 1} of {effort.rounds}")
             for entry in entries:
                 turns[entry.name].append(_turn(ranks, subject, num_microbatches, entry))
-            beside = ranks.on_all(on_ranks.run, ALONE, subject, num_microbatches, subject.steps, True)
+            beside = ranks.on_all(rank_functions.run, ALONE, subject, num_microbatches, subject.steps, True)
             limit.append(sum(turns[ALONE][-1] / seconds for seconds in beside))
         named = {entry.name: entry for entry in entries}
         torchs = [entry.name for entry in entries if isinstance(entry.given, TorchPlan)]
@@ -127,14 +127,14 @@ def _torch_entry(name: str, kind: str, num_microbatches: int, cuts: tuple[int, .
 
 def _build(ranks: Ranks, subject: Subject, num_microbatches: int, entry: Entry) -> tuple[float, ...]:
     """The losses of the first iterations, from a rank that knows them."""
-    given = (on_ranks.build, entry.name, subject, num_microbatches, entry.given)
+    given = (rank_functions.build, entry.name, subject, num_microbatches, entry.given)
     # Both ranks make the one-process training: it also runs side by side.
     answers = ranks.on_all(*given) if entry.name != WHOLE else [ranks.on_first(*given)]
     return next(tuple(losses) for losses in answers if None not in losses)
 
 
 def _turn(ranks: Ranks, subject: Subject, num_microbatches: int, entry: Entry) -> float:
-    given = (on_ranks.run, entry.name, subject, num_microbatches, subject.steps)
+    given = (rank_functions.run, entry.name, subject, num_microbatches, subject.steps)
     if isinstance(entry.given, int):
         return float(ranks.on_first(*given, False))
     return float(max(ranks.on_all(*given, True)))
@@ -157,12 +157,12 @@ def _search(
 ) -> tuple[int, ...]:
     def run(cuts: tuple[int, ...]) -> Generator[float, None, None]:
         name = "tried"
-        ranks.on_all(on_ranks.try_out, name, subject, num_microbatches, TorchPlan(kind, num_microbatches, cuts))
+        ranks.on_all(rank_functions.try_out, name, subject, num_microbatches, TorchPlan(kind, num_microbatches, cuts))
         try:
             while True:
-                yield max(ranks.on_all(on_ranks.run, name, subject, num_microbatches, 1, True))
+                yield max(ranks.on_all(rank_functions.run, name, subject, num_microbatches, 1, True))
         finally:
-            ranks.on_all(on_ranks.drop, name)
+            ranks.on_all(rank_functions.drop, name)
 
     return best_cuts(candidates(profile, kind), tries, run)
 
@@ -180,7 +180,7 @@ def _predicted(ranks: Ranks, subject: Subject, row: Row, entry: Entry, profile: 
     from msgspec.structs import replace
 
     found = penstock.evaluate(entry.option.plan, profile, cluster)
-    timeline = ranks.on_all(on_ranks.measured_timeline, entry.name, subject, entry.option.plan.num_microbatches)[0]
+    timeline = ranks.on_all(rank_functions.measured_timeline, entry.name, subject, entry.option.plan.num_microbatches)[0]
     return replace(
         row,
         predicted_s=found.timeline.iteration_s,

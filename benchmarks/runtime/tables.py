@@ -3,8 +3,8 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
-from benchmarks.runtime.found import ALONE, SpeedRun, spread
-from benchmarks.runtime.judged import EXPLAINED, error_of, predicted
+from benchmarks.runtime.measurements import ALONE, SpeedRun, spread
+from benchmarks.runtime.targets import EXPLAINED, error_of, predicted
 from benchmarks.runtime.overhead import OverheadRun
 
 

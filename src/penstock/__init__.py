@@ -13,6 +13,7 @@ called as the packages that hold them, such as `plan`: `penstock.plan` is the fu
 are imported in full, as in `from penstock.plan.types import Stage`.)
 """
 
+import logging
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -98,6 +99,8 @@ _HOMES = {
     "timeline.types": ("Timeline",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.1.0"
 __all__ = [

@@ -1,4 +1,4 @@
-"""Names for the numpy arrays that all packages use."""
+"""Aliases of the numpy array types that all packages use."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,24 +1,37 @@
-"""The errors that Penstock raises on purpose.
+"""Exceptions that Penstock raises deliberately.
 
-    PenstockError                 everything below; the command line prints it and exits with 2 (RunError: 1)
-    ├── InputError                a file, an option or an argument says something it must not (also a ValueError)
-    │   ├── FileError             a file is missing, cannot be read, or cannot be written
-    │   └── MismatchError         two inputs that do not belong together, such as a plan and another profile
-    ├── ProofError                a program that cannot run; it names the action that breaks
-    │   ├── DeadlockError         devices that would wait for each other for ever
-    │   └── MemoryLimitError      a device that would need more memory than it has
-    └── RunError                  a run that cannot go on; it names rank, action, micro-batch, step and peer
-        ├── RuntimeTimeout        something that another rank should have sent or taken did not come in time
-        └── PeerLost              another rank has ended, or cannot be reached
+    PenstockError                 base class; the command line prints it and exits with 2 (RunError: 1)
+    ├── InputError                an invalid file, option or argument (also a ValueError)
+    │   ├── FileError             a file is missing, unreadable or not writable
+    │   └── MismatchError         two inputs do not belong together, such as a plan and another profile
+    ├── ProofError                a program cannot run; the message names the failing action
+    │   ├── DeadlockError         devices wait for each other in a cycle
+    │   └── MemoryLimitError      a device needs more memory than it has
+    └── RunError                  a run failed; the message names rank, action, micro-batch, step and peer
+        ├── RuntimeTimeout        a transfer with another rank exceeded its deadline
+        └── PeerLost              another rank exited or is unreachable
 
-Beside them there is one warning, ProfileWarning: what is trained is not what was profiled.
+`ProfileWarning` is the only warning: the trained model differs from the profiled one.
 
-Every error says what is wrong, where, and what to do about it.
+Every error states what is wrong, where, and what to do about it.
 """
 
 
 class PenstockError(Exception):
-    """Something that the user can mend: `what` is wrong, `where` it is, and a `hint` of what to do."""
+    """Base class of all errors that Penstock raises deliberately.
+
+    `str(error)` is `where: what`, with the hint on a second line.
+
+    Args:
+        what: What is wrong, in one sentence without a final period.
+        where: Location of the problem: a file with line or key path, an option, a rank. Empty if there is none.
+        hint: What to do about it. Empty if there is nothing to suggest.
+
+    Example:
+        >>> print(PenstockError("no such file", where="plan.json", hint="Check the path."))
+        plan.json: no such file
+          Check the path.
+    """
 
     def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
         super().__init__(what)
@@ -32,40 +45,55 @@ class PenstockError(Exception):
 
 
 class InputError(PenstockError, ValueError):
-    """A file, an option or an argument says something it must not."""
+    """A file, an option or an argument is invalid."""
 
 
 class FileError(InputError):
-    """A file is missing, cannot be read, or cannot be written."""
+    """A file is missing, unreadable or not writable."""
 
 
 class MismatchError(InputError):
-    """Two inputs that do not belong together."""
+    """Two inputs do not belong together, such as a plan and the profile of another model."""
 
 
 class ProofError(PenstockError):
-    """A program that cannot run as it stands."""
+    """A program cannot run: an action is missing, duplicated, out of order, or depends on one that never runs."""
 
 
 class DeadlockError(ProofError):
-    """Devices that would wait for each other for ever."""
+    """Devices of a program wait for each other in a cycle."""
 
 
 class MemoryLimitError(ProofError):
-    """A device that would need more memory than it has."""
+    """A program needs more memory on a device than the device has."""
 
 
 class RunError(PenstockError):
-    """A run that cannot go on."""
+    """A distributed run failed on this rank or on another one."""
 
 
 class ProfileWarning(UserWarning):
-    """What is trained is not what was profiled: the numbers are right, what was predicted does not hold."""
+    """The trained model differs from the profiled one.
+
+    Training results are correct; predicted times and memory do not apply.
+    """
 
 
 class RuntimeTimeout(RunError):  # noqa: N818
-    """Something that another rank should have sent or taken did not come in time."""
+    """A send, a receive or a collective with another rank exceeded its deadline."""
 
 
 class PeerLost(RunError):  # noqa: N818
-    """Another rank has ended, or cannot be reached."""
+    """Another rank exited or is unreachable."""
+
+
+class StatusTable(str):
+    """A note (`Exception.add_note`) with what each rank did last, in a run that failed."""
+
+    __slots__ = ()
+
+
+class ModelLocation(str):
+    """A note (`Exception.add_note`) with the layer, step and rows at which a user's model or loss raised."""
+
+    __slots__ = ()

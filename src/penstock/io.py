@@ -1,4 +1,4 @@
-"""Reading and writing files: clear errors when reading, whole or not at all when writing."""
+"""File input and output: reads with located errors, atomic writes, JSON with format versions, digests."""
 
 import contextlib
 import hashlib
@@ -19,14 +19,18 @@ MAX_INPUT_BYTES = 1 << 30
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The bytes of a file, or a `FileError` that says why not."""
+    """Read a file.
+
+    Raises:
+        FileError: The file is missing, is a folder, is larger than `MAX_INPUT_BYTES`, or cannot be read.
+    """
     path = Path(path)
     try:
         if path.is_dir():
-            raise FileError("this is a folder, not a file", where=str(path), hint="Name a file.")
+            raise FileError("is a folder, not a file", where=str(path), hint="Name a file.")
         size = path.stat().st_size
         if size > MAX_INPUT_BYTES:
-            raise FileError(f"the file has {size:,} bytes; at most {MAX_INPUT_BYTES:,} are read", where=str(path))
+            raise FileError(f"file size ({size:,} bytes) exceeds the limit of {MAX_INPUT_BYTES:,}", where=str(path))
         return path.read_bytes()
     except FileNotFoundError:
         raise FileError("no such file", where=str(path), hint="Check the path.") from None
@@ -35,24 +39,36 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a UTF-8 file, or a `FileError` that says why not."""
+    """Read a UTF-8 text file.
+
+    Raises:
+        FileError: As `read_bytes`.
+        InputError: The file is not UTF-8; the error names line and column.
+    """
     data = read_bytes(path)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         where = f"{path}:{line_and_column(data, error.start)}"
-        raise InputError("this is not UTF-8 text", where=where, hint="Is it the right file?") from None
+        raise InputError("this is not UTF-8 text", where=where, hint="Check that this is the right file.") from None
 
 
 def write_whole(path: str | Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically: after a failure the old contents are still there."""
     write_all({str(path): data})
 
 
 def write_all(contents: Mapping[str, bytes]) -> None:
-    """Write several files, all of them or none: into temporary neighbours first, then over the old ones.
+    """Write several files, all or none: first to temporary files in the same folders, then over the old ones.
 
-    A link is followed. What is there but is no regular file (a device, a pipe) is written to as it is, last of all.
+    Symbolic links are followed. Targets that are not regular files (devices, pipes) are written directly, after all
+    others.
+
+    Args:
+        contents: The bytes of each file, by path.
+
+    Raises:
+        FileError: A file cannot be written.
     """
     staged: dict[Path, Path] = {}
     streams: dict[Path, bytes] = {}
@@ -62,7 +78,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
             path = Path(name)
             target = path.resolve()
             if target.is_dir():
-                raise FileError("cannot be written: this is a folder", where=name, hint="Name a file.")
+                raise FileError("cannot be written: it is a folder", where=name, hint="Name a file.")
             check_folder(name)
             if target.exists() and not target.is_file():
                 streams[target] = data
@@ -78,7 +94,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
     except (OSError, ValueError) as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(f"cannot be written: {reason(error)}", where=_shown(path)) from None
+        raise FileError(f"cannot be written: {reason(error)}", where=_printable(path)) from None
     finally:
         for temporary in staged.values():
             with contextlib.suppress(OSError):
@@ -86,19 +102,24 @@ def write_all(contents: Mapping[str, bytes]) -> None:
 
 
 def check_folder(path: str | Path) -> None:
-    """A file can only be written into a folder that is there."""
+    """Check that the folder of an output file exists.
+
+    Raises:
+        FileError: It does not exist.
+    """
     folder = Path(path).parent
     try:
-        is_there = folder.exists()
+        exists = folder.exists()
     except OSError:
-        return  # who writes it will say why not
-    if not is_there:
-        hint = f"Make it first: mkdir -p {shlex.quote(str(folder))}; or name another file."
-        raise FileError(f"cannot be written: there is no folder {str(folder)!r}", where=_shown(Path(path)), hint=hint)
+        return  # writing the file reports the reason
+    if not exists:
+        hint = f"Create it first: mkdir -p {shlex.quote(str(folder))}; or name another file."
+        what = f"cannot be written: there is no folder {str(folder)!r}"
+        raise FileError(what, where=_printable(Path(path)), hint=hint)
 
 
 def _stage(target: Path, data: bytes) -> Path:
-    """The data in a temporary neighbour of the target."""
+    """Write the data to a temporary file in the folder of the target."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
     temporary = Path(name)
     try:
@@ -113,26 +134,34 @@ def _stage(target: Path, data: bytes) -> Path:
     return temporary
 
 
-def _shown(path: Path) -> str:
+def _printable(path: Path) -> str:
     text = str(path)
     return text if text.isprintable() else repr(text)
 
 
 def decode_json(data: bytes, kind: type[T], *, where: str, expected_format: str) -> T:
-    """A value of `kind` from JSON; unknown keys, wrong types and other format versions are errors.
+    """Decode a JSON document.
 
-    `expected_format` is what the file's key "format" must say, such as "penstock.plan/2".
+    Args:
+        data: The document.
+        kind: Type of the value.
+        where: Name of the file, for errors.
+        expected_format: Required value of the key "format", such as "penstock.plan/2".
+
+    Raises:
+        InputError: The JSON is malformed, has another format version, unknown keys or values of the wrong type.
     """
     try:
-        probe = msgspec.json.decode(data, type=_Format)
+        header = msgspec.json.decode(data, type=_Format)
     except msgspec.ValidationError:
-        probe = _Format()
+        header = _Format()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"broken JSON: {_plain(error, data)}", where=where, hint="Mend or remake the file.") from None
-    if probe.format != expected_format:
-        found = f"it says {probe.format!r}" if probe.format else "it has no such key"
-        hint = _format_hint(probe.format, expected_format)
-        raise InputError(f'the key "format" must be {expected_format!r}; {found}', where=where, hint=hint)
+        what = f"broken JSON: {_json_problem(error, data)}"
+        raise InputError(what, where=where, hint="Fix or regenerate the file.") from None
+    if header.format != expected_format:
+        actual = f"not {header.format!r}" if header.format else "but is missing"
+        hint = _format_hint(header.format, expected_format)
+        raise InputError(f'the key "format" must be {expected_format!r}, {actual}', where=where, hint=hint)
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
@@ -140,33 +169,36 @@ def decode_json(data: bytes, kind: type[T], *, where: str, expected_format: str)
         at = f"{where}, at {path.strip('`')}" if path else where
         raise InputError(what, where=at, hint="docs/formats.md describes every key.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"broken JSON: {_plain(error, data)}", where=where, hint="Mend or remake the file.") from None
+        what = f"broken JSON: {_json_problem(error, data)}"
+        raise InputError(what, where=where, hint="Fix or regenerate the file.") from None
 
 
 def encode_json(value: msgspec.Struct) -> bytes:
-    """The value as JSON that people can read, with a line end."""
+    """Encode a value as indented JSON with a final newline."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def digest(value: msgspec.Struct, *, without: Collection[str] = ()) -> str:
-    """A short name for the contents of a value: equal values have equal digests, on every machine.
+    """Hash the contents of a value: equal values have equal digests, on every machine.
 
-    Fields may be left out: one that came later and is empty must not give old files another name.
+    Args:
+        value: The value.
+        without: Fields to leave out, such as a later addition that is empty, so that older files keep their digest.
     """
     fields = msgspec.to_builtins(value)
-    named = {name: item for name, item in fields.items() if name not in without}
-    return "sha256:" + hashlib.sha256(msgspec.json.encode(named)).hexdigest()[:32]
+    hashed = {name: item for name, item in fields.items() if name not in without}
+    return "sha256:" + hashlib.sha256(msgspec.json.encode(hashed)).hexdigest()[:32]
 
 
 def line_and_column(data: bytes, offset: int) -> str:
-    """`line:column` (from 1) of a byte offset."""
+    """Convert a byte offset to `line:column`, both counted from 1."""
     before = data[:offset]
     line_start = before.rfind(b"\n") + 1
     return f"{before.count(bytes([10])) + 1}:{offset - line_start + 1}"
 
 
 def reason(error: Exception) -> str:
-    """The reason of an error of the operating system, without its number and path."""
+    """Return the text of an operating-system error without its number and path."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -180,28 +212,28 @@ COMMANDS = {
     "program": "penstock plan --program FILE",
     "timeline": "penstock simulate -o FILE",
 }
-"""How each kind of file is written."""
+"""The command that writes each kind of file."""
 
 
-def _format_hint(found: str, expected: str) -> str:
+def _format_hint(actual: str, expected: str) -> str:
     name, _, _ = expected.partition("/")
-    if found.startswith(name + "/"):
+    if actual.startswith(name + "/"):
         command = COMMANDS.get(name.removeprefix("penstock."), "")
-        again = f": make it again with `{command}`" if command else ": make it again"
-        return f"The file was written by another version of Penstock{again}."
-    if found.startswith("penstock."):
-        return f"This is a {found.removeprefix('penstock.').partition('/')[0]} file."
-    return f"Is it a {name.removeprefix('penstock.')} file?"
+        how = f" with `{command}`" if command else ""
+        return f"The file was written by another version of Penstock: regenerate it{how}."
+    if actual.startswith("penstock."):
+        return f"This is a {actual.removeprefix('penstock.').partition('/')[0]} file."
+    return f"Check that this is a {name.removeprefix('penstock.')} file."
 
 
-def _plain(error: Exception, data: bytes) -> str:
+def _json_problem(error: Exception, data: bytes) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
     text = str(error)
     head, separator, tail = text.rpartition("(byte ")
     if separator and tail.rstrip(")").isdigit():
-        place = line_and_column(data, int(tail.rstrip(")")))
-        return f"{head.strip().removeprefix('JSON is malformed: ')} at line {place.replace(':', ', column ')}"
+        position = line_and_column(data, int(tail.rstrip(")")))
+        return f"{head.strip().removeprefix('JSON is malformed: ')} at line {position.replace(':', ', column ')}"
     return text
 
 

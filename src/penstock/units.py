@@ -1,4 +1,4 @@
-"""Numbers with units as people write and read them: "25 GB/s", "100 Gbit/s", "5 us", "40 GB"."""
+"""Parsing and formatting of quantities with units: "25 GB/s", "100 Gbit/s", "5 us", "40 GB"."""
 
 import math
 import re
@@ -21,7 +21,7 @@ _RATES = (
 
 
 def parse_bytes(text: str, *, where: str = "") -> int:
-    """Bytes of "40 GB", "24 GiB" or "512 MB".
+    """Parse a size such as "40 GB", "24 GiB" or "512 MB" to bytes.
 
     >>> parse_bytes("40 GB")
     40000000000
@@ -32,7 +32,7 @@ def parse_bytes(text: str, *, where: str = "") -> int:
 
 
 def parse_seconds(text: str, *, where: str = "") -> float:
-    """Seconds of "5 us", "1.5 ms" or "2 s".
+    """Parse a time such as "5 us", "1.5 ms" or "2 s" to seconds.
 
     >>> parse_seconds("1.5 ms")
     0.0015
@@ -41,19 +41,19 @@ def parse_seconds(text: str, *, where: str = "") -> float:
 
 
 def parse_rate(text: str, *, where: str = "") -> float:
-    """Bytes per second of "25 GB/s", "100 Gbit/s" or "10 Gbps".
+    """Parse a bandwidth such as "25 GB/s", "100 Gbit/s" or "10 Gbps" to bytes per second.
 
     >>> parse_rate("100 Gbit/s")
     12500000000.0
     """
     rate, _, _ = _parse(text, _RATES, "a bandwidth such as '25 GB/s' or '100 Gbit/s'", where)
     if rate <= 0:
-        raise InputError(f"a bandwidth must be above zero, not {text!r}", where=where)
+        raise InputError(f"bandwidth must be positive, not {text!r}", where=where)
     return rate
 
 
 def show_bytes(value: float) -> str:
-    """A size for people.
+    """Format a size.
 
     >>> show_bytes(40e9), show_bytes(1536), show_bytes(0)
     ('40.0 GB', '1.54 kB', '0 B')
@@ -65,7 +65,7 @@ def show_bytes(value: float) -> str:
 
 
 def show_seconds(value: float) -> str:
-    """A time for people.
+    """Format a time.
 
     >>> show_seconds(0.00123), show_seconds(5e-6), show_seconds(0)
     ('1.23 ms', '5.00 us', '0 s')
@@ -79,7 +79,7 @@ def show_seconds(value: float) -> str:
 
 
 def show_rate(value: float) -> str:
-    """A bandwidth for people.
+    """Format a bandwidth.
 
     >>> show_rate(12.5e9)
     '12.5 GB/s'
@@ -88,7 +88,7 @@ def show_rate(value: float) -> str:
 
 
 def show_percent(fraction: float) -> str:
-    """A fraction for people.
+    """Format a fraction as a percentage.
 
     >>> show_percent(0.1234)
     '12.3 %'
@@ -108,20 +108,20 @@ def _parse(text: str, units: dict[str, float], example: str, where: str) -> tupl
     number, unit = match.groups()
     if unit not in units:
         known = ", ".join(units)
-        what = f"{text!r} has no unit" if not unit else f"{unit!r} is not a unit known here"
+        what = f"{text!r} has no unit" if not unit else f"unknown unit {unit!r}"
         raise InputError(what, where=where, hint=f"Write {example}; units: {known}.")
     size = units[unit]
-    # Below one, divide by the whole number that is the inverse: 30 us is then 3e-05, and not one rounding beside it.
+    # Below one, divide by the inverse, a whole number: "30 us" is then exactly 3e-05, without a rounding error.
     value = float(number) * size if size >= 1 else float(number) / round(1 / size)
     if value < 0 or not math.isfinite(value):
         raise InputError(f"{text!r} must be finite and not negative", where=where)
     return value, number, unit
 
 
-def counted(number: int, noun: str, ending: str = "s") -> str:
-    """A number with its noun.
+def show_count(number: int, noun: str, ending: str = "s") -> str:
+    """Format a number with its noun, in the plural where needed.
 
-    >>> counted(1, "row"), counted(1200, "row")
+    >>> show_count(1, "row"), show_count(1200, "row")
     ('1 row', '1,200 rows')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{ending}"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.emulation.judged import against_targets, tau
-from benchmarks.emulation.running import EmulatedRun
+from benchmarks.emulation.targets import against_targets, tau
+from benchmarks.emulation.emulated_runs import EmulatedRun
 
 
 def run(method: str, predicted_s: float, *measured_s: float) -> EmulatedRun:

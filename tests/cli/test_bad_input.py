@@ -46,7 +46,7 @@ def test_missing_files(run: Run, tmp_path: Path) -> None:
     _refused(run("simulate", nowhere), "nowhere.json: no such file")
     _refused(run("check", nowhere), "no such file")
     _refused(run("cluster", str(tmp_path / "nowhere.toml")), "no such file")
-    _refused(run("profile", nowhere), "neither a file nor a built-in name")
+    _refused(run("profile", nowhere), "neither a file nor a built-in model")
     _refused(run("simulate", str(tmp_path)), "a folder, not a file")
 
 
@@ -169,11 +169,11 @@ def test_outputs_do_not_eat_inputs_or_each_other(run: Run, files: dict[str, Path
     text = 'hosts = 1\ndevices_per_host = 2\nkind = "RTX-3090"\ninside = "1 GB/s"\n'
     cluster.write_text(text)
     base = ("plan", "--planner", "balanced", "--profile", str(files["profile"]), "--cluster", str(cluster), "-m", "2")
-    _refused(run(*base, "-o", str(cluster)), "is read by this command")
-    _refused(run(*base, "-o", str(files["profile"])), "is read by this command")
+    _refused(run(*base, "-o", str(cluster)), "is an input of this command")
+    _refused(run(*base, "-o", str(files["profile"])), "is an input of this command")
     _refused(run(*base, "-o", str(tmp_path / "a"), "--trace", str(tmp_path / "." / "a")), "is written twice")
     _refused(run(*base, "-o", ""), "empty")
-    _refused(run("simulate", str(files["plan"]), "-o", str(files["plan"])), "is read by this command")
+    _refused(run("simulate", str(files["plan"]), "-o", str(files["plan"])), "is an input of this command")
     assert cluster.read_text() == text
     # All results or none.
     _refused(
@@ -197,12 +197,12 @@ def test_options_without_effect_are_refused(run: Run, files: dict[str, Path]) ->
     _refused(run("profile", "--micro-batch-size", "4"), "--micro-batch-size")
     _refused(run("profile", "-o", "x.json"), "--output")
     _refused(run("check", str(files["plan"]), "--micro-batch-size", "4"), "--micro-batch-size")
-    _refused(run("profile", str(files["profile"]), "--kind", "T4"), "device kinds already")
+    _refused(run("profile", str(files["profile"]), "--kind", "T4"), "already names its device kinds")
     _refused(run("profile", str(files["profile"]), "--precision", "fp32"), "precision")
 
 
 def test_too_large(run: Run) -> None:
-    _refused(run("plan", "--profile", "gpt2", "--cluster", "65536 x H100 @ 1 GB/s", "-m", "1"), "too many to plan for")
+    _refused(run("plan", "--profile", "gpt2", "--cluster", "65536 x H100 @ 1 GB/s", "-m", "1"), "exceeds the limit")
     for planner in ("auto", "balanced"):
         words = ("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "16777216", "--planner", planner)
         _refused(run(*words), "fit into memory")
@@ -242,7 +242,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         ["bash", "-c", f"{penstock} profile gpt2 > /dev/full"], capture_output=True, text=True, check=False
     )
     assert found.returncode == 2
-    assert found.stderr.startswith("error: the output could not be written")
+    assert found.stderr.startswith("error: cannot write the output")
 
 
 def test_a_plan_that_was_saved_without_its_sources(run: Run, files: dict[str, Path]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cli.console import Screen
+from penstock.cli.console import Console
 
 
 def test_a_wide_table_is_not_cut_where_nobody_looks(
@@ -11,7 +11,7 @@ def test_a_wide_table_is_not_cut_where_nobody_looks(
     monkeypatch.setenv("COLUMNS", "80")
     columns = [f"column {number}" for number in range(30)]
     rows = [["a name of some length"] * 2 + [f"{number},000,000" for number in range(28)]]
-    Screen().table("a title", columns, rows, left=2)
+    Console().table("a title", columns, rows, left=2)
     _, head, line, *_ = capfd.readouterr().out.splitlines()
     for text in columns:
         assert text in head

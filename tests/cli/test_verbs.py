@@ -90,7 +90,7 @@ def test_check(run: Run, plan_file: str, tmp_path: Path) -> None:
     Path(program).write_text(text.replace('"0F3"', '"0F2"', 1))
     code, out, err = run("check", program)
     assert (code, out) == (1, "")
-    assert "does not hold: 0F2 on d0 is done twice" in err
+    assert "proof failed: 0F2 on d0 is done twice" in err
     code, out, _ = run("check", program, "--json")
     assert code == 1
     assert json.loads(out)["holds"] is False
@@ -191,4 +191,4 @@ def test_check_names_the_fullest_device(run: Run, tmp_path: Path) -> None:
     made.write_text(json.dumps(value | {"stages": [whole]}))
     code, out, _ = run("check", str(made))
     assert code == 0
-    assert "fullest is large" in out
+    assert "the fullest device is large" in out

@@ -29,9 +29,9 @@ def test_classes_agree_with_the_matrices(path: Path) -> None:
         cluster
     )
     for item in classes:
-        place = cluster.index[item.source], cluster.index[item.target]
-        assert place[0] != place[1]
-        assert (cluster.bandwidth[place], cluster.latency_s[place]) == (item.wire.bandwidth, item.wire.latency_s)
+        index = cluster.index[item.source], cluster.index[item.target]
+        assert index[0] != index[1]
+        assert (cluster.bandwidth[index], cluster.latency_s[index]) == (item.wire.bandwidth, item.wire.latency_s)
     assert [item.wire.bandwidth for item in classes] == sorted(item.wire.bandwidth for item in classes)
 
 
@@ -54,7 +54,7 @@ def test_rows_of_the_lab() -> None:
     assert (gamma.inside, gamma.interface_bandwidth) == ((), None)
 
 
-def test_hosts_that_are_alike_share_a_row() -> None:
+def test_identical_hosts_share_a_row() -> None:
     (row,) = cluster_rows(read_cluster(CLUSTERS / "large.toml"))
     assert row.label == "h0 .. h127 (128)"
     assert (len(row.hosts), row.num_devices, row.kinds) == (128, 8, (("H100", 8),))
@@ -74,14 +74,14 @@ def test_hosts_are_named_one_by_one_unless_they_are_numbered_in_turn() -> None:
     assert label("left", "right") == "left, right"
 
 
-def test_hosts_whose_links_differ_are_not_alike() -> None:
+def test_hosts_with_different_links_have_separate_rows() -> None:
     cluster = parse_spec("2 x 3 x T4 @ 10 GB/s / 1 GB/s")
     fast = Wire(bandwidth=80e9)
     every = [Link(source=f"h1.d{a}", target=f"h1.d{b}", wire=fast) for a in range(3) for b in range(3) if a != b]
     first, second = cluster_rows(msgspec.structs.replace(cluster, links=tuple(every[:1])))
     assert (first.label, first.inside) == ("h0", (Wire(bandwidth=10e9),))
     assert (second.label, second.inside) == ("h1", (Wire(bandwidth=10e9), fast))
-    # Where every pair has its own, what else would hold is not there.
+    # Where every pair has a link, the default is not listed.
     assert cluster_rows(msgspec.structs.replace(cluster, links=tuple(every)))[1].inside == (fast,)
 
 

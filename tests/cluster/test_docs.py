@@ -1,4 +1,4 @@
-"""What docs/clusters.md shows is what the readers do."""
+"""The examples of docs/clusters.md match the readers."""
 
 import re
 

@@ -10,7 +10,7 @@ from penstock.errors import FileError, InputError
 def test_devices_of_one_host() -> None:
     cluster = parse_spec("8 x A100-40 @ 100 GB/s")
     assert cluster.name == "8 x A100-40 @ 100 GB/s"
-    assert [device.name for device in cluster.devices] == [f"d{place}" for place in range(8)]
+    assert [device.name for device in cluster.devices] == [f"d{index}" for index in range(8)]
     assert {device.kind for device in cluster.devices} == {"A100-40"}
     assert cluster.hosts[0].inside == Wire(bandwidth=100e9)
 
@@ -40,16 +40,16 @@ def test_ways_to_write_the_same(text: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "begins with how many devices"),
-        ("A100", "begins with how many devices"),
-        ("8 x", "begins with how many devices"),
-        ("8 x @ 1 GB/s", "begins with how many devices"),
-        ("2 x 2 x 2 x T4 @ 1 GB/s / 1 GB/s", "begins with how many devices"),
+        ("", "must begin with a number of devices"),
+        ("A100", "must begin with a number of devices"),
+        ("8 x", "must begin with a number of devices"),
+        ("8 x @ 1 GB/s", "must begin with a number of devices"),
+        ("2 x 2 x 2 x T4 @ 1 GB/s / 1 GB/s", "must begin with a number of devices"),
         ("0 x T4", "at least 1"),
         ("8 x T4", "the bandwidth between the devices is missing"),
         ("2 x 4 x T4 @ 1 GB/s", "the bandwidth between hosts is missing"),
-        ("8 x T4 @ 1 GB/s / 1 GB/s", "2 wires are too many for 1 number before the kind"),
-        ("2 x 8 x T4 @ 1 GB/s / 1 GB/s / 1 GB/s", "3 wires are too many for 2 numbers before the kind"),
+        ("8 x T4 @ 1 GB/s / 1 GB/s", "number of bandwidths (2) exceeds that of the numbers before the kind (1)"),
+        ("2 x 8 x T4 @ 1 GB/s / 1 GB/s / 1 GB/s", "(3) exceeds that of the numbers before the kind (2)"),
         ("8 x T4 @ 100", "has no unit"),
         ("8 x T4 @", "is not a quantity"),
         ("8 x T4 @ -1 GB/s", "must be finite and not negative"),
@@ -68,7 +68,7 @@ def test_refused(text: str, what: str) -> None:
     assert caught.value.where
 
 
-def test_a_spec_is_told_from_a_path() -> None:
+def test_specs_are_distinguished_from_paths() -> None:
     assert looks_like_spec("8 x A100-40 @ 100 GB/s")
     assert looks_like_spec("8xT4")
     assert looks_like_spec("A100 @ 100 GB/s")  # wrong, but the error should say how a spec is written

@@ -12,19 +12,19 @@ def cluster_of(*names: str, links: tuple[Link, ...] = ()) -> Cluster:
     return Cluster(name="c", hosts=(Host(name="h", inside=WIRE),), devices=devices, between=WIRE, links=links)
 
 
-def test_links_are_told_apart_by_their_ends_and_not_by_how_they_print() -> None:
+def test_links_are_compared_by_their_ends_and_not_by_their_text() -> None:
     one = Link(source="a -> b", target="c", wire=WIRE)
     other = Link(source="a", target="b -> c", wire=WIRE)
     assert cluster_of("a", "c", "a -> b", "b -> c", links=(one, other)).links == (one, other)
-    with pytest.raises(ValueError, match="there twice"):
+    with pytest.raises(ValueError, match="duplicate"):
         cluster_of("c", "a -> b", links=(one, one))
 
 
 @pytest.mark.parametrize("bandwidth", [0.0, -1.0, math.nan])
 def test_a_bandwidth_is_above_zero(bandwidth: float) -> None:
-    with pytest.raises(ValueError, match="above zero"):
+    with pytest.raises(ValueError, match="must be positive"):
         Wire(bandwidth=bandwidth)
-    with pytest.raises(ValueError, match="above zero"):
+    with pytest.raises(ValueError, match="must be positive"):
         Host(name="h", inside=WIRE, interface_bandwidth=bandwidth)
 
 
@@ -47,7 +47,7 @@ def test_memory_has_bounds(memory_bytes: int) -> None:
 
 
 def test_names_and_kinds_are_not_empty() -> None:
-    with pytest.raises(ValueError, match="not empty"):
+    with pytest.raises(ValueError, match="must not be empty"):
         cluster_of("")
     with pytest.raises(ValueError, match="needs a kind"):
         Device(name="d", host="h", kind="")

@@ -1,4 +1,4 @@
-"""A process in which nothing goes on is ended, and says so; one that goes on is not."""
+"""The watchdog ends a process without progress, and no other."""
 
 import subprocess
 import sys
@@ -9,20 +9,20 @@ from penstock.dist.watchdog import Watchdog
 dog = Watchdog(0.6, "rank 3")
 for number in range(8):
     time.sleep(0.2)
-    dog.heard(f"round {number}")
-print("went on", flush=True)
+    dog.report_progress(f"round {number}")
+print("all rounds", flush=True)
 """
 
 
-def test_bites_when_nothing_goes_on() -> None:
+def test_a_process_without_progress_is_ended() -> None:
     code = CODE + "time.sleep(30)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=25, check=False)
     assert done.returncode == 1
-    assert done.stdout == "went on\n"
-    assert done.stderr == "error: rank 3 has been at round 7 for 0.6 s, and is ended\n"
+    assert done.stdout == "all rounds\n"
+    assert done.stderr == "error: rank 3 made no progress in round 7 for 0.6 s; exiting\n"
 
 
-def test_rests_when_all_is_done() -> None:
-    code = CODE + "dog.done(); time.sleep(1.5); print('still there')"
+def test_a_stopped_watchdog_ends_nothing() -> None:
+    code = CODE + "dog.stop(); time.sleep(1.5); print('still running')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=25, check=False)
-    assert (done.returncode, done.stdout) == (0, "went on\nstill there\n")
+    assert (done.returncode, done.stdout) == (0, "all rounds\nstill running\n")

@@ -1,5 +1,5 @@
-// Looks at the data of many pages, as a browser would, and at what must hold for any of them. Used by
-// tests/report/test_page_modules.py: reads a JSON list of {content, path} from standard input.
+// Checks invariants of the data of many pages. Used by tests/report/html/test_page_modules.py: reads a JSON list of
+// {content, path} from standard input.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -7,10 +7,9 @@ import { readFileSync } from "node:fs";
 import { makeApp } from "../../src/penstock/report/html/app/ui/app.mjs";
 import { makeScene } from "../../src/penstock/report/html/app/timeline/scene.mjs";
 import { timelineSvg } from "../../src/penstock/report/html/app/timeline/svg_export.mjs";
-import { criticalPath } from "../../src/penstock/report/html/app/data/timeline_model.mjs";
 import { needsOf, usersOf } from "../../src/penstock/report/html/app/data/dependencies.mjs";
 import { actionLines, actionTitle } from "../../src/penstock/report/html/app/data/action_text.mjs";
-import { gapEnd, gapWords, partsOf } from "../../src/penstock/report/html/app/data/gaps.mjs";
+import { gapEnd, gapText, partsOf } from "../../src/penstock/report/html/app/data/gaps.mjs";
 import { deviceItems } from "../../src/penstock/report/html/app/timeline/items.mjs";
 import { compareRows } from "../../src/penstock/report/html/app/data/comparison_rows.mjs";
 import { stripBlocks, stripEdges } from "../../src/penstock/report/html/app/data/layer_strip.mjs";
@@ -21,12 +20,12 @@ const texts = [];
 for (const { content, path } of JSON.parse(readFileSync(0, "utf-8"))) {
   const app = makeApp(content, "");
   const [model] = app.models;
-  assert.deepEqual(criticalPath(model), path);
+  assert.deepEqual([...model.path], path);
   for (let action = 0; action < model.numActions; action++) {
     for (const other of needsOf(model, action)) {
       assert.ok(usersOf(model, other).includes(action));
-      const told = `${actionTitle(model, action)} needs ${actionTitle(model, other)}`;
-      assert.ok(model.end[other] <= model.start[action] + 1, `what is needed comes first: ${told}`);
+      const edge = `${actionTitle(model, action)} needs ${actionTitle(model, other)}`;
+      assert.ok(model.end[other] <= model.start[action] + 1, `what is needed comes first: ${edge}`);
     }
     texts.push(actionTitle(model, action), ...actionLines(model, action, null).flat());
   }
@@ -35,13 +34,13 @@ for (const { content, path } of JSON.parse(readFileSync(0, "utf-8"))) {
     assert.ok(
       Math.abs(seconds - (gapEnd(model, gap) - model.gapStart[gap]) * model.unit) < 1e-9 * Math.max(1, model.iteration),
     );
-    const { title, reason, lines } = gapWords(model, gap);
+    const { title, reason, lines } = gapText(model, gap);
     texts.push(title, reason, ...lines.map((line) => line.text));
   }
   model.devices.forEach((_, device) => {
     const items = deviceItems(model, device);
     if (!model.tracks[device].jobs.length) return;
-    // From the first thing on a row, the keyboard reaches the last, one by one.
+    // From the first item of a row, the keyboard reaches the last.
     let item = { ...items[0], model };
     let steps = 1;
     for (let next = neighbour(item, 1); next; next = neighbour(next, 1)) {

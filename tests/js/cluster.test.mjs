@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { byHosts } from "../../src/penstock/report/html/app/cluster/hosts.mjs";
 import { clusterLayout, linkThickness, spaced } from "../../src/penstock/report/html/app/cluster/layout.mjs";
 import { arrowHead, linkRoutes } from "../../src/penstock/report/html/app/cluster/links.mjs";
-import { boxWords, hasParts, stagesOf } from "../../src/penstock/report/html/app/cluster/stages.mjs";
+import { hasParts, stageLabel, stageLabels, stagesOf } from "../../src/penstock/report/html/app/cluster/stages.mjs";
 
 test("a large cluster is drawn host by host", () => {
   const cluster = {
@@ -17,26 +17,26 @@ test("a large cluster is drawn host by host", () => {
     ],
   };
   const link = (source, target, bytes) => ({ source, target, bytes, bandwidth: 5, latency: 0 });
-  const found = byHosts(
+  const grouped = byHosts(
     cluster,
     [link(0, 1, 7), link(0, 2, 3), link(1, 2, 4), link(2, 0, 1)],
-    new Map([["a1", "stage 0"]]),
+    new Map([["a1", { text: "stage 0", short: "stage 0" }]]),
   );
   assert.deepEqual(
-    found.cluster.devices.map((device) => [device.name, device.kind]),
+    grouped.cluster.devices.map((device) => [device.name, device.kind]),
     [
       ["a", "1 device of kind x, 1 device of kind y"],
       ["b", "1 device of kind x"],
     ],
   );
   assert.deepEqual(
-    found.links.map(({ source, target, bytes }) => [source, target, bytes]),
+    grouped.links.map(({ source, target, bytes }) => [source, target, bytes]),
     [
       [0, 1, 7],
       [1, 0, 1],
     ],
   );
-  assert.deepEqual([...found.runs], [["a", "1 used"]]);
+  assert.deepEqual([...grouped.labels], [["a", { text: "1 used", short: "1 used" }]]);
 });
 
 test("devices on the picture of a cluster do not overlap, at any width", () => {
@@ -52,14 +52,14 @@ test("devices on the picture of a cluster do not overlap, at any width", () => {
       other.x + other.width <= one.x ||
       one.y + one.height <= other.y ||
       other.y + other.height <= one.y;
-    devices.forEach((one, place) => devices.slice(0, place).forEach((other) => assert.ok(apart(one, other))));
+    devices.forEach((one, index) => devices.slice(0, index).forEach((other) => assert.ok(apart(one, other))));
     assert.ok(apart(hosts[0], hosts[1]));
   }
   assert.ok(linkThickness(100, 1, 100) > linkThickness(10, 1, 100));
   assert.equal(linkThickness(5, 5, 5), linkThickness(null, 1, 2));
 });
 
-test("labels of links find a free place, or are left out", () => {
+test("labels of links take a free spot, or are left out", () => {
   const boxes = [
     { x: 0, y: 0, width: 10, height: 10 },
     { x: 100, y: 0, width: 10, height: 10 },
@@ -105,23 +105,23 @@ const BUSY_LINKS = [
   ...both(1, 14),
 ];
 
-test("no two links lie on each other, at any width", () => {
+test("no two links overlap, at any width", () => {
   for (const width of [300, 390, 800, 1280, 2600]) {
     const layout = clusterLayout(BUSY, width, BUSY_LINKS);
     const routes = linkRoutes(layout, BUSY_LINKS);
     const flat = routes.flatMap(({ points }, link) =>
-      points.slice(1).flatMap(([x, y], place) => {
-        const [before, level] = points[place];
+      points.slice(1).flatMap(([x, y], index) => {
+        const [before, level] = points[index];
         return level === y ? [{ link, y, left: Math.min(x, before), right: Math.max(x, before) }] : [];
       }),
     );
-    flat.forEach((one, place) =>
-      flat.slice(0, place).forEach((other) => {
+    flat.forEach((one, index) =>
+      flat.slice(0, index).forEach((other) => {
         if (one.link === other.link || Math.abs(one.y - other.y) >= 9) return;
         assert.ok(one.right <= other.left || other.right <= one.left, JSON.stringify([width, one, other]));
       }),
     );
-    // Each has its own place on the edge of a device, and none goes through the box of another.
+    // Each has its own port, and none crosses the box of another device.
     const ends = routes.flatMap(({ points }) => [points[0], points[points.length - 1]]);
     assert.equal(new Set(ends.map(String)).size, ends.length);
     for (const { y, left, right } of flat) {
@@ -165,9 +165,9 @@ test("there and back each have a label, and an arrow at the end", () => {
   }
 });
 
-test("boxes say which stages they run, as far as there is room", () => {
+test("boxes name their stages, shortened to their width", () => {
   const on = (...names) => names.map((name) => [name, 1]);
-  const runs = stagesOf({
+  const stages = stagesOf({
     stages: [
       { forward: on("a"), backward: on("b") },
       { forward: on("b"), backward: on("b") },
@@ -175,19 +175,20 @@ test("boxes say which stages they run, as far as there is room", () => {
     ],
   });
   assert.deepEqual(
-    [...runs],
+    [...stageLabels(stages)].map(([name, { text }]) => [name, text]),
     [
       ["a", "stage 0F"],
       ["b", "stages 0B, 1, 2F"],
       ["c", "stage 2B"],
     ],
   );
-  assert.ok(hasParts(runs));
-  assert.ok(!hasParts(new Map([["B", "stages 0, 1"]])));
+  assert.ok(hasParts(stages));
+  const whole = (...numbers) => numbers.map((number) => ({ number, part: "" }));
+  assert.ok(!hasParts(new Map([["B", whole(0, 1)]])));
   assert.deepEqual(
-    ["stage 12", "stages 0, 3", "stages 0, 3, 4, 7", "stages 0B, 1, 2F", "stages 0, 8, 16, 24", "not used"].map(
-      boxWords,
+    [whole(12), whole(0, 3), whole(0, 3, 4, 7), stages.get("b"), whole(0, 8, 16, 24)].map(
+      (own) => stageLabel(own).short,
     ),
-    ["stage 12", "stages 0, 3", "st. 0, 3, 4, 7", "st. 0B, 1, 2F", "4 stages", "not used"],
+    ["stage 12", "stages 0, 3", "st. 0, 3, 4, 7", "st. 0B, 1, 2F", "4 stages"],
   );
 });

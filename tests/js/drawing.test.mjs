@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { model } from "./made.mjs";
+import { model } from "./sample_timeline.mjs";
 import { roundStep, shifted, ticks, zoomed } from "../../src/penstock/report/html/app/timeline/scale.mjs";
 import { isCrowded, memoryColumns, mixColumns, visibleRange } from "../../src/penstock/report/html/app/timeline/detail.mjs";
 import { makeLayout, rowAt, rowOf } from "../../src/penstock/report/html/app/timeline/layout.mjs";
@@ -16,10 +16,10 @@ import {
 import { timelineSvg } from "../../src/penstock/report/html/app/timeline/svg_export.mjs";
 import { SvgSurface, escaped } from "../../src/penstock/report/html/app/timeline/surface.mjs";
 import { showBytes, showSeconds, shortened, withUnits } from "../../src/penstock/report/html/app/data/format.mjs";
-import { stripBlocks, stripEdges, blockWords } from "../../src/penstock/report/html/app/data/layer_strip.mjs";
+import { stripBlocks, stripEdges, blockText } from "../../src/penstock/report/html/app/data/layer_strip.mjs";
 
-const scene = (found, changes = {}) => ({
-  layout: makeLayout([found], { open: new Set(["0.0"]) }),
+const scene = (timeline, changes = {}) => ({
+  layout: makeLayout([timeline], { open: new Set(["0.0"]) }),
   view: { from: 0, to: 18 },
   total: 18,
   left: 100,
@@ -63,67 +63,67 @@ test("marks are at round times, far enough apart", () => {
 });
 
 test("only what can be seen is drawn", () => {
-  const found = model();
-  const { jobs } = found.tracks[0];
-  assert.deepEqual(visibleRange(jobs, found.start, found.end, 0, 18), [0, 4]);
-  assert.deepEqual(visibleRange(jobs, found.start, found.end, 3, 12.5), [1, 3]);
-  assert.deepEqual(visibleRange(jobs, found.start, found.end, 5, 6), [2, 2]);
+  const timeline = model();
+  const { jobs } = timeline.tracks[0];
+  assert.deepEqual(visibleRange(jobs, timeline.start, timeline.end, 0, 18), [0, 4]);
+  assert.deepEqual(visibleRange(jobs, timeline.start, timeline.end, 3, 12.5), [1, 3]);
+  assert.deepEqual(visibleRange(jobs, timeline.start, timeline.end, 5, 6), [2, 2]);
   assert.equal(isCrowded(60, 10), false);
   assert.equal(isCrowded(600, 1000), true);
   assert.equal(isCrowded(300, 1000), false);
 });
 
-test("small actions are mixed as a photograph would", () => {
-  const found = model();
-  const { jobs } = found.tracks[0];
-  const colour = (action) => (found.microbatch[action] === 1 ? "#ff0000" : "#0000ff");
+test("small actions have the mean colour of their column", () => {
+  const timeline = model();
+  const { jobs } = timeline.tracks[0];
+  const colour = (action) => (timeline.microbatch[action] === 1 ? "#ff0000" : "#0000ff");
   // Two columns of 9 seconds: F0 2, F1 2 of the first; B0 2, B1 2 of the second.
-  const pixels = mixColumns(jobs, [0, jobs.length], found, { from: 0, to: 18 }, 2, colour);
+  const pixels = mixColumns(jobs, [0, jobs.length], timeline, { from: 0, to: 18 }, 2, colour);
   assert.deepEqual([...pixels], [128, 0, 128, 113, 128, 0, 128, 113]);
 });
 
 test("the memory strip shows the most of every column", () => {
-  const found = model();
+  const timeline = model();
   // Jobs of d0 use 1 to 5 bytes while they run, and one more after.
-  const columns = memoryColumns(found, found.tracks[0], { from: 0, to: 18 }, 18, 2);
+  const columns = memoryColumns(timeline, timeline.tracks[0], { from: 0, to: 18 }, 18, 2);
   assert.deepEqual([...columns], [1, 1, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 4, 4]);
-  const late = memoryColumns(found, found.tracks[1], { from: 0, to: 18 }, 18, 7);
-  assert.deepEqual([...late.slice(0, 6)], [7, 7, 7, 7, 7, 6]); // held until 5, then its first job
+  const late = memoryColumns(timeline, timeline.tracks[1], { from: 0, to: 18 }, 18, 7);
+  assert.deepEqual([...late.slice(0, 6)], [7, 7, 7, 7, 7, 6]); // static memory until 5, then its first action
 });
 
 test("rows lie under each other without holes, and are found by their height", () => {
-  const found = model();
-  for (const options of [{}, { open: new Set(["0.0", "0.1"]) }, { memory: false, ghosts: new Map([[0, found]]) }]) {
-    const { rows, height } = makeLayout([found], options);
-    for (let place = 1; place < rows.length; place++)
-      assert.ok(rows[place].y >= rows[place - 1].y + rows[place - 1].height);
-    const layout = makeLayout([found], options);
+  const timeline = model();
+  for (const options of [{}, { open: new Set(["0.0", "0.1"]) }, { memory: false, ghosts: new Map([[0, timeline]]) }]) {
+    const { rows, height } = makeLayout([timeline], options);
+    for (let index = 1; index < rows.length; index++)
+      assert.ok(rows[index].y >= rows[index - 1].y + rows[index - 1].height);
+    const layout = makeLayout([timeline], options);
     for (const row of layout.rows) assert.equal(rowAt(layout, row.y + row.height / 2), row);
     assert.equal(rowAt(layout, height + 1), null);
     assert.ok(height >= rows[rows.length - 1].y + rows[rows.length - 1].height);
   }
-  const layout = makeLayout([found], { open: new Set(["0.0"]) });
-  assert.equal(rowOf(layout, found, 0).type, "device");
-  assert.equal(rowOf(layout, found, 1).type, "link");
-  assert.equal(rowOf(layout, found, 9), undefined);
+  const layout = makeLayout([timeline], { open: new Set(["0.0"]) });
+  assert.equal(rowOf(layout, timeline, 0).type, "device");
+  assert.equal(rowOf(layout, timeline, 1).type, "link");
+  assert.equal(rowOf(layout, timeline, 9), undefined);
 });
 
-test("the picture has a rectangle for every action, at its place", () => {
-  const found = model();
-  const text = timelineSvg(scene(found));
+test("the picture has a rectangle for every action, at its position", () => {
+  const timeline = model();
+  const text = timelineSvg(scene(timeline));
   // 900 pixels for 18 seconds: 0F0 takes 100 of them.
   assert.match(text, /<rect x="100" y="[\d.]+" width="99.3" height="20" fill="#0072b2"\/>/);
   assert.equal(text.match(/fill="#0072b2"/g).length, 4 + 1); // four forwards, and the legend
   assert.match(text, />steady 8\.00 s</);
   assert.match(text, />by hand</);
   assert.match(text, /→ d1/);
-  assert.match(timelineSvg(scene(found, { dark: true })), /fill="#161b21"/);
+  assert.match(timelineSvg(scene(timeline, { dark: true })), /fill="#161b21"/);
 });
 
 test("names are text in SVG files too", () => {
   const devices = [
-    { name: "<script>", limit: null, held: null },
-    { name: "a&b\u0001", limit: null, held: null },
+    { name: "<script>", limit: null, static: null },
+    { name: "a&b\u0001", limit: null, static: null },
   ];
   const text = timelineSvg(scene(model({ name: "</svg><script>alert(1)</script>", devices })));
   assert.ok(!text.includes("<script"));
@@ -142,14 +142,14 @@ test("columns of one colour are one rectangle in SVG", () => {
 });
 
 test("colours", () => {
-  const found = model();
-  assert.equal(actionColours(found, { by: "kind", dark: false })(0), "#0072b2");
-  assert.notEqual(actionColours(found, { by: "kind", dark: true })(0), "#0072b2");
-  const byBatch = actionColours(found, { by: "microbatch", dark: false });
+  const timeline = model();
+  assert.equal(actionColours(timeline, { by: "kind", dark: false })(0), "#0072b2");
+  assert.notEqual(actionColours(timeline, { by: "kind", dark: true })(0), "#0072b2");
+  const byBatch = actionColours(timeline, { by: "microbatch", dark: false });
   assert.equal(byBatch(0), orderColour(0));
   assert.equal(byBatch(2), orderColour(1));
   const slow = model({ origin: "measured", unit: 2 }, 1);
-  assert.equal(actionColours(slow, { by: "error", dark: false, partner: found })(0), "#d55e00");
+  assert.equal(actionColours(slow, { by: "error", dark: false, partner: timeline })(0), "#d55e00");
   assert.equal(ratioColour(1, false), "#c3c9cf");
   assert.equal(ratioColour(0.5, false), "#0072b2");
   assert.equal(inkOn("#ffffff"), "#000000");
@@ -165,12 +165,12 @@ const without = {
   green: ([r, g, b]) => [0.29275 * r + 0.70725 * g, 0.29275 * r + 0.70725 * g, -0.02234 * r + 0.02234 * g + b],
 };
 
-test("kinds of work can be told apart without red or green cones", () => {
+test("kinds of actions differ in colour without red or green cones", () => {
   for (const dark of [false, true]) {
-    const found = model();
-    const colourOf = actionColours(found, { by: "kind", dark });
+    const timeline = model();
+    const colourOf = actionColours(timeline, { by: "kind", dark });
     const colours = [0, 2, 3, 4].map((kind) => {
-      found.kind[0] = kind;
+      timeline.kind[0] = kind;
       return linear(colourOf(0));
     });
     for (const see of Object.values(without)) {
@@ -203,20 +203,20 @@ test("numbers as the command line shows them", () => {
   assert.equal(withUnits("gpu 0 mused 3 stages"), "gpu 0 mused 3 stages");
 });
 
-test("the strip of units", () => {
-  const found = model();
-  const edges = stripEdges(found, 100);
+test("the strip of layers", () => {
+  const timeline = model();
+  const edges = stripEdges(timeline, 100);
   assert.deepEqual(edges, [0, 50, 100]);
-  const told = stripBlocks(found, edges).map((block) => [block.side, block.device, block.x, block.width]);
-  assert.deepEqual(told, [
+  const shapes = stripBlocks(timeline, edges).map((block) => [block.side, block.device, block.x, block.width]);
+  assert.deepEqual(shapes, [
     ["forward", "d0", 0, 50],
     ["forward", "d1", 50, 50],
     ["backward", "d0", 0, 50],
     ["backward", "d1", 50, 50],
   ]);
   assert.equal(
-    blockWords(found, stripBlocks(found, edges)[0]),
-    "forward of stage 0 on d0: a; 2.00 s a micro-batch on k",
+    blockText(timeline, stripBlocks(timeline, edges)[0]),
+    "forward of stage 0 on d0: a; 2.00 s per micro-batch on k",
   );
   // Stages side by side on one device are one block; replicas are one under the other.
   const moved = model({
@@ -236,7 +236,7 @@ test("the strip of units", () => {
   });
   const blocks = stripBlocks(moved, stripEdges(moved, 100));
   assert.deepEqual(
-    blocks.map((block) => [block.side, block.device, block.member, block.members, block.x, block.width]),
+    blocks.map((block) => [block.side, block.device, block.replica, block.numReplicas, block.x, block.width]),
     [
       ["forward", "d0", 0, 1, 0, 100],
       ["backward", "d0", 0, 2, 0, 50],
@@ -244,5 +244,5 @@ test("the strip of units", () => {
       ["backward", "d1", 0, 1, 50, 50],
     ],
   );
-  assert.deepEqual(stripEdges(model({ units: null }), 100), [0, 50, 100]);
+  assert.deepEqual(stripEdges(model({ layers: null }), 100), [0, 50, 100]);
 });

@@ -5,11 +5,11 @@ import { KINDS } from "../../src/penstock/report/html/app/data/action_kinds.mjs"
 import { START, decodeState, encodeState } from "../../src/penstock/report/html/app/ui/url_state.mjs";
 import { makeApp, sane, shownModels } from "../../src/penstock/report/html/app/ui/app.mjs";
 import { COLUMNS, compareRows, sortedRows } from "../../src/penstock/report/html/app/data/comparison_rows.mjs";
-import { subject } from "./made.mjs";
+import { subject } from "./sample_timeline.mjs";
 
 const data = (subjects, more = {}) => ({
   kinds: KINDS,
-  units: [],
+  layers: [],
   subjects,
   pairs: [],
   problems: [],
@@ -17,7 +17,7 @@ const data = (subjects, more = {}) => ({
   ...more,
 });
 
-test("an address says what differs from the start, and nothing else", () => {
+test("an address has the differences from the start", () => {
   assert.equal(encodeState(START), "");
   const state = {
     ...START,
@@ -39,7 +39,7 @@ test("an address says what differs from the start, and nothing else", () => {
   assert.deepEqual(decodeState(`#${text}`), state);
 });
 
-test("an address may say anything", () => {
+test("invalid addresses are ignored", () => {
   for (const text of [
     "",
     "#",
@@ -57,7 +57,7 @@ test("an address may say anything", () => {
   assert.deepEqual(decodeState("#open=0.1,x,2").open, ["0.1"]);
 });
 
-test("what an address names but is not there is left out", () => {
+test("references of an address to missing parts are dropped", () => {
   const app = makeApp(data([subject()]), "#about=7&hidden=0&open=0.1,0.9&pick=0.999&from=3&to=99");
   assert.equal(app.state.about, 0);
   assert.deepEqual(app.state.hidden, []);
@@ -69,19 +69,19 @@ test("what an address names but is not there is left out", () => {
 
 test("predicted is drawn thin over measured", () => {
   const app = makeApp(
-    data([subject(), subject({ origin: "measured" })], { pairs: [{ predicted: 0, measured: 1, rows: [], words: [] }] }),
+    data([subject(), subject({ origin: "measured" })], { pairs: [{ predicted: 0, measured: 1, rows: [], sentences: [] }] }),
     "",
   );
   let { models, ghosts } = shownModels(app);
   assert.deepEqual(
-    models.map((found) => found.number),
+    models.map((model) => model.number),
     [1],
   );
   assert.equal(ghosts.get(1).number, 0);
   app.update({ over: false });
   ({ models, ghosts } = shownModels(app));
   assert.deepEqual(
-    models.map((found) => found.number),
+    models.map((model) => model.number),
     [0, 1],
   );
   app.update({ over: true, hidden: [0] });
@@ -104,6 +104,7 @@ test("plans are compared, and sorted by any column", () => {
     traffic: 1,
     rowsPerSecond: 2,
     fits: true,
+    gap: 2.6,
   };
   const rows = compareRows(
     data([one], { problems: [[baseline, { ...baseline, planner: "big", iteration: 9, fits: false }]] }),
@@ -112,38 +113,38 @@ test("plans are compared, and sorted by any column", () => {
     rows.map((row) => [row.name, row.ratio, row.note]),
     [
       ["mine", 1, ""],
-      ["spp + pe", 2, "for comparison"],
-      ["big + pe", 0.5, "does not fit, for comparison"],
+      ["spp + pe", 2, "baseline"],
+      ["big + pe", 0.5, "does not fit, baseline"],
     ],
   );
   assert.equal(rows[1].gap, 2.6);
-  // A run says nothing of memory and traffic: these are predicted, and a limit that was foreseen to be passed was not.
+  // Memory and traffic of a run are predicted.
   const run = { ...one, origin: "measured", figures: { ...one.figures, fits: false } };
   const [measured] = compareRows(data([run]));
   assert.deepEqual(measured.predicted, ["peak", "traffic"]);
-  assert.equal(measured.note, "measured; was predicted not to fit");
+  assert.equal(measured.note, "measured; predicted not to fit");
   assert.ok(rows.every((row) => !row.predicted.length));
   for (const { key } of COLUMNS) assert.equal(sortedRows(rows, key, false).length, 3);
   const order = (key, down) => sortedRows(rows, key, down).map((row) => row.name);
   assert.deepEqual(order("peak", false), ["mine", "spp + pe", "big + pe"]);
   assert.deepEqual(order("bubble", true), ["mine", "spp + pe", "big + pe"]);
   assert.deepEqual(order("name", true), ["spp + pe", "mine", "big + pe"]);
-  rows[0].peak = null; // what is not known comes last, whichever way
+  rows[0].peak = null; // unknown values come last in both directions
   assert.equal(order("peak", false)[2], "mine");
   assert.equal(order("peak", true)[2], "mine");
 });
 
-test("plans are compared only with those for the same work", () => {
+test("plans are compared only with those for the same task", () => {
   const figures = { ...subject().figures, bound: 10 };
   const small = { task: 0, problem: 0, iteration: 20, figures, model: "gpt", clusterName: "pair" };
   const large = { task: 1, problem: 1, iteration: 300, figures, model: "xl", clusterName: "eight" };
   const baseline = { planner: "spp", schedule: "pe", fits: true };
-  const found = data([subject({ ...small, name: "a" }), subject({ ...large, name: "b" })], {
+  const report = data([subject({ ...small, name: "a" }), subject({ ...large, name: "b" })], {
     problems: [[{ ...baseline, iteration: 40 }], [{ ...baseline, iteration: 150 }]],
     mixed: "These are for different models or clusters.",
   });
   assert.deepEqual(
-    compareRows(found).map((row) => [row.name, row.ratio]),
+    compareRows(report).map((row) => [row.name, row.ratio]),
     [
       ["a", 1],
       ["b", 2],

@@ -25,9 +25,9 @@ def test_check_numerics(run: Run, folder: Path) -> None:
     code, out, err = run("check", str(folder / "plan.json"), "--numerics", write_script(folder / "script.py"))
     assert code == 0, err
     assert "no deadlock" in out
-    assert "losses: all 5 are equal to the bit" in out
-    assert "parameters: all 6 are equal to the bit" in out
-    assert "the same numbers, to the bit" in out
+    assert "losses: all 5 are bitwise equal" in out
+    assert "parameters: all 6 are bitwise equal" in out
+    assert "numbers agree, bitwise" in out
 
 
 REPLICATED = """

@@ -1,4 +1,4 @@
-"""Freed memory is kept, each time in a process of its own: the setting cannot be read, but page faults are counted."""
+"""Freed memory stays in the process. Each test runs in its own process: the setting cannot be read, page faults can."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from penstock.model.allocator import CHOSEN
+from penstock.model.allocator import USER_SETTINGS
 
 SCRIPT = """
 import resource, sys, torch
@@ -29,7 +29,7 @@ NUM_PAGES = 3 * (1 << 26) // 4096
 
 
 def run(mode: str, **settings: str) -> tuple[bool, int]:
-    plain = {name: value for name, value in os.environ.items() if name not in (*CHOSEN, "GLIBC_TUNABLES")}
+    plain = {name: value for name, value in os.environ.items() if name not in (*USER_SETTINGS, "GLIBC_TUNABLES")}
     command = [sys.executable, "-c", SCRIPT, mode]
     done = subprocess.run(command, env={**plain, **settings}, capture_output=True, text=True, check=True, timeout=60)
     kept, faults = done.stdout.split()

@@ -1,4 +1,4 @@
-"""Run block by block, a model gives the same bits as in one piece: outputs, gradients, buffers, random numbers."""
+"""A model run block by block matches the whole model to the bit: outputs, gradients, buffers, random numbers."""
 
 from typing import Any
 
@@ -47,19 +47,19 @@ def test_the_chain_is_the_model(name: str, rows: int) -> None:
     torch.autograd.backward(_total(expected))
 
     torch.manual_seed(7)
-    carry, needs = map_tensors(torch.clone, inputs), tuple(False for _ in tensors_of(inputs))
+    activations, needs = map_tensors(torch.clone, inputs), tuple(False for _ in tensors_of(inputs))
     passes = []
     for block in blocks:
-        given, leaves = as_leaves(carry, needs)
-        carry = block.call(given)
-        needs = needs_gradient(carry)
-        passes.append((leaves, [tensor for tensor in tensors_of(carry) if tensor.requires_grad]))
-    assert same_bits(carry, expected)
+        given, leaves = as_leaves(activations, needs)
+        activations = block.call(given)
+        needs = needs_gradient(activations)
+        passes.append((leaves, [tensor for tensor in tensors_of(activations) if tensor.requires_grad]))
+    assert same_bits(activations, expected)
     assert same_bits(_buffers(model), _buffers(twin))
 
     gradients = None
     for (leaves, outputs), _block in reversed(list(zip(passes, blocks, strict=True))):
-        torch.autograd.backward([_total(carry)] if gradients is None else outputs, gradients)
+        torch.autograd.backward([_total(activations)] if gradients is None else outputs, gradients)
         gradients = [leaf.grad for leaf in leaves]
     for (key, one), (_, other) in zip(model.named_parameters(), twin.named_parameters(), strict=True):
         assert one.grad is not None, key
@@ -96,25 +96,25 @@ def test_every_parameter_is_in_the_block_that_uses_it() -> None:
     assert "norms.2.running_mean" in resnet[3].buffers
 
 
-def test_only_what_is_needed_later_crosses_a_cut() -> None:
-    """Of a skip exactly one copy, and nothing of what a block can make again from constants, such as the mask."""
+def test_only_values_that_are_needed_later_cross_a_cut() -> None:
+    """A skip connection crosses once; values that follow from constants, such as the mask, do not cross."""
     gpt = find_blocks(GPT(), None, torch.zeros(2, 7, dtype=torch.long))
-    carry: Any = torch.zeros(2, 7, dtype=torch.long)
+    activations: Any = torch.zeros(2, 7, dtype=torch.long)
     for block in gpt[:-1]:
-        carry = block.call(carry)
-        assert [tuple(tensor.shape) for tensor in carry] == [(2, 7, 8)], block.name
+        activations = block.call(activations)
+        assert [tuple(tensor.shape) for tensor in activations] == [(2, 7, 8)], block.name
     model = ResNet()
     shapes = []
-    carry = torch.randn(2, 4, 6, 6)
-    for block in find_blocks(model, CASES["resnet"].names, carry)[:-1]:
-        carry = block.call(carry)
-        shapes.append([tuple(tensor.shape) for tensor in carry])
+    activations = torch.randn(2, 4, 6, 6)
+    for block in find_blocks(model, CASES["resnet"].names, activations)[:-1]:
+        activations = block.call(activations)
+        shapes.append([tuple(tensor.shape) for tensor in activations])
     image = (2, 4, 6, 6)
-    # stem; stem and y; stem and z, of which the next unit makes relu(z); w
+    # stem; stem and y; stem and z, from which the next block computes relu(z); w
     assert shapes == [[image], [image] * 2, [image] * 2, [image]]
 
 
-def test_on_the_meta_device_blocks_are_found_too() -> None:
+def test_blocks_of_a_model_on_the_meta_device() -> None:
     with torch.device("meta"):
         model = GPT()
     ids = torch.zeros(2, 7, dtype=torch.long)
@@ -136,12 +136,12 @@ def test_on_the_meta_device_blocks_are_found_too() -> None:
 
 def test_another_length_than_that_of_the_sample_is_refused() -> None:
     blocks = find_blocks(GPT(), None, torch.zeros(2, 7, dtype=torch.long))
-    carry = blocks[0].call(torch.zeros(2, 6, dtype=torch.long))
-    with pytest.raises(MismatchError, match=r"'place'.*the shape \(2, 6, 8\), not \(2, 7, 8\)"):
-        blocks[1].call(carry)
+    activations = blocks[0].call(torch.zeros(2, 6, dtype=torch.long))
+    with pytest.raises(MismatchError, match=r"'place'.*shape \(2, 6, 8\), but \(2, 7, 8\)"):
+        blocks[1].call(activations)
 
 
-def test_inputs_that_are_no_tensors_must_not_change() -> None:
+def test_inputs_that_are_not_tensors_must_not_change() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -153,13 +153,13 @@ def test_inputs_that_are_no_tensors_must_not_change() -> None:
 
     blocks = find_blocks(Scaled(), None, (torch.ones(2, 2), 3))
     blocks[0].call((torch.ones(2, 2), 3))
-    with pytest.raises(MismatchError, match="an input is 4, and was 3"):
+    with pytest.raises(MismatchError, match="an input is 4, but was 3"):
         blocks[0].call((torch.ones(2, 2), 4))
-    with pytest.raises(MismatchError, match="another structure"):
+    with pytest.raises(MismatchError, match="structure of the inputs differs"):
         blocks[0].call([torch.ones(2, 2), 3])
 
 
-def test_a_model_that_python_decides_for_anew_is_refused_when_it_does() -> None:
+def test_a_forward_that_takes_another_branch_raises() -> None:
     class Moody(Bags):
         deep = True
 
@@ -171,12 +171,12 @@ def test_a_model_that_python_decides_for_anew_is_refused_when_it_does() -> None:
     inputs = (torch.randn(2, 4), torch.arange(2))
     blocks = find_blocks(model, None, inputs)
     model.deep = False
-    with pytest.raises(InputError, match="now calls 'cos' where it called 'sin'"):
+    with pytest.raises(InputError, match="calls 'cos' where it called 'sin'"):
         blocks[0].call(inputs)
 
 
 class Growing(nn.Module):
-    """Makes large tensors right before the blocks that need them."""
+    """Computes large tensors right before the blocks that use them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ def test_a_cut_is_where_the_least_has_to_cross() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_evaluation_mode(name: str) -> None:
-    """There forward may do other things: BatchNorm outside of blocks counts nothing then.
+    """In evaluation mode forward may take another path: BatchNorm outside of blocks updates nothing.
 
     Attention outside of blocks takes another way to nearly the same numbers there, unless somebody listens.
     """
@@ -209,17 +209,17 @@ def test_evaluation_mode(name: str) -> None:
     model = _made(case)
     blocks = find_blocks(model, case.names, case.inputs(3))
     model.eval()
-    carry = inputs = case.inputs(5)
+    activations = inputs = case.inputs(5)
     with torch.no_grad():
         torch.manual_seed(1)
         expected = call_model(model, inputs)
         torch.manual_seed(1)
         for block in blocks:
-            carry = block.call(carry)
+            activations = block.call(activations)
     if name == "gpt, coarse":
-        torch.testing.assert_close(carry, expected)
+        torch.testing.assert_close(activations, expected)
     else:
-        assert same_bits(carry, expected)
+        assert same_bits(activations, expected)
 
 
 def test_checkpointed_blocks() -> None:
@@ -239,19 +239,19 @@ def test_checkpointed_blocks() -> None:
     torch.manual_seed(1)
     expected = torch.autograd.grad(model(x).sum(), list(model.parameters()))
     torch.manual_seed(1)
-    carry = x
+    activations = x
     for block in blocks:
-        carry = block.call(carry)
-    found = torch.autograd.grad(carry.sum(), list(model.parameters()))
+        activations = block.call(activations)
+    found = torch.autograd.grad(activations.sum(), list(model.parameters()))
     assert same_bits(found, expected)
 
 
-def test_a_model_whose_tensors_are_replaced_goes_on() -> None:
-    """As when it is moved, or when a process keeps only its own blocks."""
+def test_a_model_whose_tensors_are_replaced_still_runs() -> None:
+    """As when the model is moved, or when a process keeps only its own blocks."""
     case, model = CASES["resnet"], ResNet()
     blocks = find_blocks(model, case.names, case.inputs(3))
     images = case.inputs(2)
-    carry = blocks[1].call(blocks[0].call(images))
+    activations = blocks[1].call(blocks[0].call(images))
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             setattr(module, name, nn.Parameter(parameter.detach().clone()))
@@ -259,7 +259,7 @@ def test_a_model_whose_tensors_are_replaced_goes_on() -> None:
             setattr(module, name, buffer.clone())
     calls = model.calls
     del model.get_submodule("convs.0").weight
-    assert same_bits(blocks[2].call(carry), blocks[2].call(carry))
+    assert same_bits(blocks[2].call(activations), blocks[2].call(activations))
     assert model.calls is calls
 
 
@@ -279,5 +279,5 @@ def test_a_forward_that_returns_too_early_is_refused() -> None:
     model, x = Early(), torch.randn(3, 2)
     blocks = find_blocks(model, None, x)
     model.hurry = True
-    with pytest.raises(InputError, match=r"'parts.0': forward now calls 'return' where it called 'parts.1'"):
+    with pytest.raises(InputError, match=r"'parts.0': forward calls 'return' where it called 'parts.1'"):
         blocks[0].call(x)

@@ -1,13 +1,13 @@
-"""A model is left as it was, whatever happens."""
+"""The state of a model is restored, also after a failure."""
 
 import pytest
 import torch
 from torch import nn
 
-from penstock.model.state import undone
+from penstock.model.state import preserve_state
 
 
-def test_everything_is_put_back_after_an_error_too() -> None:
+def test_state_is_restored_after_an_error() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout())
     model[2].eval()
     model[0].weight.grad = torch.ones(2, 2)
@@ -16,7 +16,7 @@ def test_everything_is_put_back_after_an_error_too() -> None:
     random = torch.get_rng_state()
 
     def spoil() -> None:
-        with undone(model):
+        with preserve_state(model):
             torch.autograd.backward(model(torch.randn(3, 2)).sum())
             model.train()
             model[1].running_mean = torch.full((2,), 9.0)

@@ -1,4 +1,4 @@
-"""Nested tensors: their rows and bytes."""
+"""Rows and bytes of nested tensors."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from penstock.model.trees import bytes_of, rows_of, same_bits, with_rows
 
 def test_rows_are_the_first_dimension_of_the_first_tensor_that_has_one() -> None:
     assert rows_of({"flag": torch.tensor(1), "x": [torch.zeros(5, 2)], "y": torch.zeros(3)}) == 5
-    with pytest.raises(InputError, match="no tensor with rows"):
+    with pytest.raises(InputError, match="no input tensor has rows"):
         rows_of((1, torch.tensor(1.0)))
 
 
@@ -21,7 +21,7 @@ def test_fewer_and_more_rows() -> None:
     assert with_rows((x,), 7)[0].tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_a_tensor_that_is_there_twice_is_sent_once() -> None:
+def test_a_duplicate_tensor_is_counted_once() -> None:
     x = torch.zeros(4, 3)
     assert bytes_of((x, [x], torch.zeros(2, dtype=torch.int64), None)) == 4 * 3 * 4 + 2 * 8
     assert bytes_of(torch.zeros(1, 3).expand(4, 3)) == 48

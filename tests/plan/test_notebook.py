@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.plan.notebook import COLOURS, LEFT, WIDTH
 from penstock.plan.types import Origin, Plan, Stage, on
-from penstock.report.html.bundle_scripts import source
+from penstock.report.html.script_bundle import source
 
 EVIL = "<script>alert('1')</script>"
 PLAN = Plan(

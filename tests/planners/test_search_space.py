@@ -1,4 +1,4 @@
-"""Every freedom that is switched off stays off, alone and together."""
+"""Plans of auto stay within the search space, for every combination of its switches."""
 
 from dataclasses import fields
 
@@ -31,8 +31,8 @@ def _plan(*groups: object) -> Plan:
     return problem.plan("test", list(range(len(groups) + 1)), groups)  # type: ignore[arg-type]
 
 
-def _keeps_to(plan: Plan, search_space: SearchSpace, profile: Profile, cluster: Cluster) -> None:
-    """Looked at with other eyes than Freedoms.allow."""
+def _assert_within(plan: Plan, search_space: SearchSpace, profile: Profile, cluster: Cluster) -> None:
+    """Check a plan independently of `SearchSpace.allow`."""
     if not search_space.replication:
         assert all(len(item.forward) == 1 for item in plan.stages)
     if not search_space.two_cuts:
@@ -64,11 +64,13 @@ def _keeps_to(plan: Plan, search_space: SearchSpace, profile: Profile, cluster: 
     st.integers(1, 3),
     st.fixed_dictionaries({name: st.booleans() for name in SWITCHES}),
 )
-def test_kept_in_any_combination(profile: Profile, cluster: Cluster, num: int, switches: dict[str, bool]) -> None:
+def test_plans_stay_within_any_combination_of_switches(
+    profile: Profile, cluster: Cluster, num: int, switches: dict[str, bool]
+) -> None:
     search_space = SearchSpace(**switches)  # type: ignore[arg-type]
     made = auto(Problem(profile, cluster, num), search_space=search_space, work=20)
     assert search_space.allow(made, cluster)
-    _keeps_to(made, search_space, profile, cluster)
+    _assert_within(made, search_space, profile, cluster)
 
 
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1", "auto_whole"])
@@ -78,18 +80,18 @@ def test_a_fixed_schedule(name: str) -> None:
     assert made.schedule == name
 
 
-def test_a_schedule_that_parts_the_backward_contradicts_whole_backwards() -> None:
-    with pytest.raises(InputError, match="parts the backward"):
+def test_split_schedule_contradicts_fused_backwards() -> None:
+    with pytest.raises(InputError, match="schedule zb_h1 splits the backward"):
         SearchSpace(schedule="zb_h1", split_backward=False)
     assert SearchSpace(schedule="auto", split_backward=False).plan_schedule == "auto_whole"
 
 
 def test_an_unknown_schedule() -> None:
-    with pytest.raises(InputError, match="there is no schedule"):
+    with pytest.raises(InputError, match="unknown schedule"):
         SearchSpace(schedule="2f2b")
 
 
-def test_virtual_stages_are_told_from_groups_that_overlap() -> None:
+def test_overlapping_groups_are_not_virtual_stages() -> None:
     assert not has_virtual_stages(_plan(on("d0"), on("d1")))
     assert has_virtual_stages(_plan(on("d0"), on("d1"), on("d0")))
     assert not has_virtual_stages(_plan(on("d0", "d1"), on("d1", "d2")))

@@ -1,4 +1,4 @@
-"""Lines through what was measured."""
+"""Fits of lines to measurements."""
 
 import pytest
 from hypothesis import given
@@ -10,21 +10,21 @@ SIZES = (4_000_000, 2_000_000, 1_000_000)
 
 
 @given(st.floats(1e5, 1e12), st.floats(0, 1e-3), st.floats(0, 1))
-def test_a_line_is_found_again(bandwidth: float, latency_s: float, part: float) -> None:
+def test_a_line_is_recovered(bandwidth: float, latency_s: float, part: float) -> None:
     fit = fit_link([(size, part * latency_s + size / bandwidth) for size in SIZES], latency_s)
     assert fit.bandwidth == pytest.approx(bandwidth, rel=1e-3)
     assert fit.latency_s == latency_s
     assert fit.residual < 1e-3
 
 
-def test_more_time_of_its_own_than_a_message_takes_is_the_bytes() -> None:
+def test_the_constant_is_at_most_the_latency() -> None:
     # 10 ms for every message, whatever its size, and an empty one takes 100 us: that is not the link's latency.
     fit = fit_link([(size, 0.010 + size / 100e6) for size in SIZES], 1e-4)
     assert 60e6 < fit.bandwidth < 80e6
     assert fit.residual > 0.05
 
 
-def test_less_than_no_time_of_its_own() -> None:
+def test_the_constant_is_not_negative() -> None:
     fit = fit_link([(size, size / 100e6 - 0.002) for size in SIZES], 1e-4)
     assert fit.bandwidth > 100e6
     assert fit.residual > 0.01

@@ -1,21 +1,21 @@
-"""Which interfaces are shared, from rates that an ideal network would give."""
+"""Detection of shared interfaces, from the rates of an ideal network."""
 
 import itertools
 from collections.abc import Mapping, Sequence
 
 import pytest
 
-from penstock.probe.shared_interfaces import SLOWED, crowded_pairs, shared_interfaces
-from penstock.probe.types import Crowd, Flow, Pair, Seat
+from penstock.probe.shared_interfaces import SLOWED, plan_flow_sets, shared_interfaces
+from penstock.probe.types import Flow, FlowSet, Pair, RankInfo
 
 
-def seats_of(*per_host: int) -> tuple[Seat, ...]:
-    hosts = [f"h{place}" for place, number in enumerate(per_host) for _ in range(number)]
-    return tuple(Seat(rank=rank, host=host, kind="x", memory_bytes=None) for rank, host in enumerate(hosts))
+def infos_of(*per_host: int) -> tuple[RankInfo, ...]:
+    hosts = [f"h{index}" for index, number in enumerate(per_host) for _ in range(number)]
+    return tuple(RankInfo(rank=rank, host=host, kind="x", memory_bytes=None) for rank, host in enumerate(hosts))
 
 
 def fair_rates(flows: Sequence[Pair], host_of: Sequence[str], wire: float, limits: Mapping[str, float]) -> list[float]:
-    """All flows grow evenly until what they go over is full: max-min fairness, in small steps of water-filling."""
+    """Max-min fair rates by water-filling: all flows grow evenly until an interface or wire is saturated."""
     rates, open_flows = [0.0] * len(flows), set(range(len(flows)))
     while open_flows:
         resources: dict[object, tuple[float, list[int]]] = {}
@@ -37,25 +37,25 @@ def fair_rates(flows: Sequence[Pair], host_of: Sequence[str], wire: float, limit
     return rates
 
 
-def measured(seats: tuple[Seat, ...], wire: float, limits: Mapping[str, float]) -> list[Crowd]:
-    host_of = [seat.host for seat in seats]
-    crowds = []
-    for host, outgoing, pairs in crowded_pairs(seats, one_each=False):
+def measured(rank_infos: tuple[RankInfo, ...], wire: float, limits: Mapping[str, float]) -> list[FlowSet]:
+    host_of = [info.host for info in rank_infos]
+    flow_sets = []
+    for host, outgoing, pairs in plan_flow_sets(rank_infos, one_each=False):
         alone = [fair_rates([pair], host_of, wire, limits)[0] for pair in pairs]
         busy = fair_rates(pairs, host_of, wire, limits)
         flows = [
             Flow(source=a, target=b, alone=before, busy=after)
             for (a, b), before, after in zip(pairs, alone, busy, strict=True)
         ]
-        crowds.append(Crowd(host=host, outgoing=outgoing, flows=tuple(flows)))
-    return crowds
+        flow_sets.append(FlowSet(host=host, outgoing=outgoing, flows=tuple(flows)))
+    return flow_sets
 
 
-def visible(seats: tuple[Seat, ...], wire: float, limits: Mapping[str, float]) -> set[str]:
-    """The hosts whose limit is clearly below what all others could carry to or from them in one of their crowds."""
-    host_of = [seat.host for seat in seats]
+def visible(rank_infos: tuple[RankInfo, ...], wire: float, limits: Mapping[str, float]) -> set[str]:
+    """The hosts whose limit is clearly below the total capacity of the others in one of their flow sets."""
+    host_of = [info.host for info in rank_infos]
     found = set()
-    for host, outgoing, pairs in crowded_pairs(seats, one_each=False):
+    for host, outgoing, pairs in plan_flow_sets(rank_infos, one_each=False):
         others = [host_of[pair[1] if outgoing else pair[0]] for pair in pairs]
         elsewhere = sum(min(wire * others.count(other), limits.get(other, wire * len(pairs))) for other in set(others))
         if host in limits and limits[host] < 0.8 * elsewhere:
@@ -65,65 +65,66 @@ def visible(seats: tuple[Seat, ...], wire: float, limits: Mapping[str, float]) -
 
 def combinations(num_hosts: int) -> list[dict[str, float]]:
     return [
-        {f"h{place}": limit for place, limit in enumerate(which) if limit is not None}
+        {f"h{index}": limit for index, limit in enumerate(which) if limit is not None}
         for which in itertools.product((None, 100.0, 40.0, 130.0), repeat=num_hosts)
     ]
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 2), (2, 2, 2, 2), (1, 1, 1), (1, 2, 1)])
 def test_one_transfer_to_each_other_host_leaves_no_doubt(shape: tuple[int, ...]) -> None:
-    seats, wire = seats_of(*shape), 100.0
+    rank_infos, wire = infos_of(*shape), 100.0
     for limits in combinations(len(shape)):
-        found = shared_interfaces(seats, measured(seats, wire, limits))
-        assert visible(seats, wire, limits) <= set(found), limits
+        found = shared_interfaces(rank_infos, measured(rank_infos, wire, limits))
+        assert visible(rank_infos, wire, limits) <= set(found), limits
         assert found == pytest.approx({host: limits.get(host, 0.0) for host in found}), limits
 
 
 @pytest.mark.parametrize("shape", [(4, 4, 4), (3, 1, 2), (1, 4, 4), (8, 8, 8), (2, 2, 2)])
-def test_what_is_found_explains_what_was_measured(shape: tuple[int, ...]) -> None:
+def test_the_result_explains_the_measurements(shape: tuple[int, ...]) -> None:
     # With several transfers to one other host, two explanations can be equally good: an interface here or there.
-    seats, wire = seats_of(*shape), 100.0
+    rank_infos, wire = infos_of(*shape), 100.0
     for limits in combinations(len(shape)):
-        crowds = measured(seats, wire, limits)
-        again = measured(seats, wire, shared_interfaces(seats, crowds))
-        for one, other in zip(crowds, again, strict=True):
-            before, after = (sum(flow.busy for flow in crowd.flows) for crowd in (one, other))
+        flow_sets = measured(rank_infos, wire, limits)
+        again = measured(rank_infos, wire, shared_interfaces(rank_infos, flow_sets))
+        for one, other in zip(flow_sets, again, strict=True):
+            before, after = (sum(flow.busy for flow in flow_set.flows) for flow_set in (one, other))
             assert after == pytest.approx(before, rel=1 - SLOWED + 0.05), limits
 
 
 @pytest.mark.parametrize("limit", [40.0, 100.0, 130.0, 250.0])
 def test_hosts_with_more_devices_than_others(limit: float) -> None:
-    seats = seats_of(4, 4, 4)
+    rank_infos = infos_of(4, 4, 4)
     limits = dict.fromkeys(("h0", "h1", "h2"), limit)
-    assert shared_interfaces(seats, measured(seats, 100.0, limits)) == pytest.approx(limits)
+    assert shared_interfaces(rank_infos, measured(rank_infos, 100.0, limits)) == pytest.approx(limits)
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (4, 4), (1, 3)])
 def test_two_hosts_have_one_limit(shape: tuple[int, int]) -> None:
-    seats = seats_of(*shape)
-    assert shared_interfaces(seats, measured(seats, 100.0, {})) == {}
-    assert shared_interfaces(seats, measured(seats, 100.0, {"h0": 70.0, "h1": 120.0})) == {"h0": 70.0, "h1": 70.0}
+    rank_infos = infos_of(*shape)
+    assert shared_interfaces(rank_infos, measured(rank_infos, 100.0, {})) == {}
+    limited = measured(rank_infos, 100.0, {"h0": 70.0, "h1": 120.0})
+    assert shared_interfaces(rank_infos, limited) == {"h0": 70.0, "h1": 70.0}
 
 
 def test_directions_that_differ_count_as_the_slower_one() -> None:
-    def crowd(outgoing: bool, busy: float) -> Crowd:
+    def flow_set(outgoing: bool, busy: float) -> FlowSet:
         pairs = [(0, other) if outgoing else (other, 0) for other in (1, 2)]
         flows = tuple(Flow(source=a, target=b, alone=100.0, busy=busy) for a, b in pairs)
-        return Crowd(host="h0", outgoing=outgoing, flows=flows)
+        return FlowSet(host="h0", outgoing=outgoing, flows=flows)
 
-    seats = seats_of(1, 1, 1)
-    assert shared_interfaces(seats, [crowd(True, 50.0), crowd(False, 48.0)]) == {"h0": 98.0}
-    assert shared_interfaces(seats, [crowd(True, 50.0), crowd(False, 20.0)]) == {"h0": 40.0}
-    assert shared_interfaces(seats, [crowd(True, 95.0), crowd(False, 90.0)]) == {}
+    rank_infos = infos_of(1, 1, 1)
+    assert shared_interfaces(rank_infos, [flow_set(True, 50.0), flow_set(False, 48.0)]) == {"h0": 98.0}
+    assert shared_interfaces(rank_infos, [flow_set(True, 50.0), flow_set(False, 20.0)]) == {"h0": 40.0}
+    assert shared_interfaces(rank_infos, [flow_set(True, 95.0), flow_set(False, 90.0)]) == {}
 
 
 @pytest.mark.parametrize("shape", [(1,), (4,), (1, 1)])
 def test_nothing_to_crowd(shape: tuple[int, ...]) -> None:
-    assert crowded_pairs(seats_of(*shape), one_each=False) == []
+    assert plan_flow_sets(infos_of(*shape), one_each=False) == []
 
 
 def test_one_each() -> None:
-    for _, _, pairs in crowded_pairs(seats_of(2, 2, 2), one_each=True):
+    for _, _, pairs in plan_flow_sets(infos_of(2, 2, 2), one_each=True):
         ranks = [rank for pair in pairs for rank in pair]
         assert len(set(ranks)) == len(ranks)
-    assert crowded_pairs(seats_of(1, 1, 1), one_each=True) == []
+    assert plan_flow_sets(infos_of(1, 1, 1), one_each=True) == []

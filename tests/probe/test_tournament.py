@@ -1,4 +1,4 @@
-"""Everybody meets everybody once, nobody twice in a round, and shared interfaces carry one pair at a time."""
+"""Every pair occurs once, every rank once per round, and shared interfaces carry one pair at a time."""
 
 from collections import Counter
 from itertools import combinations
@@ -14,9 +14,9 @@ from penstock.probe.tournament import partners, plan_rounds, tournament
 def test_tournament(number: int) -> None:
     rounds = tournament(range(number))
     assert len(rounds) == number - 1 + number % 2
-    assert Counter(pair for games in rounds for pair in games) == Counter(combinations(range(number), 2))
-    for games in rounds:
-        assert len({rank for pair in games for rank in pair}) == 2 * len(games)
+    assert Counter(pair for pairing in rounds for pair in pairing) == Counter(combinations(range(number), 2))
+    for pairing in rounds:
+        assert len({rank for pair in pairing for rank in pair}) == 2 * len(pairing)
 
 
 @pytest.mark.parametrize("number", range(2, 17))
@@ -29,7 +29,7 @@ def test_about_as_many_rounds_as_devices_where_nothing_is_shared(number: int) ->
 def test_shared_interfaces_need_a_round_for_each_of_their_links(num_hosts: int, per_host: int) -> None:
     host_of = [f"h{rank // per_host}" for rank in range(num_hosts * per_host)]
     pairs = [(a, b) for a, b in combinations(range(len(host_of)), 2) if host_of[a] != host_of[b]]
-    # A host has so many links to others, and can take part in one a round.
+    # A host can be in one pair per round, and each of its links to others needs one.
     assert len(plan_rounds(pairs, host_of, host_of)) == per_host * (len(host_of) - per_host)
 
 
@@ -39,11 +39,11 @@ def test_rules_hold_for_any_pairs(data: st.DataObject, number: int, num_hosts: i
     pairs = data.draw(st.sets(st.sampled_from(list(combinations(range(number), 2)))))
     alone = data.draw(st.sets(st.sampled_from("abcde")))
     rounds = plan_rounds(pairs, host_of, alone)
-    assert Counter(pair for games in rounds for pair in games) == Counter(pairs)
-    for games in rounds:
-        ranks = [rank for pair in games for rank in pair]
+    assert Counter(pair for pairing in rounds for pair in pairing) == Counter(pairs)
+    for pairing in rounds:
+        ranks = [rank for pair in pairing for rank in pair]
         assert len(set(ranks)) == len(ranks)
-        hosts = Counter(host for a, b in games for host in {host_of[a], host_of[b]})
+        hosts = Counter(host for a, b in pairing for host in {host_of[a], host_of[b]})
         assert all(count == 1 for host, count in hosts.items() if host in alone)
 
 

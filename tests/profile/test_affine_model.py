@@ -1,4 +1,4 @@
-"""Lines in the rows: exact where they must be, best where they cannot be."""
+"""Affine functions of the rows: exact for points on an allowed line, least squares otherwise."""
 
 import itertools
 import random
@@ -161,7 +161,7 @@ def test_an_unknown_kind() -> None:
 @pytest.mark.parametrize("rows", [0, -1, float("nan"), float("inf")])
 def test_rows_must_be_above_zero(rows: float) -> None:
     model = fit(profile_of(((sizes(1, 1),), (times(1, 1.0),))), "k")
-    with pytest.raises(InputError, match="rows"):
+    with pytest.raises(InputError, match="number of rows must be positive"):
         model.at(rows)
 
 

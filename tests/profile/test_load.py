@@ -1,4 +1,4 @@
-"""One door for all formats: each is recognised, nothing but InputError comes out, and what is saved comes back."""
+"""Profiles of all formats: each is recognised, failures are InputErrors, and saved profiles load equal."""
 
 import json
 import random
@@ -100,7 +100,7 @@ def test_contents_decide_and_not_the_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_is_saved_comes_back(tmp_path: Path, name: str) -> None:
+def test_saved_profiles_load_equal(tmp_path: Path, name: str) -> None:
     profile = load_profile(written(tmp_path, name))
     again = tmp_path / "again.json"
     save_profile(profile, again)
@@ -109,8 +109,19 @@ def test_what_is_saved_comes_back(tmp_path: Path, name: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"again.json", name})
 
 
+def test_steadiness_is_a_field_of_the_file(tmp_path: Path) -> None:
+    steady = load_profile("gpt2", kinds=["T4"])
+    assert steady.is_steady
+    unsteady = msgspec.structs.replace(steady, is_steady=False)
+    save_profile(unsteady, tmp_path / "p.json")
+    again = load_profile(str(tmp_path / "p.json"))
+    assert not again.is_steady
+    # It qualifies the measurement, as assumptions do, and plans made for the profile stay valid.
+    assert again.digest == unsteady.digest == steady.digest
+
+
 def test_whole_numbers_do_not_change_the_digest(tmp_path: Path) -> None:
-    # In Python one may write 0 for 0.0; in the file, and so in the digest, they must be the same.
+    # Python code may use 0 for 0.0; the file, and hence the digest, must not differ.
     times = Times(kind="k", micro_batch_size=1, forward_s=1, input_grad_s=0, weight_grad_s=2, step_s=0)
     unit = Unit(
         name="u", parameter_bytes=0, sizes=(Sizes(micro_batch_size=1, cut_bytes=0, saved_bytes=0),), times=(times,)
@@ -128,8 +139,8 @@ def test_a_builtin_name() -> None:
     assert not any("was asked for" in text for text in profile.assumptions)
     plain = load_profile("gpt2")
     assert (plain.micro_batch_size, plain.kinds) == (1, (DEFAULT_KIND,))
-    assert f"No device kind was asked for: the times are for {DEFAULT_KIND}." in plain.assumptions
-    assert "No number of rows was asked for: a micro-batch has 1 row." in plain.assumptions
+    assert f"No device kind is specified: the times are for {DEFAULT_KIND}." in plain.assumptions
+    assert "No micro-batch size is specified: assumed 1." in plain.assumptions
 
 
 def test_a_file_comes_before_a_builtin_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,19 +151,19 @@ def test_a_file_comes_before_a_builtin_name(tmp_path: Path, monkeypatch: pytest.
     assert load_profile("gpt2") == own()
 
 
-def test_an_unknown_name_gives_the_near_ones() -> None:
+def test_an_unknown_name_suggests_similar_ones() -> None:
     with pytest.raises(InputError) as caught:
         load_profile("GPT2-mediun")
-    assert caught.value.what == "'GPT2-mediun' is neither a file nor a built-in name"
+    assert caught.value.what == "'GPT2-mediun' is neither a file nor a built-in model"
     assert caught.value.hint.startswith("Did you mean gpt2-medium")
-    with pytest.raises(InputError, match="neither a file nor a built-in name") as caught:
+    with pytest.raises(InputError, match="neither a file nor a built-in model") as caught:
         load_profile("zzz/qqq.json")
     assert caught.value.hint.startswith("Built-in names: gpt2")
 
 
 @pytest.mark.parametrize("source", ["", ".", "\0", "x" * 100_000, "\ud800", "/", "~", "a\nb"])
 def test_odd_names(source: str) -> None:
-    with pytest.raises(InputError, match="neither a file nor a built-in name"):
+    with pytest.raises(InputError, match="neither a file nor a built-in model"):
         load_profile(source)
 
 
@@ -165,9 +176,9 @@ def test_rows(tmp_path: Path) -> None:
     assert (piper.micro_batch_size, piper.units[0].times[0].micro_batch_size) == (8, 1)
     graph = load_profile(written(tmp_path, "graph.txt"), micro_batch_size=8)
     assert (graph.micro_batch_size, graph.units[0].times[0].micro_batch_size, graph.input_bytes) == (8, 8, 4096)
-    assert "taken as 1" in load_profile(written(tmp_path, "graph.txt")).assumptions[-1]
+    assert "assumed 1" in load_profile(written(tmp_path, "graph.txt")).assumptions[-1]
     for rows in (0, -3, 2**41):
-        with pytest.raises(InputError, match="rows"):
+        with pytest.raises(InputError, match="micro-batch size must be"):
             load_profile(written(tmp_path, "own.json"), micro_batch_size=rows)
     huge = written(tmp_path, "own.json", OWN.replace('"input_bytes": 12', f'"input_bytes": {2**60}'))
     with pytest.raises(InputError, match="input for 5 rows"):
@@ -176,17 +187,17 @@ def test_rows(tmp_path: Path) -> None:
 
 def test_kinds_of_files(tmp_path: Path) -> None:
     assert load_profile(written(tmp_path, "own.json")).kinds == ("A", "B")
-    with pytest.raises(InputError, match="has its device kinds already"):
+    with pytest.raises(InputError, match="already names its device kinds"):
         load_profile(written(tmp_path, "own.json"), kinds=("T4",))
     for name in ("graph.txt", "piper.json"):
         named = load_profile(written(tmp_path, name), kinds=("V100",))
         assert named.kinds == ("V100",)
-        assert "taken as V100, as asked for" in named.assumptions[-1]
+        assert "assumed V100, as requested" in named.assumptions[-1]
         assert load_profile(written(tmp_path, name), kinds=("V100", "T4")).kinds == ("profiled",)
 
 
 @pytest.mark.parametrize("name", ["own.json", "graph.txt", "piper.json"])
-def test_a_measured_sequence_cannot_be_chosen(tmp_path: Path, name: str) -> None:
+def test_the_sequence_of_a_measured_profile_cannot_be_changed(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="sequence length"):
         load_profile(written(tmp_path, name), sequence=128)
 
@@ -198,7 +209,7 @@ def test_a_measured_sequence_cannot_be_chosen(tmp_path: Path, name: str) -> None
         ("[]", "this JSON is not a profile"),
         ("{}", "this JSON is not a profile"),
         ('{"format": "penstock.cluster/1"}', "This is a cluster file"),
-        ('{"format": 3}', "no such key"),
+        ('{"format": 3}', "but is missing"),
         ('{"format": "penstock.profile/2"}', "missing required field"),
         ('{"nodes": 3}', "Expected `array`"),
         ('{"model_type": 3}', "model_type"),
@@ -230,7 +241,7 @@ def test_computed_times_beyond_the_limit(tmp_path: Path) -> None:
         load_profile(path, micro_batch_size=300_000)
 
 
-# Mutations: what goes wrong with files in real life, and what does not.
+# Mutations: typical and untypical damage of files.
 
 NUMBERS = [
     "-1", "-0.0", "0", "1", "2", "3", "7", "64", "0.25", "1.5", "1e9", "1e308", "1e999", "2e18",
@@ -265,8 +276,8 @@ def replace_number(data: bytes, rng: random.Random) -> bytes:
     found = list(re.finditer(rb"[0-9]+(\.[0-9]+)?", data))
     if not found:
         return data
-    place = rng.choice(found)
-    return data[: place.start()] + rng.choice(NUMBERS).encode() + data[place.end() :]
+    index = rng.choice(found)
+    return data[: index.start()] + rng.choice(NUMBERS).encode() + data[index.end() :]
 
 
 MUTATIONS = [change_bytes, change_lines, replace_number, replace_number]
@@ -290,7 +301,7 @@ def test_fuzz(name: str, tmp_path: Path) -> None:
             outcomes["refused"] += 1
             return
         outcomes["read"] += 1
-        # What is accepted is usable: it has costs, and it can be written and read again.
+        # An accepted profile is usable: it has costs, and it can be written and read again.
         for kind in profile.kinds:
             fit(profile, kind).at(profile.micro_batch_size)
         save_profile(profile, tmp_path / "again.json")

@@ -1,4 +1,4 @@
-"""Measuring models: bytes against counts by hand, times that make sense, nothing left behind."""
+"""Measuring models: bytes against manual counts, plausible times, and an unchanged model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +61,7 @@ def test_bytes_of_linear_layers() -> None:
     assert (found.gradient_ratio, found.optimizer_ratio) == (1.0, 2.0)
 
 
-def test_what_is_changed_in_place_is_kept_once() -> None:
+def test_tensors_changed_in_place_are_saved_once() -> None:
     model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(inplace=True), nn.Linear(20, 5))
     found = measure(model, torch.randn(4, 10), _mean_square, seconds=0)
     assert _bytes(found, 4)[1] == (4 * 20 * 4, 0)
@@ -87,7 +87,7 @@ def test_tied_parameters_are_found() -> None:
 
 
 def test_times_follow_the_work() -> None:
-    """A product of 4 x the size takes longer in each pass, and twice the rows take longer."""
+    """A matrix product of 4 x the size takes longer in each pass, and so do twice the rows."""
     model = nn.Sequential(nn.Linear(128, 128), nn.Linear(128, 1024), nn.Linear(1024, 128), nn.Dropout(0.5))
     found = measure(model, torch.randn(512, 128), _mean_square, micro_batch_sizes=[512, 128], seconds=1)
     small, wide, narrow, drop = (unit.times[0] for unit in found.units)
@@ -112,7 +112,7 @@ def test_frozen_parameters_take_no_weight_gradient() -> None:
 
 
 @pytest.mark.parametrize("make", [VGG, lambda: nn.Sequential(VGG(), nn.Dropout(0.2))])
-def test_nothing_is_left_behind(make: Callable[[], nn.Module]) -> None:
+def test_the_model_is_not_changed(make: Callable[[], nn.Module]) -> None:
     model = make()
     model.eval()
     first = next(iter(model.parameters()))
@@ -130,22 +130,24 @@ def test_nothing_is_left_behind(make: Callable[[], nn.Module]) -> None:
     assert model.training == (not isinstance(model, nn.Sequential))
 
 
-def test_it_says_how_steady_it_was() -> None:
-    heard: list[int] = []
+def test_steadiness_is_reported() -> None:
+    rounds: list[int] = []
     model = nn.Sequential(nn.Linear(4, 4))
     found = measure(
-        model, torch.randn(4, 4), _mean_square, seconds=0, report=lambda steadiness: heard.append(steadiness.num_rounds)
+        model, torch.randn(4, 4), _mean_square, seconds=0, report=lambda it: rounds.append(it.num_rounds)
     )
-    assert heard == [1, 2, 3, 4]  # at least so many, however little time
-    # As soon as it is steady, however much time there is; and until then, as long as there is some.
+    assert rounds == [1, 2, 3, 4]  # the minimum, with no time at all
+    # It ends as soon as the medians are steady, and otherwise when the time is over.
     steady = measure(model, torch.randn(4, 4), _mean_square, seconds=1e6, steady=10.0)
+    assert steady.is_steady
     assert steady.assumptions[0].startswith("Measured in 4 rounds over ")
-    heard.clear()
+    rounds.clear()
     unsteady = measure(
-        model, torch.randn(4, 4), _mean_square, seconds=0.3, steady=0.0, report=lambda it: heard.append(it.num_rounds)
+        model, torch.randn(4, 4), _mean_square, seconds=0.3, steady=0.0, report=lambda it: rounds.append(it.num_rounds)
     )
-    assert heard == list(range(1, len(heard) + 1))
-    assert len(heard) > 8
+    assert rounds == list(range(1, len(rounds) + 1))
+    assert len(rounds) > 8
+    assert not unsteady.is_steady
     assert unsteady.assumptions[0].startswith("NOT steady to 0.0 %: measured in ")
     assert "the least steady one (0) to" in unsteady.assumptions[0]
     assert found.digest != unsteady.digest
@@ -198,19 +200,25 @@ def test_a_planner_can_use_it() -> None:
         (nn.ReLU, torch.ones(2, 2), _mean_square, {}, "no parameters"),
         (lambda: nn.Linear(2, 2, device="meta"), torch.ones(2, 2), _mean_square, {}, "meta device"),
         (nn.Sequential(nn.Linear(2, 2)).float, torch.ones(2, 2), lambda out: out, {}, r"tensor of shape \(2, 2\)"),
-        (nn.Sequential(nn.Linear(2, 2)).float, torch.ones(2, 2), lambda out: 3, {}, "but is a int"),
-        (nn.Sequential(nn.Linear(2, 2)).float, torch.ones(2, 2), lambda out: out.detach().sum(), {}, "no parameter"),
-        (nn.Sequential(nn.Linear(2, 2)).float, torch.ones(2, 2), _mean_square, {"rows": [2, 0]}, "at least 1 row"),
+        (nn.Sequential(nn.Linear(2, 2)).float, torch.ones(2, 2), lambda out: 3, {}, "not a int"),
+        (nn.Sequential(nn.Linear(2, 2)).float, torch.ones(2, 2), lambda out: out.detach().sum(), {}, "not depend"),
+        (
+            nn.Sequential(nn.Linear(2, 2)).float,
+            torch.ones(2, 2),
+            _mean_square,
+            {"micro_batch_sizes": [2, 0]},
+            "at least 1, not 0",
+        ),
         (
             nn.Sequential(nn.Linear(2, 2)).float,
             torch.ones(4, 2),
             lambda out: (out - torch.ones(4, 2)).sum(),
             {},
-            "do not run on 2 rows: RuntimeError: .*\n.*as targets",
+            "fail on 2 rows: RuntimeError: .*\n.*as targets",
         ),
     ],
 )
-def test_what_cannot_be_measured(
+def test_models_that_cannot_be_measured(
     model: Callable[[], nn.Module], inputs: Any, loss: Any, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InputError, match=words):

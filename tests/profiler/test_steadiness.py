@@ -1,8 +1,8 @@
-"""When repeated measurements are steady enough."""
+"""The criterion for steady measurements."""
 
 import pytest
 
-from penstock.profiler.steadiness import judge, spread
+from penstock.profiler.steadiness import assess, spread
 
 
 def test_spread_by_hand() -> None:
@@ -18,7 +18,7 @@ def test_more_rounds_are_steadier() -> None:
 
 def test_units_weigh_as_much_as_they_take() -> None:
     steady, restless = [10.0] * 4, [0.1, 0.3, 0.1, 0.3]
-    found = judge(["big", "small"], [[steady, restless]], seconds=3.0, wanted=0.02)
+    found = assess(["big", "small"], [[steady, restless]], seconds=3.0, tolerance=0.02)
     part = 1.4826 * 0.1 / 2 / 0.2
     assert found.worst == pytest.approx(part)
     assert found.worst_unit == "small"
@@ -29,11 +29,11 @@ def test_units_weigh_as_much_as_they_take() -> None:
 
 def test_the_least_steady_size_counts() -> None:
     steady, restless = [10.0] * 4, [8.0, 12.0, 8.0, 12.0]
-    found = judge(["unit"], [[steady], [restless]], seconds=3.0, wanted=0.02)
+    found = assess(["unit"], [[steady], [restless]], seconds=3.0, tolerance=0.02)
     assert found.overall == found.worst == pytest.approx(1.4826 * 2 / 2 / 10)
     assert not found.is_steady
 
 
 def test_nothing_measurable() -> None:
-    found = judge(["unit"], [[[0.0, 0.0]]], seconds=1.0, wanted=0.02)
+    found = assess(["unit"], [[[0.0, 0.0]]], seconds=1.0, tolerance=0.02)
     assert (found.overall, found.worst) == (0, 0)

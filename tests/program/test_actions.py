@@ -1,11 +1,14 @@
 """Actions as text: there and back, and what is not an action."""
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.errors import InputError
 from penstock.program.actions import NONE, ONCE_KINDS, RECV_KINDS, SEND_KINDS, Action, Kind, parse_action
+from tests.support.reach import reach, reaches
 
 NUMBERS = st.integers(0, 999_999_999)
 
@@ -16,6 +19,25 @@ def actions(draw: st.DrawFn) -> Action:
     microbatch = NONE if kind in ONCE_KINDS else draw(NUMBERS)
     peer = draw(st.text(min_size=1)) if kind in SEND_KINDS + RECV_KINDS else ""
     return Action(kind, draw(NUMBERS), microbatch, peer)
+
+
+@st.composite
+def near_actions(draw: st.DrawFn) -> str:
+    """The text of an action, as it is or with one part exchanged."""
+    stage, rest = re.fullmatch("([0-9]+)(.*)", str(draw(actions())), re.DOTALL).groups()  # type: ignore[union-attr]
+    kind, rest = re.fullmatch("([A-Z_]+)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+    parts = [stage, kind, rest]
+    exchanged = draw(st.sampled_from([None, None, 0, 1, 2]))
+    if exchanged is not None:
+        others = [*(kind.name for kind in Kind), "X", "f", "", "0", "007", "-1", "7@d0", "@d0", "@", " "]
+        parts[exchanged] = draw(st.sampled_from(others))
+    return "".join(parts)
+
+
+def without_leading_zeros(text: str) -> str:
+    """An action's text with its stage and micro-batch as they are printed."""
+    head, at, peer = text.partition("@")
+    return re.sub("[0-9]+", lambda number: str(int(number[0])), head) + at + peer
 
 
 @given(actions())
@@ -78,14 +100,19 @@ def test_refused(text: str, message: str) -> None:
     assert caught.value.where == "here"
 
 
-@given(st.text())
+@reaches(parsed=0.1, refused=0.1)
+@given(st.text() | near_actions())
 @example("0" * 1000)
+@example("3F1")
 def test_any_text(text: str) -> None:
     try:
         action = parse_action(text)
     except InputError:
+        reach("refused")
         return
+    reach("parsed")
     assert parse_action(str(action)) == action
+    assert without_leading_zeros(text) == str(action)
 
 
 def test_order_of_kinds() -> None:

@@ -1,7 +1,6 @@
 """Programs as values and as files."""
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ from penstock.program.types import load_program, program_from_actions, save_prog
 from penstock.schedules.registry import schedule
 from tests.support.damaged_files import mutated
 from tests.support.fuzzing import NUM_DAMAGED
+from tests.support.oracle import works
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases, two_stages
 from tests.support.thoroughness import examples
 
@@ -79,7 +80,7 @@ def test_the_file_can_be_read_by_people(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message", "where"),
     [
-        (lambda rows: rows[1].update(device="d0"), "a device is there twice", "$.devices"),
+        (lambda rows: rows[1].update(device="d0"), "a device is listed twice", "$.devices"),
         (lambda rows: rows[0]["actions"].insert(2, "0F"), "needs a micro-batch", "$.devices[0].actions[2]"),
         (lambda rows: rows[1]["actions"].insert(0, "1SEND_B0@d5"), "no device 'd5'", "$.devices[1].actions[0]"),
         (lambda rows: rows[1].update(more=1), "unknown field `more`", "$.devices[1]"),
@@ -97,6 +98,7 @@ def test_refused(tmp_path: Path, change: Any, message: str, where: str) -> None:
     assert caught.value.where == f"{path}, at {where}"
 
 
+@reaches(loaded=0.05, refused=0.2, proved=0.01, not_proved=0.01)
 @settings(max_examples=NUM_DAMAGED, deadline=None)
 @given(data=st.data())
 def test_fuzz(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -104,11 +106,19 @@ def test_fuzz(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> 
     save_program(LOWERED, path)
     path.write_bytes(data.draw(mutated(path.read_bytes())))
     try:
-        found = load_program(path)
+        program = load_program(path)
     except InputError:
+        reach("refused")
         return
-    # What gets in can be written again, and is proved or refused with a reason.
-    save_program(found, path)
-    assert load_program(path).same_actions(found)
-    with suppress(PenstockError):
-        prove(found, COSTS)
+    reach("loaded")
+    save_program(program, path)
+    assert load_program(path).same_actions(program)
+    # A program of this plan is proved if and only if a naive interpreter can run it.
+    try:
+        proved = prove(program, COSTS) is not None
+    except PenstockError:
+        proved = False
+    reach("proved", proved)
+    reach("not_proved", not proved)
+    if program.plan == LOWERED.plan and program.devices == LOWERED.devices:
+        assert proved == works(program, COSTS)

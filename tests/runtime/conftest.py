@@ -1,31 +1,32 @@
-"""One world for all tests here, and processes that live for one test."""
+"""Ranks for the tests here: a pool that they share, and processes that run for one test."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.runtime.forkserver import Function, Life, Start
-from tests.support.runtime.world import World
+from tests.support.runtime.forkserver import Function, RankProcess, Start
+from tests.support.runtime.rank_pool import RankPool
 
 
 @pytest.fixture(scope="session")
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.close()
+def rank_pool() -> Iterator[RankPool]:
+    """Ranks over gloo. Processes that a test breaks are replaced before the next one."""
+    pool = RankPool()
+    yield pool
+    pool.close()
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts so many ranks, each a process that runs this and ends."""
-    begun: list[Life] = []
+    """Starts a number of ranks, each a process that runs a function and ends."""
+    started: list[RankProcess] = []
 
-    def make(function: Function, num_ranks: int) -> list[Life]:
-        made = [Life(function, tmp_path / "meeting", rank) for rank in range(num_ranks)]
-        begun.extend(made)
-        return made
+    def start_ranks(function: Function, num_ranks: int) -> list[RankProcess]:
+        processes = [RankProcess(function, tmp_path / "store", rank) for rank in range(num_ranks)]
+        started.extend(processes)
+        return processes
 
-    yield make
-    for life in begun:
-        life.kill()
+    yield start_ranks
+    for process in started:
+        process.kill()

@@ -1,6 +1,6 @@
-"""Every kind of model by every planner on one to four ranks: the numbers of one process.
+"""Every test model by every planner on one to four ranks: the numbers of the plain reference in a single process.
 
-With `pytest --thorough` by every planner with every schedule, which takes some minutes more.
+`pytest --thorough` also combines every planner with every schedule, which takes some minutes more.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,16 @@ import torch
 from tests.support.runtime.comparison import check, keeps_every_order
 from tests.support.runtime.grid import RANKS, Extent, cluster_of, plans
 from tests.support.runtime.models import KINDS, profile_of
+from tests.support.runtime.rank_pool import RankPool
 from tests.support.runtime.training import Job, train_all
-from tests.support.runtime.world import World
 
 torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("num_ranks", RANKS)
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_same_numbers_as_one_process(
-    world: World,
+def test_same_numbers_as_a_single_process(
+    rank_pool: RankPool,
     kind: str,
     num_ranks: int,
     thorough: bool,
@@ -30,13 +30,13 @@ def test_same_numbers_as_one_process(
     extent = Extent.WHOLE if thorough else Extent.EVERY_PLANNER
     jobs = [Job(kind, plan, profile, cluster) for plan in plans(kind, num_ranks, extent)]
     record_property(f"measured plans of {kind} on {num_ranks}", len(jobs))
-    results = world.run(num_ranks, train_all, jobs)
+    results = rank_pool.run(num_ranks, train_all, jobs)
     for number, job in enumerate(jobs):
         check(job, [ranks[number] for ranks in results], exact=keeps_every_order(job))
 
 
 def test_the_grid_has_everything_in_it(thorough: bool) -> None:
-    """Two of its cells have by themselves; to make the plans of all takes a minute more."""
+    """Two of its cells suffice; making the plans of all cells takes a minute more."""
     cells = [(kind, num) for kind in KINDS for num in RANKS] if thorough else [("vgg", 3), ("mlp", 2)]
     made = [(kind, num, plan) for kind, num in cells for plan in plans(kind, num)]
     stages = [stage for _, _, plan in made for stage in plan.stages]

@@ -4,8 +4,8 @@ import torch
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from tests.support.runtime.chains import train, train_alone
-from tests.support.runtime.world import World
+from tests.support.runtime.chains import train, train_single_process
+from tests.support.runtime.rank_pool import RankPool
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
 
@@ -14,15 +14,15 @@ torch.set_num_threads(1)
 
 @examples(15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(case=cases(max_microbatches=4).filter(lambda case: len(case.plan.devices) <= 4), num_rows=st.integers(1, 13))
-def test_random_plans_give_the_numbers_of_one_process(world: World, case: Case, num_rows: int) -> None:
-    compare(world, case, num_rows)
+def test_random_plans_give_the_numbers_of_one_process(rank_pool: RankPool, case: Case, num_rows: int) -> None:
+    compare(rank_pool, case, num_rows)
 
 
-def compare(world: World, case: Case, num_rows: int) -> None:
+def compare(rank_pool: RankPool, case: Case, num_rows: int) -> None:
     """With training in one process."""
     tied = tuple(sorted(case.profile.ties[0].units)) if case.profile.ties else ()
-    ranks = world.run(len(case.plan.devices), train, case.plan, tied, num_rows)
-    losses, parameters = train_alone(case.plan, tied, num_rows)
+    ranks = rank_pool.run(len(case.plan.devices), train, case.plan, tied, num_rows)
+    losses, parameters = train_single_process(case.plan, tied, num_rows)
     assert {name for _, found, _ in ranks for name in found} == set(parameters)
     for found_losses, found, exact in ranks:
         for one, other in [

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from penstock.errors import InputError
 from penstock.model.blocks import find_blocks
-from penstock.runtime.batch_source import repeated, with_own_numbers
+from penstock.runtime.batch_source import repeat_sample, with_own_rng
 from penstock.runtime.training_loop import Recipe, train_steps
-from penstock.runtime.verify.single_process import Alone
+from penstock.runtime.verify.single_process import SingleProcess
 from penstock.runtime.verify.state_diff import compare_states
 
 
@@ -30,7 +30,7 @@ def _batches(num: int) -> list[tuple[Tensor, Tensor]]:
 
 def test_steps_are_those_of_plain_torch() -> None:
     model, plain = _model(), _model()
-    trainer = Alone(model, find_blocks(model), 2, _loss)
+    trainer = SingleProcess(model, find_blocks(model), 2, _loss)
     optimizer = trainer.optimizer(torch.optim.SGD, lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     recipe = Recipe(num_steps=3, num_accumulated=2, max_norm=0.5)
@@ -54,13 +54,13 @@ def test_steps_are_those_of_plain_torch() -> None:
 
 def test_it_ends_with_the_batches() -> None:
     model = _model()
-    trainer = Alone(model, find_blocks(model), 2, _loss)
+    trainer = SingleProcess(model, find_blocks(model), 2, _loss)
     optimizer = trainer.optimizer(torch.optim.SGD, lr=0.1)
     assert len(list(train_steps(trainer, optimizer, iter(_batches(2)), Recipe(num_steps=5)))) == 2
 
 
 def test_a_sample_is_repeated_to_the_rows_of_a_batch() -> None:
-    x, y = next(repeated((torch.arange(3), {"y": torch.arange(6).view(3, 2), "k": 4}), 5))
+    x, y = next(repeat_sample((torch.arange(3), {"y": torch.arange(6).view(3, 2), "k": 4}), 5))
     assert x.tolist() == [0, 1, 2, 0, 1]
     assert y["y"][:, 0].tolist() == [0, 2, 4, 0, 2]
     assert y["k"] == 4
@@ -71,15 +71,15 @@ def test_batches_do_not_depend_on_what_else_is_drawn() -> None:
         for _ in range(3):
             yield torch.randn(2), torch.randn(2)
 
-    calm = [item[0] for item in with_own_numbers(draw(), 7)]
+    calm = [item[0] for item in with_own_rng(draw(), 7)]
     busy = []
-    for item, _ in with_own_numbers(draw(), 7):
+    for item, _ in with_own_rng(draw(), 7):
         busy.append(item)
         torch.randn(100)
     assert torch.equal(torch.stack(calm), torch.stack(busy))
     assert not torch.equal(calm[0], calm[1])
-    with pytest.raises(InputError, match="make_batches gave a Tensor"):
-        next(with_own_numbers([torch.ones(2)], 0))
+    with pytest.raises(InputError, match="make_batches yielded a Tensor"):
+        next(with_own_rng([torch.ones(2)], 0))
 
 
 def test_states_are_compared() -> None:

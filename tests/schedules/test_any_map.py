@@ -11,6 +11,7 @@ from penstock.program.lowering.lowering import lower
 from penstock.program.proof.proof import prove
 from penstock.program.types import Program
 from penstock.schedules.registry import find_schedule, schedule
+from tests.support.reach import reach, reaches
 from tests.support.strategies import NAMED_SCHEDULES, Case, cases
 from tests.support.thoroughness import examples
 
@@ -59,7 +60,8 @@ def compute(costs: Costs, name: str, device: str) -> list[Action]:
     return list(schedule(costs, name).actions(device))
 
 
-@examples(60)
+@reaches(split=0.3, fused=0.1, joined=0.01)
+@examples(240)
 @given(cases())
 def test_backwards_are_split_only_where_asked(case: Case) -> None:
     costs = case.costs
@@ -69,11 +71,14 @@ def test_backwards_are_split_only_where_asked(case: Case) -> None:
         if name.startswith("zb_") and costs.joined_s.any():
             # Where it costs something to part a backward, it may be whole where nobody waits for I.
             actions = [action for action in actions if action.stage > 0]
+            reach("joined", actions)
         kinds = {action.kind for action in actions}
         assert (Kind.B in kinds) == (not parts)
+        reach("split" if parts else "fused", actions)
         assert ({Kind.I, Kind.W} <= kinds) == (parts and bool(actions))
 
 
+@reaches(recompute=0.1)
 @examples(60)
 @given(cases())
 def test_recomputation_stands_right_before_its_backward_unless_weights_fill_a_wait(case: Case) -> None:
@@ -83,12 +88,13 @@ def test_recomputation_stands_right_before_its_backward_unless_weights_fill_a_wa
             order = [action for action in compute(costs, name, device) if action.kind != Kind.W]
             for action, following in zip(order, order[1:] + order[:1], strict=True):
                 if action.kind == Kind.R:
+                    reach("recompute")
                     assert following.kind in (Kind.I, Kind.B)
                     assert (following.stage, following.microbatch) == (action.stage, action.microbatch)
 
 
 def test_an_unknown_name() -> None:
-    with pytest.raises(ValueError, match="there is no schedule 'zb'"):
+    with pytest.raises(ValueError, match="unknown schedule 'zb'"):
         find_schedule("zb")
 
 

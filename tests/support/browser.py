@@ -1,7 +1,7 @@
-"""A real browser for tests: Chromium without a window, driven over a pipe by the DevTools protocol.
+"""A real browser for tests: headless Chromium, driven over a pipe by the DevTools protocol.
 
 The pipe (file descriptors 3 and 4, messages that end in a zero byte) needs neither a driver program nor a websocket
-library, so there is nothing to install beside the browser itself.
+library, so only the browser itself must be installed.
 """
 
 import base64
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 30.0
-# Puts the ends of the pipes where the browser looks for them, then becomes the browser. By way of high numbers, as 3
-# and 4 may be among those that are moved.
+# Moves the ends of the pipes to file descriptors 3 and 4, then executes the browser. High numbers come between, because
+# 3 and 4 may be among the given ones.
 WIRE = """
 import os, sys
-ends = [os.dup2(int(number), 100 + place, inheritable=False) for place, number in enumerate(sys.argv[1:3])]
+ends = [os.dup2(int(number), 100 + index, inheritable=False) for index, number in enumerate(sys.argv[1:3])]
 os.dup2(ends[0], 3)
 os.dup2(ends[1], 4)
 os.execv(sys.argv[3], sys.argv[3:])
@@ -32,16 +32,16 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def find_browser() -> str | None:
-    """The program, if there is one."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    """The path of the browser; None if it is not installed."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class BrowserError(AssertionError):
-    """The browser refused a call."""
+    """The browser returned an error for a call."""
 
 
 class Page:
-    """One page, and everything that it complained about or asked the network for."""
+    """One page, with its errors and warnings and its requests to the network."""
 
     def __init__(self, browser: "Browser", session: str) -> None:
         self._browser = browser
@@ -55,28 +55,28 @@ class Page:
 
     def open(self, path: Path, fragment: str = "") -> None:
         """Open a file and wait until it is drawn."""
-        # An address of its own each time, as a change behind the # alone would not load the page anew.
+        # A new address each time, because a change of the fragment alone does not reload the page.
         self._opened += 1
         query = f"?{self._opened}"
         address = path.absolute().as_uri() + query + (f"#{fragment}" if fragment else "")
-        found = self.call("Page.navigate", url=address)
-        assert "errorText" not in found, found
+        reply = self.call("Page.navigate", url=address)
+        assert "errorText" not in reply, reply
         self.wait(
             f"location.search === '{query}' && document.readyState === 'complete' && "
             "globalThis.penstockReport?.view.numFrames > 0"
         )
 
     def run(self, script: str) -> Any:
-        """The value of an expression, waited for if it is a promise."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            raise AssertionError(f"{script}: {found['exceptionDetails']}")
-        return found["result"].get("value")
+        """The value of an expression, or of the promise that it returns."""
+        reply = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in reply:
+            raise AssertionError(f"{script}: {reply['exceptionDetails']}")
+        return reply["result"].get("value")
 
     def wait(self, condition: str) -> None:
         end = time.monotonic() + PATIENCE_S
         while True:
-            with suppress(BrowserError):  # a page that is just being left has nothing to say
+            with suppress(BrowserError):  # the old page may be closing
                 if self.run(condition):
                     return
             if time.monotonic() > end:
@@ -85,14 +85,14 @@ class Page:
             time.sleep(0.01)
 
     def settle(self) -> None:
-        """Until what was changed has been drawn and the address has followed."""
+        """Wait until changes are drawn and the address is updated."""
         self.run("new Promise(done => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 150))")
 
     def resize(self, width: int, height: int, *, mobile: bool = False) -> None:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
     def prefer(self, scheme: str) -> None:
-        """Light or dark, as the system would ask for."""
+        """Emulate the light or dark theme of the system."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
@@ -110,16 +110,16 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def touch(self, kind: str, *points: tuple[float, float]) -> None:
-        places = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
-        self.call("Input.dispatchTouchEvent", type=kind, touchPoints=places)
+        touches = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+        self.call("Input.dispatchTouchEvent", type=kind, touchPoints=touches)
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(found["data"]))
+        reply = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(reply["data"]))
 
 
 class Browser:
-    """Chromium with its own empty profile."""
+    """Chromium with an empty profile."""
 
     def __init__(self, program: str, folder: str) -> None:
         into, self._write = os.pipe()
@@ -161,7 +161,7 @@ class Browser:
         self._pages[session] = page
         for domain in ("Page", "Runtime", "Network", "Log"):
             page.call(f"{domain}.enable")
-        # A page that is not seen is not drawn.
+        # Hidden pages are not drawn.
         page.call("Page.bringToFront")
         page.call("Emulation.setFocusEmulationEnabled", enabled=True)
         return page
@@ -173,21 +173,21 @@ class Browser:
             message["sessionId"] = session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while True:
-            found = self._next()
-            if found.get("id") == self._number:
-                if "error" in found:
-                    raise BrowserError(f"{method}: {found['error']}")
-                result: dict[str, Any] = found["result"]
+            reply = self._next()
+            if reply.get("id") == self._number:
+                if "error" in reply:
+                    raise BrowserError(f"{method}: {reply['error']}")
+                result: dict[str, Any] = reply["result"]
                 return result
-            self._note(found)
+            self._note(reply)
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
             if not select.select([self._read], [], [], PATIENCE_S)[0]:
-                raise AssertionError("the browser does not answer")
+                raise AssertionError("the browser does not respond")
             part = os.read(self._read, 1 << 20)
             if not part:
-                raise AssertionError("the browser has ended")
+                raise AssertionError("the browser has exited")
             self._buffer += part
         text, _, self._buffer = self._buffer.partition(b"\0")
         message: dict[str, Any] = json.loads(text)
@@ -209,9 +209,9 @@ class Browser:
 
 @contextmanager
 def running_browser() -> Iterator[Browser]:
-    """A browser that ends with the block."""
+    """A browser for the duration of a block."""
     program = find_browser()
-    assert program is not None, "no Chromium here: apt-get install chromium"
+    assert program is not None, "Chromium is not installed: apt-get install chromium"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         browser = Browser(program, folder)
         try:

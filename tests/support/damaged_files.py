@@ -1,4 +1,4 @@
-"""Damaged files: JSON with values exchanged, and bytes with bits turned."""
+"""Damaged files: JSON with replaced values, and flipped bits."""
 
 import json
 from typing import Any
@@ -18,11 +18,11 @@ ODD: st.SearchStrategy[Any] = st.sampled_from(
         [], {}, [[]], ["d0", 0], ["d1", 3], ["d0", -1], {"device": "d0", "share": 1e-12},
     ]
 )  # fmt: skip
-"""Values that are wrong almost everywhere."""
+"""Values that are invalid almost everywhere."""
 
 
 def mutated(original: bytes) -> st.SearchStrategy[bytes]:
-    """Files made from a good one by one to three changes."""
+    """Variants of a valid file with one to three changes."""
     return st.one_of(_exchanged(json.loads(original)), _exchanged(json.loads(original)), _bytes(original))
 
 

@@ -1,4 +1,4 @@
-"""How many damaged files each reader is tried on: PENSTOCK_FUZZ, or enough for more than ten thousand in all."""
+"""Number of damaged files for each reader: PENSTOCK_FUZZ, or enough for more than ten thousand in total."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Models that are no nn.Sequential, with what their forwards do between the blocks."""
+"""Models that are not an nn.Sequential, with computation between the blocks."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -23,7 +23,7 @@ class Layer(nn.Module):
 
 
 class GPT(nn.Module):
-    """Tied embedding, dropout, a mask for all layers, sizes that are taken early and used late."""
+    """Tied embedding, dropout, a mask for all layers, sizes that are read early and used late."""
 
     def __init__(self, width: int = 8, words: int = 11, layers: int = 3) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class ResNet(nn.Module):
 
 
 class Bag(nn.Module):
-    """Gets and gives a dict, with None, a number and integers."""
+    """Takes and returns a dict with None, a number and integers."""
 
     def __init__(self, gain: float) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Bag(nn.Module):
 
 
 class Bags(nn.Module):
-    """Dicts, tuples, None and integer tensors between blocks; Python looks at a number; keyword arguments."""
+    """Dicts, tuples, None and integer tensors between blocks; a branch on tensor data; keyword arguments."""
 
     def __init__(self) -> None:
         super().__init__()

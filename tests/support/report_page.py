@@ -1,12 +1,12 @@
-"""Where things are on a report's page, for tests in a browser."""
+"""Positions on a report's page, for tests in a browser."""
 
 from pathlib import Path
 from typing import Any
 
 from tests.support.browser import Page
 
-# Where a job or gap of a timeline lies in the window: its middle.
-PLACE = """
+# The centre of an action or a gap of a timeline, in window coordinates.
+POSITION = """
 (() => {{
   const {{ app, view }} = penstockReport;
   const model = app.models[{model}];
@@ -30,18 +30,18 @@ PIXELS = """(canvas => {
 })(penstockReport.view.canvas)"""
 
 
-def action_place(page: Page, model: int, device: int, number: int) -> dict[str, float]:
+def action_position(page: Page, model: int, device: int, number: int) -> dict[str, float]:
     job = f"model.tracks[{device}].jobs[{number}]"
     times = f"[model.start[{job}], model.end[{job}]]"
-    found: dict[str, float] = page.run(PLACE.format(model=model, device=device, times=times))
-    return found
+    result: dict[str, float] = page.run(POSITION.format(model=model, device=device, times=times))
+    return result
 
 
-def gap_place(page: Page, model: int, device: int, number: int) -> dict[str, float]:
+def gap_position(page: Page, model: int, device: int, number: int) -> dict[str, float]:
     gap = f"(model.gapBegins[{device}] + {number})"
     times = f"[model.gapStart[{gap}], model.partEnd[model.partBegins[{gap} + 1] - 1]]"
-    found: dict[str, float] = page.run(PLACE.format(model=model, device=device, times=times))
-    return found
+    result: dict[str, float] = page.run(POSITION.format(model=model, device=device, times=times))
+    return result
 
 
 def opened(page: Page, report: Path, fragment: str = "") -> Page:
@@ -52,11 +52,11 @@ def opened(page: Page, report: Path, fragment: str = "") -> Page:
 
 
 def state(page: Page) -> dict[str, Any]:
-    found: dict[str, Any] = page.run("penstockReport.app.state")
-    return found
+    result: dict[str, Any] = page.run("penstockReport.app.state")
+    return result
 
 
 def colours(page: Page) -> int:
-    """How many different colours the timeline has."""
+    """The number of different colours of the timeline."""
     count: int = page.run(f"new Set(new Uint32Array({PIXELS}.getImageData(0, 0, 1200, 500).data.buffer)).size")
     return count

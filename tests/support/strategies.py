@@ -37,13 +37,18 @@ class Case:
         return lower(schedule(costs), costs)
 
 
+def sizes_up_to(largest: int) -> st.SearchStrategy[int]:
+    """Sizes from 1; 1 is less likely than the others, as most properties say little about it."""
+    return st.sampled_from([1, *range(2, largest + 1), *range(2, largest + 1)])
+
+
 @st.composite
 def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) -> Profile:
     """With `overheads`, some spend time around units: planners after papers do not know that, all else does."""
     kinds = draw(st.sampled_from([("slow",), ("slow", "quick")]))
     sizes_of_rows = draw(st.sampled_from([(4,), (2, 8)]))
     units = []
-    for number in range(draw(st.integers(1, max_units))):
+    for number in range(draw(sizes_up_to(max_units))):
         times = tuple(
             Times(
                 kind=kind,
@@ -101,7 +106,7 @@ def clusters(draw: st.DrawFn, *, max_devices: int = 5) -> Cluster:
             kind=draw(st.sampled_from(["slow", "quick", "other"])),
             speed=draw(st.sampled_from([1.0, 1.0, 0.5, 2.0])),
         )
-        for number in range(draw(st.integers(1, max_devices)))
+        for number in range(draw(sizes_up_to(max_devices)))
     )
     links = []
     if len(devices) > 1:
@@ -116,8 +121,9 @@ def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False)
     """Any plan; a `straight` one has one stage on each of some devices."""
     profile, cluster = draw(profiles(overheads=True)), draw(clusters())
     names = [device.name for device in cluster.devices]
-    inner = draw(st.sets(st.integers(1, max(1, profile.num_units - 1)), max_size=5))
-    cuts = [0, *sorted(cut for cut in inner if cut < profile.num_units), profile.num_units]
+    num_stages = draw(sizes_up_to(min(6, profile.num_units)))
+    inner = draw(st.permutations(range(1, profile.num_units)))[: num_stages - 1]
+    cuts = [0, *sorted(inner), profile.num_units]
     if straight:
         cuts = [*cuts[:-1][: len(names)], profile.num_units]
         row = draw(st.permutations(names))
@@ -145,13 +151,21 @@ def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False)
         planner="random",
         schedule=draw(st.sampled_from(NAMED_SCHEDULES)),
         split_backward=draw(st.booleans()),
-        num_microbatches=draw(st.integers(1, max_microbatches)),
+        num_microbatches=draw(sizes_up_to(max_microbatches)),
         micro_batch_size=draw(st.sampled_from([1, 4, 6])),
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
         stages=tuple(stages),
     )
     return Case(profile, cluster, plan)
+
+
+def without_shared_interfaces(case: Case) -> Case:
+    """The same problem with interfaces that no transfer has to share."""
+    hosts = tuple(msgspec.structs.replace(host, interface_bandwidth=None) for host in case.cluster.hosts)
+    cluster = msgspec.structs.replace(case.cluster, hosts=hosts)
+    plan = msgspec.structs.replace(case.plan, cluster=Origin(name=cluster.name, digest=cluster.digest))
+    return Case(case.profile, cluster, plan)
 
 
 def with_limits(case: Case, limits: list[int | None]) -> Case:

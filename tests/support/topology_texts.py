@@ -1,4 +1,4 @@
-"""Topologies as tools print them, with the names and numbers of computers that do not exist."""
+"""Topologies in the formats of other tools, for machines that do not exist."""
 
 _MATRIX = (
     "\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m",

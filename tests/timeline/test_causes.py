@@ -159,11 +159,11 @@ def length(timeline: Timeline, place: int) -> float:
 def pieces(proof: Proof, timeline: Timeline, place: int) -> list[float]:
     """How long after its start an action can let another start: its seconds; or until its transfer has passed its
     link, or arrived. That is never sooner than if it had its interfaces alone."""
-    wiring = proof.wiring
-    transfer = int(wiring.transfer_of[place])
+    dependencies = proof.dependencies
+    transfer = int(dependencies.transfer_of[place])
     if transfer == NONE:
         assert proof.program.kind[place] <= Kind.STEP
         return [length(timeline, place)]
-    assert length(timeline, place) >= float(wiring.occupancy_s[transfer]) - 1e-9 * timeline.iteration_s
-    taken, latency = length(timeline, place), float(wiring.latency_s[transfer])
+    assert length(timeline, place) >= float(dependencies.occupancy_s[transfer]) - 1e-9 * timeline.iteration_s
+    taken, latency = length(timeline, place), float(dependencies.latency_s[transfer])
     return [taken - latency, taken]

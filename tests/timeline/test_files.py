@@ -17,9 +17,11 @@ from penstock.timeline.summary import bubble_fraction, critical_path, device_use
 from penstock.timeline.types import Timeline
 from tests.support.damaged_files import mutated
 from tests.support.fuzzing import NUM_DAMAGED
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases, two_stages
 from tests.support.thoroughness import examples
 
+LONG_S = 1e300
 ARRAYS = ("start_s", "end_s", "num_bytes", "memory_during", "memory_after", "cause")
 
 
@@ -97,7 +99,7 @@ def event(value: Any, device: int, number: int) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda value: value["devices"][1].update(device="d0"), "a device is there twice"),
+        (lambda value: value["devices"][1].update(device="d0"), "a device is listed twice"),
         (lambda value: event(value, 0, 0).update(action="0RECV_B0@dx"), "there is no device 'dx'"),
         (lambda value: event(value, 0, 0).update(action="0FORWARD"), "is not an action"),
         (lambda value: event(value, 0, 1).update(cause=["d7", 0]), "is not there"),
@@ -118,6 +120,7 @@ def test_refused(tmp_path: Path, change: Any, message: str) -> None:
     assert str(path) in caught.value.where
 
 
+@reaches(loaded=0.02, refused=0.2, sound=0.01)
 @settings(max_examples=NUM_DAMAGED, deadline=None)
 @given(data=st.data())
 def test_fuzz(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -125,11 +128,23 @@ def test_fuzz(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> 
     save_timeline(timeline_of(two_stages(num_microbatches=2)), path)
     path.write_bytes(data.draw(mutated(path.read_bytes())))
     try:
-        found = load_timeline(path)
+        timeline = load_timeline(path)
     except InputError:
+        reach("refused")
         return
-    # What gets in can be worked with.
-    assert critical_path(found)
-    assert bubble_fraction(found) >= 0 or device_uses(found)
-    list(waits(found))
-    timeline_file(found)
+    reach("loaded")
+    # Every analysis accepts a timeline that the reader accepts.
+    path_actions = critical_path(timeline)
+    assert path_actions
+    assert float(timeline.end_s[path_actions[-1]]) == timeline.iteration_s
+    uses = device_uses(timeline)
+    assert {use.device for use in uses} <= set(timeline.program.devices)
+    fraction = bubble_fraction(timeline)
+    # The reader accepts actions of one device that overlap, and the longest seconds that a float can hold.
+    if timeline.iteration_s < LONG_S and all(use.first_s + use.busy_s <= use.last_s for use in uses):
+        reach("sound")
+        assert 0 <= fraction <= 1
+        assert fraction * timeline.iteration_s == pytest.approx(float(np.mean([use.bubble_s for use in uses])))
+    assert all(wait.start_s <= wait.end_s for wait in waits(timeline))
+    save_timeline(timeline, path)
+    assert timeline_file(load_timeline(path)) == timeline_file(timeline)

@@ -6,6 +6,7 @@ from hypothesis import given
 from penstock.program.actions import Kind
 from penstock.simulate.evaluation import evaluate_costs
 from penstock.timeline.summary import DeviceUse, bubble_fraction, critical_path, device_uses, waits
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases, equal_case, two_stages
 from tests.support.thoroughness import examples
 
@@ -51,6 +52,7 @@ def test_nothing_takes_time() -> None:
     assert all(timeline.start_s[place] == 0.0 for place in critical_path(timeline))
 
 
+@reaches(waits=0.1, messages=0.1, reduced=0.05)
 @examples(150)
 @given(cases())
 def test_sums(case: Case) -> None:
@@ -62,6 +64,7 @@ def test_sums(case: Case) -> None:
     for wait in waits(timeline):
         assert 0 <= wait.transfer_s <= wait.end_s - wait.start_s
         assert program.kind[wait.cause] >= Kind.SEND_F
+        reach("waits")
         waited[wait.device] += wait.end_s - wait.start_s
     for use in uses:
         assert use.busy_s + use.bubble_s == pytest.approx(iteration, rel=1e-9, abs=1e-9 * iteration)
@@ -76,6 +79,8 @@ def test_sums(case: Case) -> None:
     if iteration > 0:
         mean = sum(use.bubble_s for use in uses) / len(uses)
         assert bubble_fraction(timeline) == pytest.approx(mean / iteration, rel=1e-12)
-    messages = evaluation.proof.wiring.num_bytes[: evaluation.proof.num_messages].sum()
+    messages = evaluation.proof.dependencies.num_bytes[: evaluation.proof.num_messages].sum()
     reduced = sum(len(item.ring.devices) * item.ring.sent_bytes for item in evaluation.costs.reductions)
     assert sum(use.sent_bytes for use in uses) == pytest.approx(float(messages) + reduced, rel=1e-12)
+    reach("messages", messages)
+    reach("reduced", reduced)

@@ -27,7 +27,7 @@ MAKERS = {
 
 
 @dataclass(frozen=True)
-class Opened:
+class PlanBundle:
     """A plan with what it is for, and the program where the file had one."""
 
     plan: Plan
@@ -45,7 +45,7 @@ def open_plan(
     schedule: str | None,
     force: bool,
     plan: Plan | None = None,
-) -> Opened:
+) -> PlanBundle:
     """Read a plan or program, and the profile and cluster that it names unless others are given.
 
     With a plan, that is the one of the file, which is of another sort and has been read.
@@ -71,7 +71,7 @@ def open_plan(
     costs = price(plan, the_profile, the_cluster, strict=not force)
     if program is not None:
         program = _aligned(program, the_cluster, path)
-    return Opened(plan, the_profile, the_cluster, costs, program)
+    return PlanBundle(plan, the_profile, the_cluster, costs, program)
 
 
 class _Head(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What a verb shows: tables for people, JSON for machines, as much as was asked for."""
+"""The output of a command: tables for people, or JSON."""
 
 import os
 import sys
@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console as RichConsole
+from rich.console import RenderableType
 from rich.table import Table
 
-from penstock.report import shown_name
+from penstock.report import escape_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,142 +23,147 @@ MAX_WIDTH = 10_000
 
 
 @dataclass(frozen=True)
-class Screen:
-    """Where a verb's output goes. With `as_json`, only the JSON goes to standard output."""
+class Console:
+    """Where a command writes. With `as_json`, standard output has the JSON only."""
 
     quiet: bool = False
     verbose: bool = False
     as_json: bool = False
 
     @cached_property
-    def console(self) -> Console:
-        """Standard output. Names from files are text: neither markup nor emoji codes are looked for."""
-        return _console(stderr=False)
+    def stdout(self) -> RichConsole:
+        """Standard output. Names from files are plain text, without markup or emoji codes."""
+        return _rich_console(stderr=False)
 
     @cached_property
-    def notices(self) -> Console:
+    def stderr(self) -> RichConsole:
         """Standard error, for warnings and progress."""
-        return _console(stderr=True)
+        return _rich_console(stderr=True)
 
     @property
-    def for_people(self) -> bool:
-        """Whether tables and words are wanted."""
+    def shows_text(self) -> bool:
+        """Whether tables and sentences are shown."""
         return not (self.quiet or self.as_json)
 
     @property
-    def is_terminal(self) -> bool:
-        """Whether a person sees the output as it is written."""
-        return self.console.is_terminal
+    def shows_progress(self) -> bool:
+        """Whether a progress line is shown."""
+        return self.shows_text and self.stderr.is_terminal
 
-    def silenced(self) -> "Screen":
-        """The same screen with nothing but errors."""
+    @property
+    def is_terminal(self) -> bool:
+        """Whether standard output is a terminal."""
+        return self.stdout.is_terminal
+
+    def silenced(self) -> "Console":
+        """The same console with warnings and errors only."""
         return replace(self, quiet=True)
 
     def notice(self, text: str) -> None:
-        """A line beside the results, as it is."""
-        self.notices.print(text)
+        """Write a line to standard error, unchanged."""
+        self.stderr.print(text)
 
     def show(self, *items: RenderableType) -> None:
-        """Show something to people."""
-        if self.for_people:
+        """Show text, tables or pictures, unless --quiet or --json is set."""
+        if self.shows_text:
             for item in items:
-                self.console.print(item)
+                self.stdout.print(item)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-        """A table; the first `left` columns are text, the others numbers."""
-        if not self.for_people:
+        """Show a table. The first `left` columns are text, the others numbers."""
+        if not self.shows_text:
             return
-        found = Table(
+        table = Table(
             title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False
         )
         for number, column in enumerate(columns):
-            # Numbers keep their width; where the screen is narrow, text gives way.
+            # Numbers keep their width; on a narrow terminal, text is cut.
             needed = max(len(column), *(len(row[number]) for row in rows)) if rows else len(column)
             is_text = number < left
-            found.add_column(
+            table.add_column(
                 column,
                 justify="left" if is_text else "right",
                 no_wrap=True,
                 min_width=min(needed, 6) if is_text else needed,
             )
         for row in rows:
-            found.add_row(*map(shown_name, row))
-        width = self.console.width
-        if not self.console.is_terminal:
-            # No screen is too narrow for what goes into a file or to another program.
-            self.console.width = MAX_WIDTH
-            self.console.width = max(width, self.console.measure(found).maximum)
-        self.console.print(found)
-        self.console.width = width
+            table.add_row(*map(escape_text, row))
+        width = self.stdout.width
+        if not self.stdout.is_terminal:
+            # A file, or another program, has any width.
+            self.stdout.width = MAX_WIDTH
+            self.stdout.width = max(width, self.stdout.measure(table).maximum)
+        self.stdout.print(table)
+        self.stdout.width = width
 
     def data(self, value: object) -> None:
-        """The result for machines, if they asked."""
+        """Write the result as JSON, if --json is set."""
         if self.as_json:
             sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
 
     def warn(self, text: str) -> None:
-        """Something that must not be missed, whatever was asked for."""
-        self.notices.print(f"warning: {shown_name(text)}", style="bold yellow")
+        """Write a warning to standard error, always."""
+        self.stderr.print(f"warning: {escape_text(text)}", style="bold yellow")
 
     def assumptions(self, *texts: str, most: int = 4) -> None:
-        """What was assumed; all of it with -v."""
+        """Show assumptions; all of them with --verbose."""
         shown = texts if self.verbose else texts[:most]
         for text in shown:
-            self.show(f"  assumed: {shown_name(text)}")
+            self.show(f"  assumed: {escape_text(text)}")
         if len(texts) > len(shown):
             self.show(f"  ({len(texts) - len(shown)} more with -v)")
 
     def wrote(self, path: str) -> None:
-        """A file was written."""
-        self.show(f"wrote {shown_name(path)}")
+        """Show that a file was written."""
+        self.show(f"wrote {escape_text(path)}")
 
     def next(self, command: str) -> None:
-        """The last line: what could be done next."""
-        self.show(f"next: {shown_name(command)}")
+        """Show the last line: a command to continue with."""
+        self.show(f"next: {escape_text(command)}")
 
     @contextmanager
     def working(self, text: str) -> Iterator[None]:
-        """Show that something takes its time."""
+        """Show that work is under way."""
         with self.progress(text):
             yield
 
     @contextmanager
     def progress(self, text: str) -> Iterator[Callable[[str], None]]:
-        """Show that something takes its time, and how far it is; gives what changes the text."""
-        if self.for_people and self.notices.is_terminal:
-            with self.notices.status(text) as status:
+        """Show that work is under way; yields a function that changes the text."""
+        if self.shows_progress:
+            with self.stderr.status(text) as status:
                 yield status.update
         else:
             yield _ignore
 
 
 def _ignore(_text: str) -> None:
-    """Nobody watches."""
+    """Drop progress that is not shown."""
 
 
-class _Console(Console):
+class _RichConsole(RichConsole):
     def on_broken_pipe(self) -> None:
-        """Let the command line decide what a reader that has gone means."""
+        """Raise the error: `main` handles a closed pipe."""
         raise BrokenPipeError
 
 
-def _console(*, stderr: bool) -> Console:
+def _rich_console(*, stderr: bool) -> RichConsole:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else int(os.environ.get("COLUMNS", "") or WIDTH_WITHOUT_TERMINAL)
-    return _Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
+    return _RichConsole(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
 
 
-def screen_options(verb: F) -> F:
-    """The options that every verb has; it gets them as `screen`."""
+def console_options(verb: F) -> F:
+    """Add the options that every command has; the command gets them as `console`."""
 
     @wraps(verb)
     def wrapped(quiet: bool, verbose: bool, as_json: bool, **options: Any) -> Any:
-        return verb(screen=Screen(quiet=quiet, verbose=verbose, as_json=as_json), **options)
+        return verb(console=Console(quiet=quiet, verbose=verbose, as_json=as_json), **options)
 
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("-v", "--verbose", is_flag=True, help="Show more."),
-        click.option("-q", "--quiet", is_flag=True, help="Show only warnings and errors."),
+        click.option("-q", "--quiet", is_flag=True, help="Show warnings and errors only."),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

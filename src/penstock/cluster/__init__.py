@@ -1,12 +1,12 @@
-"""Clusters: devices, hosts, links and their file format."""
+"""Clusters: devices, hosts, links, and their file format."""
 
 from penstock.cluster.describe import HostRow, cluster_rows, link_classes
-from penstock.cluster.diagnostics import age_doubt, cluster_doubts
-from penstock.cluster.from_wires import assemble
+from penstock.cluster.diagnostics import age_warning, cluster_warnings
+from penstock.cluster.from_wires import cluster_from_wires
 from penstock.cluster.load import load_cluster
-from penstock.cluster.names import near_names
-from penstock.cluster.provenance import Probed
-from penstock.cluster.subset import part_of
+from penstock.cluster.names import suggest_names
+from penstock.cluster.provenance import ProbeRecord
+from penstock.cluster.subset import select_devices
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 
 __all__ = [
@@ -15,14 +15,14 @@ __all__ = [
     "Host",
     "HostRow",
     "Link",
-    "Probed",
+    "ProbeRecord",
     "Wire",
-    "age_doubt",
-    "assemble",
-    "cluster_doubts",
+    "age_warning",
+    "cluster_from_wires",
     "cluster_rows",
+    "cluster_warnings",
     "link_classes",
     "load_cluster",
-    "near_names",
-    "part_of",
+    "select_devices",
+    "suggest_names",
 ]

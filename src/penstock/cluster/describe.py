@@ -1,4 +1,4 @@
-"""A cluster in a few rows of plain data, for people: hosts that are alike together, wires that are alike together."""
+"""A summary of a cluster: one row for all identical hosts, one entry for all links with the same wire."""
 
 import re
 from collections import Counter
@@ -7,49 +7,59 @@ from itertools import chain, permutations, product
 
 import msgspec
 
-from penstock.cluster.names import listed
+from penstock.cluster.names import list_names
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,12})")
 
 
 class HostRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts that are alike in everything but their names and the names of their devices."""
+    """Hosts that are identical except for their names and the names of their devices.
+
+    Attributes:
+        hosts: Names of the hosts.
+        num_devices: Devices of each host.
+        kinds: Each device kind and its number on each host.
+        memory_bytes: The different memory sizes, in the order of the devices. None: no known limit.
+        speeds: The different speeds, in the order of the devices.
+        inside: The different wires between devices of one host, the slowest first. Empty for a single device.
+        interface_bandwidth: As in `Host`.
+    """
 
     hosts: tuple[str, ...]
     num_devices: int
-    """On each of the hosts."""
     kinds: tuple[tuple[str, int], ...]
-    """Each kind, and how many devices of it each host has."""
     memory_bytes: tuple[int | None, ...]
-    """The different memory sizes, in the order of the devices; None is no known limit."""
     speeds: tuple[float, ...]
-    """The different speeds, in the order of the devices."""
     inside: tuple[Wire, ...]
-    """The different wires between devices of one host, the slowest first; none where a device is alone."""
     interface_bandwidth: float | None
 
     @property
     def label(self) -> str:
-        """The name of the host; of those that are numbered one after the other the first and the last."""
+        """The names of the hosts; for consecutive numbers the first and the last."""
         if len(self.hosts) == 1 or not _are_consecutive(self.hosts):
-            return listed(self.hosts)
+            return list_names(self.hosts)
         return f"{self.hosts[0]} .. {self.hosts[-1]} ({len(self.hosts)})"
 
 
 class LinkClass(msgspec.Struct, frozen=True, kw_only=True):
-    """All directed links with one and the same wire."""
+    """All directed links with the same wire.
+
+    Attributes:
+        wire: The wire.
+        num_links: Number of directed links.
+        source: Sending device of an example.
+        target: Receiving device of the example.
+    """
 
     wire: Wire
     num_links: int
     source: str
-    """The first of these links leads from this device ..."""
     target: str
-    """... to this one."""
 
 
 def cluster_rows(cluster: Cluster) -> list[HostRow]:
-    """One row for all hosts that are alike, in the order of the cluster.
+    """Group identical hosts, in the order of the cluster.
 
     >>> from penstock.cluster.load import parse_spec
     >>> [row.label for row in cluster_rows(parse_spec("3 x 2 x T4 @ 10 GB/s / 1 GB/s"))]
@@ -68,9 +78,9 @@ def cluster_rows(cluster: Cluster) -> list[HostRow]:
 
 
 def link_classes(cluster: Cluster) -> list[LinkClass]:
-    """The different wires with their numbers of directed links, the slowest first.
+    """Return the different wires with their numbers of directed links, the slowest first.
 
-    Pairs are counted host by host and corrected by `links`, so the time does not grow with the square of the devices.
+    Pairs are counted by host and corrected by `links`, so the time is not quadratic in the devices.
     """
     host_of = {device.name: device.host for device in cluster.devices}
     num_on = Counter(host_of.values())
@@ -91,30 +101,32 @@ def link_classes(cluster: Cluster) -> list[LinkClass]:
 
 
 def bottleneck(cluster: Cluster) -> LinkClass | None:
-    """The slowest links, by bandwidth and then by latency, shared interfaces left aside; None for one device."""
+    """Return the slowest links by bandwidth, then latency, without shared interfaces; None for a single device."""
     return next(iter(link_classes(cluster)), None)
 
 
 def _are_consecutive(names: Sequence[str]) -> bool:
-    """Whether these are one name with numbers that count up.
+    """Return whether the names are one prefix with consecutive numbers.
 
     >>> _are_consecutive(["n09", "n10"]), _are_consecutive(["n1", "n3"]), _are_consecutive(["a", "b"])
     (True, False, False)
     """
-    found = [_NUMBERED.fullmatch(name) for name in names]
-    parts = [(match[1], int(match[2])) for match in found if match is not None]
+    matches = [_NUMBERED.fullmatch(name) for name in names]
+    parts = [(match[1], int(match[2])) for match in matches if match is not None]
     first = parts[0] if len(parts) == len(names) else ("", 0)
-    return parts == [(first[0], first[1] + place) for place in range(len(names))]
+    return parts == [(first[0], first[1] + offset) for offset in range(len(names))]
 
 
 def _links_inside(
     devices_on: Mapping[str, Sequence[Device]], links: Iterable[Link]
 ) -> dict[str, dict[tuple[int, int], Wire]]:
-    """By host: the wires between its devices that are said one by one, by the places of the two devices."""
-    place = {device.name: (host, number) for host, found in devices_on.items() for number, device in enumerate(found)}
+    """Return, for each host, the wires of explicit links between its devices, by the positions of both on the host."""
+    position = {
+        device.name: (host, number) for host, devices in devices_on.items() for number, device in enumerate(devices)
+    }
     inside: dict[str, dict[tuple[int, int], Wire]] = {host: {} for host in devices_on}
     for link in links:
-        (host, source), (other, target) = place[link.source], place[link.target]
+        (host, source), (other, target) = position[link.source], position[link.target]
         if host == other:
             inside[host][source, target] = link.wire
     return inside
@@ -135,14 +147,14 @@ def _row(hosts: list[Host], devices: list[Device], own_wires: Collection[Wire]) 
 
 
 def _examples(cluster: Cluster) -> dict[Wire, tuple[str, str]]:
-    """One pair of devices for every wire that joins any."""
+    """Return an example pair of devices for every wire in use."""
     with_link = {(link.source, link.target) for link in cluster.links}
     names_on: dict[str, list[str]] = {}
     for device in cluster.devices:
         names_on.setdefault(device.host, []).append(device.name)
 
     def first(pairs: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-        # Every pair that is passed over has a link of its own, so this ends after as many steps as there are links.
+        # Every skipped pair has an explicit link, so this takes at most one step per link.
         return next((pair for pair in pairs if pair not in with_link), None)
 
     examples: dict[Wire, tuple[str, str]] = {}

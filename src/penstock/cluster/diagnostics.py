@@ -1,36 +1,36 @@
-"""What is odd about a cluster, for people: uneven directions, a device that lags behind, numbers of long ago."""
+"""Warnings about a cluster: asymmetric links, slow devices, outdated measurements."""
 
 from datetime import datetime
 
 import msgspec
 
-from penstock.cluster.names import listed
+from penstock.cluster.names import list_names
 from penstock.cluster.provenance import MAX_AGE
 from penstock.cluster.types import Cluster
 from penstock.units import show_rate
 
 UNEVEN = 1.25
-"""The faster direction of a link over the slower one, from which on it is worth a word."""
+"""Ratio of the faster direction of a link to the slower one above which a link is reported."""
 LAGGING = 0.9
-"""Below this part of the fastest of its kind, a device is."""
+"""Fraction of the speed of the fastest device of a kind below which a device is reported."""
 
 
-def cluster_doubts(cluster: Cluster) -> list[str]:
-    """One sentence for each thing that somebody should look at."""
+def cluster_warnings(cluster: Cluster) -> list[str]:
+    """Return a sentence for each suspicious property: links that are slower in one direction, slow devices."""
     return [*_uneven_links(cluster), *_slow_devices(cluster)]
 
 
-def age_doubt(cluster: Cluster, now: datetime) -> str | None:
-    """A sentence if the cluster was measured more than a month ago."""
+def age_warning(cluster: Cluster, now: datetime) -> str | None:
+    """Return a warning if the cluster was measured more than a month before `now`, else None."""
     if isinstance(cluster.probed, msgspec.UnsetType) or now - cluster.probed.date <= MAX_AGE:
         return None
     days = (now - cluster.probed.date).days
     date = cluster.probed.date.date().isoformat()
-    return f"cluster {cluster.name} was measured {days} days ago ({date}): measure it again if anything has changed"
+    return f"cluster {cluster.name} was measured {days} days ago ({date}): measure it again if it has changed"
 
 
 def _uneven_links(cluster: Cluster) -> list[str]:
-    # Only links of their own can differ by direction.
+    # Only explicit links can differ by direction.
     rates = {(link.source, link.target): link.wire.bandwidth for link in cluster.links}
     host_of = {device.name: device.host for device in cluster.devices}
     inside = {host.name: host.inside.bandwidth for host in cluster.hosts}
@@ -38,13 +38,13 @@ def _uneven_links(cluster: Cluster) -> list[str]:
     for (source, target), rate in rates.items():
         same = host_of[source] == host_of[target]
         back = rates.get((target, source), inside[host_of[source]] if same else cluster.between.bandwidth)
-        if rate >= UNEVEN * (1 + _doubtful(cluster, source, target)) * back:
+        if rate >= UNEVEN * (1 + _measurement_error(cluster, source, target)) * back:
             uneven.append(f"{source} to {target} {show_rate(rate)}, back {show_rate(back)}")
-    return [f"links are uneven in their two directions: {listed(uneven)}"] if uneven else []
+    return [f"links differ between their two directions: {list_names(uneven)}"] if uneven else []
 
 
-def _doubtful(cluster: Cluster, source: str, target: str) -> float:
-    """How far the two directions may be apart by the error of their measurement alone, as a fraction."""
+def _measurement_error(cluster: Cluster, source: str, target: str) -> float:
+    """Return the relative difference of the two directions that measurement error alone can explain."""
     if isinstance(cluster.probed, msgspec.UnsetType) or not cluster.probed.residuals:
         return 0.0
     one, other = cluster.index[source], cluster.index[target]

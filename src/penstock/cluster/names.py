@@ -1,4 +1,4 @@
-"""Names in sentences: lists that stay short, and the names that a wrong one may have meant."""
+"""Names in messages: abbreviated lists, and suggestions for misspelled names."""
 
 import difflib
 from collections.abc import Iterable
@@ -6,10 +6,10 @@ from collections.abc import Iterable
 _MAX_COMPARED = 4096
 
 
-def listed(names: Iterable[str], *, most: int = 3) -> str:
-    """The first names, and how many more there are.
+def list_names(names: Iterable[str], *, most: int = 3) -> str:
+    """Join the first names, and count the rest.
 
-    >>> listed(["a", "b"]), listed("abcde")
+    >>> list_names(["a", "b"]), list_names("abcde")
     ('a, b', 'a, b, c and 2 more')
     """
     every = list(names)
@@ -17,13 +17,14 @@ def listed(names: Iterable[str], *, most: int = 3) -> str:
     return ", ".join(every[:most]) + more
 
 
-def near_names(wrong: str, known: Iterable[str]) -> str:
-    """A hint with the known name that is nearest to the wrong one, else with the first ones.
+def suggest_names(wrong: str, known: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the most similar known name, else the first known names.
 
-    >>> near_names("alpa", ["alpha", "beta"]), near_names("x", ["alpha", "beta"])
-    ("Did you mean 'alpha'?", 'There are: alpha, beta.')
+    Example:
+        >>> suggest_names("alpa", ["alpha", "beta"]), suggest_names("x", ["alpha", "beta"])
+        ("Did you mean 'alpha'?", 'Known names: alpha, beta.')
     """
-    # Comparing costs time with every name, and nobody reads the hint of a name of a kilobyte.
+    # Comparisons take time, so both the number of names and the length of the unknown one are limited.
     names = list(known)[:_MAX_COMPARED]
     near = difflib.get_close_matches(wrong[:100], names, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"There are: {listed(names, most=6)}."
+    return f"Did you mean {near[0]!r}?" if near else f"Known names: {list_names(names, most=6)}."

@@ -1,4 +1,4 @@
-"""Where the numbers of a measured cluster come from, and what may be wrong with them."""
+"""Provenance of a measured cluster: when and how, and how well the fit matches the measurements."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -11,27 +11,35 @@ Fraction = Annotated[float, msgspec.Meta(ge=0)]
 MAX_AGE = timedelta(days=31)
 
 
-class Probed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """When and how a cluster was measured."""
+class ProbeRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When and how a cluster was measured.
+
+    Attributes:
+        date: Time of the probe, with time zone.
+        backend: Backend of torch.distributed: "gloo" or "nccl".
+        rounds: Rounds of measurements.
+        residuals: For each link from sender (row) to receiver (column), the root mean square of the relative
+            difference between measured and fitted times. Empty if unknown.
+
+    Raises:
+        ValueError: The date has no time zone, or the residuals are not a square matrix of nonnegative numbers.
+    """
 
     date: datetime
     backend: str
-    """Of torch.distributed: gloo or nccl."""
     rounds: Annotated[int, msgspec.Meta(ge=0)] = 0
     residuals: tuple[tuple[Fraction, ...], ...] = ()
-    """Of each link, by device that sends (row) and receives: how far measured times are from the fitted ones, as a
-    fraction (root mean square). Empty if not known."""
 
     def __post_init__(self) -> None:
         if self.date.tzinfo is None:
-            raise ValueError("the date of a probe needs its time zone")
+            raise ValueError("the date of a probe must have a time zone")
         if any(len(row) != len(self.residuals) for row in self.residuals):
             raise ValueError("residuals must have a row and a column for each device")
         if not all(value >= 0 for row in self.residuals for value in row):
             raise ValueError("residuals must not be negative")
 
-    def of_part(self, places: Iterable[int]) -> "Probed":
-        """The same for some of the devices."""
-        kept = list(places)
+    def subset(self, devices: Iterable[int]) -> "ProbeRecord":
+        """Return the record for some of the devices, by position."""
+        kept = list(devices)
         rows = tuple(tuple(self.residuals[a][b] for b in kept) for a in kept) if self.residuals else ()
         return msgspec.structs.replace(self, residuals=rows)

@@ -1,4 +1,4 @@
-"""A cluster: devices, hosts and the links between them."""
+"""`Cluster` and its parts: devices, hosts and the links between them."""
 
 import math
 from collections.abc import Callable
@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from penstock import io
 from penstock.arrays import Floats
-from penstock.cluster.provenance import Probed
+from penstock.cluster.provenance import ProbeRecord
 from penstock.errors import InputError
 
 MAX_MATRIX_DEVICES = 8192
-"""A matrix of links has the square of this many entries, 8 bytes each."""
+"""A link matrix has the square of this number of entries, 8 bytes each."""
 
 BytesPerSecond = Annotated[float, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -24,57 +24,107 @@ MAX_MEMORY_BYTES = 2**60
 
 
 class Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one direction of a connection can do."""
+    """Bandwidth and latency of one direction of a connection.
+
+    A transfer takes `latency_s + bytes / bandwidth` seconds.
+
+    Attributes:
+        bandwidth: Bytes per second; `math.inf` for no limit.
+        latency_s: Latency in seconds.
+
+    Raises:
+        ValueError: The bandwidth is not positive, or the latency is negative or infinite.
+
+    Example:
+        >>> Wire(bandwidth=25e9, latency_s=5e-6).bandwidth
+        25000000000.0
+    """
 
     bandwidth: BytesPerSecond
     latency_s: Seconds = 0.0
 
     def __post_init__(self) -> None:
         if not self.bandwidth > 0:
-            raise ValueError("bandwidth must be above zero")
+            raise ValueError("bandwidth must be positive")
         if not 0 <= self.latency_s < math.inf:
             raise ValueError("latency must be finite and not negative")
 
 
 NEVER_USED = Wire(bandwidth=1e9)
-"""Stands where no two devices need a wire and none is known: it is neither written nor shown."""
+"""Placeholder where no two devices need a wire and none is specified. It is neither written nor shown."""
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A machine with devices. Its own devices reach each other over `inside`."""
+    """A machine with devices.
+
+    Attributes:
+        name: Unique name.
+        inside: Connection between two devices of this host.
+        interface_bandwidth: Bytes per second, in each direction, of the network interface that all devices of the
+            host share. None: they do not share one.
+
+    Raises:
+        ValueError: The interface bandwidth is not positive.
+
+    Example:
+        >>> Host(name="node0", inside=Wire(bandwidth=100e9), interface_bandwidth=12.5e9).name
+        'node0'
+    """
 
     name: str
     inside: Wire
     interface_bandwidth: BytesPerSecond | None = None
-    """If given: its devices share one network interface of this many bytes a second in each direction."""
 
     def __post_init__(self) -> None:
         if self.interface_bandwidth is not None and not self.interface_bandwidth > 0:
-            raise ValueError("interface_bandwidth must be above zero")
+            raise ValueError("interface_bandwidth must be positive")
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Something that computes one action at a time."""
+    """A device, which computes one action at a time.
+
+    Attributes:
+        name: Unique name.
+        host: Name of its host.
+        kind: Device kind, such as "A100-40". Profiles have times by kind.
+        memory_bytes: Memory available to training. None: no known limit.
+        speed: Speed relative to other devices of the kind. A device of speed 0.5 takes twice as long.
+
+    Raises:
+        ValueError: The kind is empty, the speed is not positive and finite, or the memory is out of range.
+
+    Example:
+        >>> Device(name="node0.d0", host="node0", kind="A100-40", memory_bytes=40_000_000_000).speed
+        1.0
+    """
 
     name: str
     host: str
     kind: str
     memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY_BYTES)] | None = None
-    """None: no limit is known."""
     speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    """Relative to other devices of its kind: 0.5 takes twice as long."""
 
     def __post_init__(self) -> None:
         if not self.kind:
             raise ValueError(f"device {self.name!r} needs a kind")
         if not 0 < self.speed < math.inf:
-            raise ValueError("speed must be finite and above zero")
+            raise ValueError("speed must be positive and finite")
         if self.memory_bytes is not None and not 0 <= self.memory_bytes <= MAX_MEMORY_BYTES:
-            raise ValueError("memory_bytes must not be negative, nor above 2**60")
+            raise ValueError("memory_bytes must be 0 to 2**60")
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One direction between two devices that differs from what their hosts say."""
+    """One direction between two devices, where it differs from the default of their hosts.
+
+    Attributes:
+        source: Name of the sending device.
+        target: Name of the receiving device.
+        wire: Bandwidth and latency.
+
+    Example:
+        >>> Link(source="node0.d0", target="node0.d1", wire=Wire(bandwidth=50e9)).target
+        'node0.d1'
+    """
 
     source: str
     target: str
@@ -82,7 +132,30 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
-    """Devices on hosts. A link is what `links` says of it, else the host's `inside`, else `between`."""
+    """Devices on hosts, and the links between them.
+
+    The wire between two devices is the entry of `links` for the pair if there is one, else `inside` of their common
+    host, else `between`. Clusters are immutable; `load_cluster` reads one.
+
+    Attributes:
+        name: Name of the cluster.
+        hosts: The hosts.
+        devices: The devices. Plans name them; arrays are indexed by their position here.
+        between: Connection between devices of different hosts.
+        links: Directed links that differ from the defaults.
+        assumptions: Sentences about everything that the source does not specify and that was assumed.
+        probed: When and how the cluster was measured; UNSET if it was not.
+
+    Raises:
+        ValueError: There are no devices, names are empty or duplicate, or a device or link names something that does
+            not exist.
+
+    Example:
+        >>> import penstock
+        >>> cluster = penstock.load_cluster("2 x 4 x V100-16 @ 100 GB/s / 1.25 GB/s")
+        >>> cluster.num_devices, cluster.devices[4].name
+        (8, 'h1.d0')
+    """
 
     name: str
     hosts: tuple[Host, ...]
@@ -90,9 +163,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     between: Wire
     links: tuple[Link, ...] = ()
     assumptions: tuple[str, ...] = ()
-    """What the source did not say and was assumed, for people."""
-    probed: Probed | msgspec.UnsetType = msgspec.UNSET
-    """When and how it was measured, if it was."""
+    probed: ProbeRecord | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -101,13 +172,13 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         names = _unique([device.name for device in self.devices], "device")
         for device in self.devices:
             if device.host not in hosts:
-                raise ValueError(f"device {device.name!r} is on host {device.host!r}, which is not there")
+                raise ValueError(f"device {device.name!r} names host {device.host!r}, which does not exist")
         for link in self.links:
             for end in (link.source, link.target):
                 if end not in names:
-                    raise ValueError(f"a link names device {end!r}, which is not there")
+                    raise ValueError(f"a link names device {end!r}, which does not exist")
             if link.source == link.target:
-                raise ValueError(f"a link from device {link.source!r} to itself")
+                raise ValueError(f"a link connects device {link.source!r} to itself")
         _unique([f"{link.source!r} -> {link.target!r}" for link in self.links], "link")
         rows = () if isinstance(self.probed, msgspec.UnsetType) else self.probed.residuals
         if rows and len(rows) != len(self.devices):
@@ -115,17 +186,17 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def num_devices(self) -> int:
-        """How many devices there are."""
+        """Number of devices."""
         return len(self.devices)
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The place of each device, by name."""
-        return {device.name: place for place, device in enumerate(self.devices)}
+        """Position of each device in `devices`, by name."""
+        return {device.name: position for position, device in enumerate(self.devices)}
 
     @cached_property
     def bandwidth(self) -> Floats:
-        """Bytes per second from each device (row) to each other (column), interfaces left aside; inf to itself."""
+        """Bytes per second from each device (row) to each other (column), without shared interfaces; inf to itself."""
         matrix = self._matrix(lambda wire: wire.bandwidth)
         np.fill_diagonal(matrix, np.inf)
         matrix.setflags(write=False)
@@ -141,18 +212,18 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @cached_property
     def host_index(self) -> npt.NDArray[np.int64]:
-        """The place in `hosts` of each device's host."""
-        places = {host.name: place for place, host in enumerate(self.hosts)}
-        return np.array([places[device.host] for device in self.devices], dtype=np.int64)
+        """Position in `hosts` of each device's host."""
+        positions = {host.name: position for position, host in enumerate(self.hosts)}
+        return np.array([positions[device.host] for device in self.devices], dtype=np.int64)
 
     @cached_property
     def digest(self) -> str:
-        """A short name for the contents, what was assumed and how it was measured left aside."""
+        """Hash of the contents, without `assumptions` and `probed`."""
         return io.digest(msgspec.structs.replace(self, assumptions=(), probed=msgspec.UNSET))
 
     def _check_matrix(self) -> None:
         if self.num_devices > MAX_MATRIX_DEVICES:
-            what = f"{self.num_devices:,} devices are too many to plan for: at most {MAX_MATRIX_DEVICES:,}"
+            what = f"number of devices ({self.num_devices:,}) exceeds the limit of {MAX_MATRIX_DEVICES:,}"
             raise InputError(what, hint="Plan for a part of the cluster.")
 
     def _matrix(self, value: Callable[[Wire], float]) -> Floats:
@@ -169,8 +240,8 @@ def _unique(names: list[str], what: str) -> set[str]:
     seen: set[str] = set()
     for name in names:
         if not name:
-            raise ValueError(f"a {what} needs a name that is not empty")
+            raise ValueError(f"the name of a {what} must not be empty")
         if name in seen:
-            raise ValueError(f"{what} {name!r} is there twice")
+            raise ValueError(f"duplicate {what} {name!r}")
         seen.add(name)
     return seen

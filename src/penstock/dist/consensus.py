@@ -1,62 +1,83 @@
-"""All ranks do something, agree on what came of it, and go on together, or stop together with the same message."""
+"""Consensus between ranks: all continue together, or all raise the same error."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from penstock.dist.failures import Describe
 from penstock.errors import PenstockError, RunError
-from penstock.dist.failures import Tell
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-TAG = 1 << 30
-"""Above the numbers of all messages of a program."""
+CONSENSUS_TAG = 1 << 30
+"""Above the tags of all messages of a program."""
 GRACE_S = 5.0
-"""Rank 0 waits for the others, and they wait this much longer for it: it is the one to say who did not come."""
+"""Extra time for which other ranks wait for rank 0. Rank 0 times out first, and its error names the missing rank."""
 
 
 class ObjectTransport(Protocol):
-    """Sends and receives Python objects; each call says in words what it is for."""
+    """Sends and receives Python objects. Each call takes a function that describes it for error messages."""
 
-    def send_object(self, value: Any, peer: int, tag: int, tell: Tell) -> None:
+    def send_object(self, value: Any, peer: int, tag: int, describe: Describe) -> None:
         """Send an object to a rank."""
 
-    def receive_object(self, peer: int, tag: int, tell: Tell, more_s: float = 0.0) -> Any:
-        """Receive the next object from a rank; `more_s` extends the deadline."""
+    def receive_object(self, peer: int, tag: int, describe: Describe, extra_s: float = 0.0) -> Any:
+        """Receive the next object from a rank; `extra_s` extends the deadline."""
 
 
 class _Failed(NamedTuple):
     error: PenstockError
 
 
-class Agreement:
-    """One rank's seat. Every rank must hold the same meetings in the same order."""
+class Consensus:
+    """One rank's view of the decisions that all ranks take together.
 
-    def __init__(self, mail: ObjectTransport, rank: int, world: int, failed: Callable[[BaseException], None]) -> None:
-        self._mail = mail
-        self._failed = failed
+    Every rank must make the same calls in the same order.
+
+    Args:
+        transport: Sends objects to rank 0 and back.
+        rank: This rank.
+        world: Number of ranks.
+        on_failure: Called with the error before it is raised, if the run cannot continue.
+    """
+
+    def __init__(
+        self, transport: ObjectTransport, rank: int, world: int, on_failure: Callable[[BaseException], None]
+    ) -> None:
+        self._transport = transport
+        self._on_failure = on_failure
         self.rank = rank
         self.world = world
 
-    def hold(self, what: str, mine: Callable[[], T], joint: Callable[[list[T]], Sequence[R]]) -> R:
-        """Every rank does `mine`; rank 0 does `joint` with what all found, which gives an answer for each rank.
+    def decide(self, what: str, local: Callable[[], T], joint: Callable[[list[T]], Sequence[R]]) -> R:
+        """Run `local` on every rank, then `joint` on rank 0 with all results, and return this rank's answer.
 
-        Whoever fails, all raise the same: rank 0's error first, then that of the lowest rank.
+        Args:
+            what: What the ranks do, for error messages: "begins a checkpoint".
+            local: Runs on every rank.
+            joint: Runs on rank 0. It takes the results by rank, and returns one answer for each rank.
+
+        Returns:
+            The answer of `joint` for this rank.
+
+        Raises:
+            PenstockError: On all ranks, if any of them failed: the error of the lowest rank that failed.
+            RunError: A rank did not take part in time, or its connection is lost.
         """
-        found = self._attempt(mine)
+        result = self._attempt(local)
         if self.rank:
             try:
-                self._send(found, 0, what)
+                self._send(result, 0, what)
                 answer = self._receive(0, what, GRACE_S)
             except RunError as error:
-                self._failed(error)
+                self._on_failure(error)
                 raise
         else:
-            answers = self._attempt(lambda: self._conclude(found, what, joint))
+            answers = self._attempt(lambda: self._conclude(result, what, joint))
             for peer in range(1, self.world):
                 if isinstance(answers, _Failed):
-                    # Who cannot be reached any more finds the connection closed, which says enough.
+                    # A rank that cannot be reached finds its connection closed, and fails by itself.
                     with suppress(RunError):
                         self._send(answers, peer, what)
                 else:
@@ -64,42 +85,46 @@ class Agreement:
             answer = answers if isinstance(answers, _Failed) else answers[0]
         if isinstance(answer, _Failed):
             if isinstance(answer.error, RunError):
-                self._failed(answer.error)
-            # Here is more to say of what failed here.
-            raise answer.error from (found.error.__cause__ if isinstance(found, _Failed) else None)
-        result: R = answer
-        return result
+                self._on_failure(answer.error)
+            # The rank that failed also has the cause, which is not sent.
+            raise answer.error from (result.error.__cause__ if isinstance(result, _Failed) else None)
+        own_answer: R = answer
+        return own_answer
 
-    def agree(self, what: str, mine: Callable[[], T]) -> T:
-        """Every rank does this, and goes on only if it went well everywhere."""
-        kept: list[T] = []
-        self.hold(what, lambda: kept.append(mine()), lambda found: [None] * len(found))
-        return kept[0]
+    def run_everywhere(self, what: str, local: Callable[[], T]) -> T:
+        """Run `local` on every rank, and return its result once it has succeeded on all of them.
 
-    def _conclude(self, mine: Any, what: str, joint: Callable[[list[Any]], Sequence[Any]]) -> Sequence[Any]:
-        found = [mine, *(self._receive(peer, what) for peer in range(1, self.world))]
-        for item in found:
+        Raises:
+            PenstockError: On all ranks, if it failed on any of them.
+        """
+        results: list[T] = []
+        self.decide(what, lambda: results.append(local()), lambda outcomes: [None] * len(outcomes))
+        return results[0]
+
+    def _conclude(self, own: Any, what: str, joint: Callable[[list[Any]], Sequence[Any]]) -> Sequence[Any]:
+        results = [own, *(self._receive(peer, what) for peer in range(1, self.world))]
+        for item in results:
             if isinstance(item, _Failed):
                 raise item.error
-        return joint(found)
+        return joint(results)
 
-    def _attempt(self, do: Callable[[], Any]) -> Any:
+    def _attempt(self, function: Callable[[], Any]) -> Any:
         try:
-            return do()
+            return function()
         except PenstockError as error:
             return _Failed(error)
         except Exception as error:
-            # Others cannot be given an error of any kind: not all can be sent.
+            # Not every exception can be pickled, so other ranks get its text only.
             text = f"rank {self.rank}: {type(error).__name__}: {error}"
-            failed = RunError(text, hint="This was not foreseen; see what that rank says.")
+            failed = RunError(text, hint="This error is unexpected. The traceback is in the output of that rank.")
             failed.__cause__ = error
             return _Failed(failed)
 
     def _send(self, value: Any, peer: int, what: str) -> None:
-        self._mail.send_object(value, peer, TAG, self._telling(what, peer))
+        self._transport.send_object(value, peer, CONSENSUS_TAG, self._describe(what, peer))
 
-    def _receive(self, peer: int, what: str, more_s: float = 0.0) -> Any:
-        return self._mail.receive_object(peer, TAG, self._telling(what, peer), more_s)
+    def _receive(self, peer: int, what: str, extra_s: float = 0.0) -> Any:
+        return self._transport.receive_object(peer, CONSENSUS_TAG, self._describe(what, peer), extra_s)
 
-    def _telling(self, what: str, peer: int) -> Tell:
+    def _describe(self, what: str, peer: int) -> Describe:
         return lambda: f"rank {self.rank}, {what} (with rank {peer})"

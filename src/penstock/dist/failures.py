@@ -1,4 +1,4 @@
-"""Transfers that fail, and waits for them, each with a deadline: what went wrong is said in words of the run."""
+"""Translation of errors of torch.distributed into errors of Penstock, and waits with a deadline."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,38 +7,43 @@ from typing import Any
 
 from penstock.errors import PeerLost, RunError, RuntimeTimeout
 
-Tell = Callable[[], str]
-"""Says who is doing what with whom, for messages to people."""
+Describe = Callable[[], str]
+"""Returns which rank does what with which peer. Called only when an error or a status is worded."""
 
 
-def wait_for(work: Any, timeout_s: float, tell: Tell) -> None:
-    """Wait until a transfer has ended, at most so long."""
+def wait_for(work: Any, timeout_s: float, describe: Describe) -> None:
+    """Block until a work handle of torch.distributed has completed.
+
+    Raises:
+        RuntimeTimeout: It has not completed after `timeout_s` seconds.
+        PeerLost: The connection to the peer is lost.
+    """
     try:
         work.wait(timedelta(seconds=timeout_s))
     except RuntimeError as error:
-        raise failure(error, tell, timeout_s) from error
+        raise translate_error(error, describe, timeout_s) from error
 
 
 @contextmanager
-def failing_in_words(tell: Tell) -> Iterator[None]:
-    """Around calls of torch.distributed other than waits."""
+def translate_errors(describe: Describe) -> Iterator[None]:
+    """Translate the errors of torch.distributed inside the context, as `wait_for` does for waits."""
     try:
         yield
     except RuntimeError as error:
-        raise failure(error, tell) from error
+        raise translate_error(error, describe) from error
 
 
-def failure(error: RuntimeError, tell: Tell, timeout_s: float | None = None) -> RunError:
-    """What torch.distributed raised, as what it means."""
+def translate_error(error: RuntimeError, describe: Describe, timeout_s: float | None = None) -> RunError:
+    """Return the RuntimeTimeout or PeerLost that an error of torch.distributed stands for."""
     text = str(error)
     if "imed out" in text or "imeout" in text:
-        within = "in time" if timeout_s is None else f"within {timeout_s:g} s"
+        after = "" if timeout_s is None else f" after {timeout_s:g} s"
         return RuntimeTimeout(
-            f"{tell()}: nothing came of it {within}",
-            hint="See what the other rank did last; if it is only slow, give a longer timeout.",
+            f"{describe()}: timed out{after}",
+            hint="Check what the other rank did last. If it is only slow, use a longer timeout.",
         )
     first = text.partition("\n")[0].partition(". ")[0]
     return PeerLost(
-        f"{tell()}: the connection is lost ({first[:200]})",
-        hint="The other rank has ended, or cannot be reached: see what it said last, if anything.",
+        f"{describe()}: the connection is lost ({first[:200]})",
+        hint="The other rank has exited or is unreachable. Check its output.",
     )

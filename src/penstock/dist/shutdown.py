@@ -1,7 +1,7 @@
-"""A rank that is told to end (SIGTERM) may say first what it was doing.
+"""Delayed SIGTERM: a rank gets time to report its own error before it exits.
 
-Torchrun ends all ranks a moment after one of them has gone. Those that miss it find out by themselves, and have a table
-to tell, if they are let.
+Torchrun sends SIGTERM to all ranks shortly after one of them has exited. The remaining ranks detect the lost connection
+themselves a moment later, and the first of them prints the status table.
 """
 
 import os
@@ -12,35 +12,41 @@ from collections.abc import Callable
 from functools import partial
 from types import FrameType
 
-LAST_WORDS_S = 6.0
-"""So long a rank has to say what it misses, once it is told to end."""
+SIGTERM_DELAY_S = 6.0
+"""Time between SIGTERM and the exit of the process."""
 
 
-def end_late(words: Callable[[], str]) -> Callable[[], None]:
-    """From now on SIGTERM ends this process so much later, with these words; gives what undoes that.
+def delay_sigterm(last_message: Callable[[], str]) -> Callable[[], None]:
+    """Make SIGTERM end this process `SIGTERM_DELAY_S` seconds later.
 
-    A handler that is there already stays. Only the main thread may set one, so in others nothing is changed.
+    An existing handler stays. Only the main thread can set a handler, so a call from another thread changes nothing.
+
+    Args:
+        last_message: Returns the text that is written to stderr before the exit.
+
+    Returns:
+        A function that restores the default handler.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return _nothing
 
     def start_timer(_number: int, _frame: FrameType | None) -> None:
-        timer = threading.Timer(LAST_WORDS_S, _end, (words,))
+        timer = threading.Timer(SIGTERM_DELAY_S, _exit, (last_message,))
         timer.daemon = True
         timer.start()
 
     signal.signal(signal.SIGTERM, start_timer)
-    return partial(_undo, start_timer)
+    return partial(_restore, start_timer)
 
 
-def _end(words: Callable[[], str]) -> None:
-    sys.stderr.write(words())
+def _exit(last_message: Callable[[], str]) -> None:
+    sys.stderr.write(last_message())
     sys.stderr.flush()
     os._exit(128 + signal.SIGTERM)
 
 
-def _undo(handler: Callable[[int, FrameType | None], None]) -> None:
+def _restore(handler: Callable[[int, FrameType | None], None]) -> None:
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is handler:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

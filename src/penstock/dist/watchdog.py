@@ -1,6 +1,6 @@
-"""Never a silent hang: a thread that ends the process when nothing has gone on for too long, and says at what.
+"""A watchdog thread that ends the process when it makes no progress.
 
-Every wait of a probe has its own deadline and message. This is for the waits that cannot be broken off, inside a
+Every wait of a probe has its own deadline and message. The watchdog covers waits that cannot be interrupted, inside a
 library or the operating system.
 """
 
@@ -13,28 +13,34 @@ EXIT_CODE = 1
 
 
 class Watchdog:
-    """Bites when it has heard nothing for `limit_s`."""
+    """Ends the process if no progress is reported for `limit_s` seconds.
 
-    def __init__(self, limit_s: float, who: str) -> None:
+    Args:
+        limit_s: Longest time between two calls of `report_progress`.
+        name: Names the process in the message.
+    """
+
+    def __init__(self, limit_s: float, name: str) -> None:
         self._limit_s = limit_s
-        self._who = who
-        self._what = "the start"
-        self._heard_s = time.monotonic()
-        self._is_done = threading.Event()
+        self._name = name
+        self._activity = "the start"
+        self._reported_s = time.monotonic()
+        self._is_stopped = threading.Event()
         threading.Thread(target=self._watch, name="penstock-watchdog", daemon=True).start()
 
-    def heard(self, what: str) -> None:
-        """Something goes on: now it is this."""
-        self._what, self._heard_s = what, time.monotonic()
+    def report_progress(self, activity: str) -> None:
+        """Restart the countdown; `activity` is what the process does from now on."""
+        self._activity, self._reported_s = activity, time.monotonic()
 
-    def done(self) -> None:
-        """Nothing more to watch."""
-        self._is_done.set()
+    def stop(self) -> None:
+        """Stop the countdown."""
+        self._is_stopped.set()
 
     def _watch(self) -> None:
-        while not self._is_done.wait(self._limit_s / 20):
-            if time.monotonic() - self._heard_s > self._limit_s:
-                text = f"error: {self._who} has been at {self._what} for {self._limit_s:g} s, and is ended\n"
-                sys.stderr.write(text)
+        while not self._is_stopped.wait(self._limit_s / 20):
+            if time.monotonic() - self._reported_s > self._limit_s:
+                sys.stderr.write(
+                    f"error: {self._name} made no progress in {self._activity} for {self._limit_s:g} s; exiting\n"
+                )
                 sys.stderr.flush()
                 os._exit(EXIT_CODE)

@@ -1,11 +1,11 @@
-"""Emulation: a plan runs on one machine over shaped links, with devices that sleep."""
+"""Emulation: runs a plan on one machine, with shaped links and devices that sleep."""
 
 from penstock.emulation.clock import Lateness
-from penstock.emulation.faults import Faults, LinkFault, parse_killed, parse_link, parse_slowed
+from penstock.emulation.faults import Faults, LinkFault, parse_killed_rank, parse_link_fault, parse_slow_device
 from penstock.emulation.limits import find_limits
 from penstock.emulation.spec import DEFAULT_STEPS, DEFAULT_TIMEOUT_S, Emulation, load_emulation, save_emulation
-from penstock.emulation.supervisor import Meeting, Told, run_world
-from penstock.emulation.time_scale import slow_down_for
+from penstock.emulation.supervisor import SupervisorEvents, run_ranks
+from penstock.emulation.time_scale import choose_slow_down
 
 __all__ = [
     "DEFAULT_STEPS",
@@ -14,14 +14,13 @@ __all__ = [
     "Faults",
     "Lateness",
     "LinkFault",
-    "Meeting",
-    "Told",
+    "SupervisorEvents",
+    "choose_slow_down",
     "find_limits",
     "load_emulation",
-    "parse_killed",
-    "parse_link",
-    "parse_slowed",
-    "run_world",
+    "parse_killed_rank",
+    "parse_link_fault",
+    "parse_slow_device",
+    "run_ranks",
     "save_emulation",
-    "slow_down_for",
 ]

@@ -1,8 +1,8 @@
-"""A device that sleeps instead of computing, and is on time all the same.
+"""The clock of a device that sleeps instead of computing, and stays on schedule.
 
-A job begins when the one before it has ended and what it waits for is there. What the runtime itself takes around a
-job is not the device's time: so the end of a job is worked out from the end of the one before, or from the moment at
-which the last that was waited for came, and only what is left until then is slept.
+An action starts when the previous one has ended and its inputs have arrived. The time that the runtime itself takes
+around an action does not belong to the device. The end of an action is therefore computed from the end of the previous
+one, or from the arrival of the last input that was waited for, and the device sleeps only for the rest.
 """
 
 import time
@@ -12,19 +12,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lateness:
-    """How far a device was behind its own time."""
+    """How late the actions of a device were in an iteration."""
 
     num_jobs: int = 0
     asleep_s: float = 0.0
-    """What jobs took as they should."""
+    """Total duration of the actions, as planned."""
     woken_s: float = 0.0
-    """By how much sleeps ended late, in all."""
+    """Total time by which sleeps ended late."""
     overrun_s: float = 0.0
-    """By how much jobs were over before their sleep could begin, in all: the runtime took longer than the job."""
+    """Total time by which the runtime took longer than the action around which it runs."""
 
 
 class DeviceClock:
-    """The time of one device. `waited_until` says when something came that had to be waited for, the last time."""
+    """The time of one emulated device. Implements `penstock.runtime.executor.Clock`.
+
+    Args:
+        waited_until: Returns when the last message arrived that the rank had to wait for.
+    """
 
     def __init__(self, waited_until: Callable[[], float]) -> None:
         self._waited_until = waited_until
@@ -35,14 +39,14 @@ class DeviceClock:
         self.lateness = Lateness()
 
     def begin(self, at_s: float) -> None:
-        """An iteration begins at that moment of time.perf_counter."""
+        """Start an iteration at a time of `time.perf_counter`; sleep until then."""
         self._free_s = self._ended_s = at_s
         self._span_s = None
         self.lateness = Lateness()
         _sleep_until(at_s)
 
     def work(self, seconds: float) -> None:
-        """Be busy for so long."""
+        """Occupy the device for a duration; sleep until it is over."""
         waited_until_s = self._waited_until()
         has_waited = waited_until_s > self._free_s
         begin_s = max(self._free_s, waited_until_s)
@@ -56,7 +60,7 @@ class DeviceClock:
             before.woken_s + woken_s,
             before.overrun_s + max(0.0, -early_s),
         )
-        # Not before the end of the one before, which may have come late.
+        # The previous action may have ended late.
         began_s = max(begin_s, self._ended_s)
         if self._span_s is None:
             self._has_waited = has_waited
@@ -66,17 +70,17 @@ class DeviceClock:
         self._span_s = began_s, self._ended_s
 
     def take_span(self, ready_s: float) -> tuple[float, float] | None:
-        """When the work since the last call began and ended, if there was any.
+        """Return start and end of the work since the last call; None if there was none.
 
-        What the runtime does before it is the device's time, as it sleeps for so much less; but what had to be waited
-        for is first there at `ready_s`.
+        The runtime's own time before the work counts as work, as the device sleeps that much less. Work that had to
+        wait for its inputs starts at `ready_s`.
         """
         span_s, self._span_s = self._span_s, None
         return (ready_s, span_s[1]) if span_s is not None and self._has_waited else span_s
 
 
 def _sleep_until(at_s: float) -> float:
-    """Sleep; gives by how much it was too long."""
+    """Sleep until a time of `time.perf_counter`. Return by how much the sleep was too long."""
     while (left_s := at_s - time.perf_counter()) > 0:
         time.sleep(left_s)
     return -left_s

@@ -1,4 +1,4 @@
-"""What is to be emulated, and how: also the file that the emulating processes are given."""
+"""The specification of an emulation, and its file."""
 
 from functools import cached_property
 from pathlib import Path
@@ -21,43 +21,43 @@ DEFAULT_TIMEOUT_S = 120.0
 
 
 class Emulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
-    """A plan on a cluster, and how its time passes here."""
+    """A plan on a cluster, and how to emulate it."""
 
     format: str = FORMAT
     plan: Plan
     profile: Profile
     cluster: Cluster
     program: str | None = None
-    """The file of the program to run, if it is not what the plan's schedule makes."""
+    """File of the program to run, if it is not that of the plan's schedule."""
     slow_down: float = 1.0
-    """A second of the cluster takes so many seconds here."""
+    """Seconds of this machine for one second of the cluster."""
     num_steps: int = DEFAULT_STEPS
     is_shaped: bool = True
-    """Without, all ranks talk over loopback, as fast as this machine can."""
+    """Whether links are shaped. Otherwise all ranks communicate over loopback, at the speed of this machine."""
     script: str | None = None
-    """With a model's script devices compute for real, at this machine's own pace; without, they sleep."""
+    """Script of a model. With it devices compute, at the speed of this machine; without it they sleep."""
     faults: Faults = Faults()
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     @cached_property
     def evaluation(self) -> Evaluation:
-        """The plan proved and simulated, without faults and whether or not it fits into the devices' memory."""
+        """The plan, proved and simulated without faults and without memory limits."""
         costs = price(self.plan, self.profile, self.cluster, strict=False)
         program: Program | None = None if self.program is None else load_program(self.program)
         return evaluate_costs(costs, program=program, within_memory=False)
 
     @cached_property
     def devices(self) -> tuple[str, ...]:
-        """The devices in use, in the order of the cluster: rank k is the k-th."""
+        """The devices in use, in the order of the cluster, by rank."""
         used = set(self.plan.devices)
         return tuple(device.name for device in self.cluster.devices if device.name in used)
 
 
 def save_emulation(emulation: Emulation, path: Path) -> None:
-    """Write it to a file."""
+    """Write an emulation to a file."""
     io.write_whole(path, io.encode_json(emulation))
 
 
 def load_emulation(path: Path) -> Emulation:
-    """Read it again."""
+    """Read an emulation from a file."""
     return io.decode_json(io.read_bytes(path), Emulation, where=str(path), expected_format=FORMAT)

@@ -1,16 +1,15 @@
-"""The processes of an emulation: one keeps the network, and starts a rank for every device inside its namespace.
+"""The supervisor of an emulation: owns the network, and starts a rank for every device inside its namespace.
 
-    whoever started it ── keeper ── first process of a namespace of processes ──┬── rank 0
-                                                                              ├── rank 1 ...
+    launcher ── supervisor ── first process of a PID namespace ──┬── rank 0
+                                                                ├── rank 1 ...
 
-Each is killed by the kernel when the one before it ends, and when the first process of its namespace has gone, the
-kernel kills all that are left in it. So however an emulation ends, nothing of it stays.
+The kernel kills each process when its parent exits, and all processes of a PID namespace when the first one exits.
+However an emulation ends, no process of it remains.
 """
 
 import mmap
 import os
 import signal
-import socket
 import struct
 import sys
 import time
@@ -18,48 +17,55 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.emulation.network import Built, Network, build, die_with_parent, enter, leave_host
+from penstock.emulation.network import (
+    BuiltNetwork,
+    Network,
+    build_network,
+    die_with_parent,
+    enter_namespace,
+    leave_host,
+)
 from penstock.emulation.spec import Emulation
 
 POLL_S = 0.02
-PORT = 29500
-LAST_WORDS_S = 10.0
-"""So long ranks may go on when one has gone: they fail by themselves, and tell what they missed."""
+SHUTDOWN_S = 10.0
+"""Time for the other ranks to fail by themselves and report, after one has exited. Then they are killed."""
+
+
+RankMain = Callable[[int, str, Callable[[int], None]], int]
+"""Runs a rank: its number, its network interface, and a callback for the begin of each step; returns an exit code."""
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """Where ranks meet, and over which interface they talk."""
-
-    address: str
-    port: int
-    interface: str
-
-
-RankMain = Callable[[int, Meeting, Callable[[int], None]], int]
-"""What a rank does: its number, where all meet, what to call when a step begins; gives its exit code."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """Who is told what happens, in the process in which it does."""
+class SupervisorEvents:
+    """Callbacks of the supervisor, called in the process in which the event happens."""
 
     failed: Callable[[BaseException], None]
-    """Something kept the ranks from running."""
+    """The ranks could not be started."""
     changed: Callable[[int], None]
-    """Links have another bandwidth now: the number of the fault."""
+    """A link fault has taken effect: its index."""
+    exited: Callable[[int, int, bool], None]
+    """A rank has ended: its number, its exit code, and whether the supervisor ended it."""
 
 
-def run_world(emulation: Emulation, rank_main: RankMain, tell: Told) -> int:
-    """Run all ranks to their end; gives 0 if all went well.
+def run_ranks(emulation: Emulation, rank_main: RankMain, events: SupervisorEvents) -> int:
+    """Run all ranks until they exit.
 
-    Ranks that sleep come before all other work of this machine: they must wake up on time, and need little else of it.
+    Ranks that sleep get real-time priority: they must wake up on time, and need little processor time.
+
+    Args:
+        emulation: The emulation.
+        rank_main: Runs one rank.
+        events: Callbacks.
+
+    Returns:
+        0 if all ranks succeeded.
     """
     if emulation.script is None:
-        with suppress(OSError):  # where that is not allowed
+        with suppress(OSError):  # without permission
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
     if not emulation.is_shaped:
-        return _Keeper(emulation, None, Meeting("127.0.0.1", _free_port(), "lo"), tell).run(rank_main)
+        return _Supervisor(emulation, None, "lo", events).run(rank_main)
     leave_host()
     parent = os.getpid()
     pid = os.fork()
@@ -67,48 +73,49 @@ def run_world(emulation: Emulation, rank_main: RankMain, tell: Told) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     code = 1
     try:
-        # The parent's number is not known in the new namespace: there it is 0 as long as it lives.
+        # The parent is outside the new PID namespace, where its id is 0.
         die_with_parent(0 if os.getpid() == 1 else parent)
-        built = build(Network(emulation.cluster, emulation.devices, emulation.slow_down))
-        code = _Keeper(emulation, built, Meeting(built.network.address(0), PORT, "eth0"), tell).run(rank_main)
+        built = build_network(Network(emulation.cluster, emulation.devices, emulation.slow_down))
+        code = _Supervisor(emulation, built, "eth0", events).run(rank_main)
     except BaseException as error:
-        tell.failed(error)
+        events.failed(error)
     finally:
         sys.stderr.flush()
         os._exit(code)
 
 
-class _Keeper:
-    """Starts ranks, waits for them, and lets links degrade when it is time."""
+class _Supervisor:
+    """Starts ranks, waits for them, and degrades links."""
 
-    def __init__(self, emulation: Emulation, built: Built | None, meeting: Meeting, tell: Told) -> None:
+    def __init__(
+        self, emulation: Emulation, built: BuiltNetwork | None, interface: str, events: SupervisorEvents
+    ) -> None:
         self._emulation = emulation
         self._built = built
-        self._meeting = meeting
-        self._tell = tell
+        self._interface = interface
+        self._events = events
         self._began = mmap.mmap(-1, 8)
-        """When the first step began, for all processes."""
+        """Start of the first step, shared by all processes."""
         self._faults = sorted(enumerate(emulation.faults.links), key=lambda item: item[1].at_s, reverse=True)
 
     def run(self, rank_main: RankMain) -> int:
-        """All of it; gives the exit code."""
+        """Start all ranks and wait for them. Return the exit code."""
         running = {self._start(rank, rank_main): rank for rank in range(len(self._emulation.devices))}
-        code, deadline = 0, float("inf")
+        code, deadline, is_killing = 0, float("inf"), False
         while running:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid in running:
                 rank, ended = running.pop(pid), os.waitstatus_to_exitcode(status)
+                self._events.exited(rank, ended, is_killing and ended == -signal.SIGKILL)
                 if ended:
-                    # As torchrun writes it.
-                    sys.stderr.write(f"rank : {rank} (local_rank: {rank})\n  exitcode : {ended}\n")
-                    code, deadline = code or 1, min(deadline, time.monotonic() + LAST_WORDS_S)
+                    code, deadline = code or 1, min(deadline, time.monotonic() + SHUTDOWN_S)
             elif not pid:
                 self._degrade()
                 time.sleep(POLL_S)
             if time.monotonic() > deadline:
                 for left in running:
                     os.kill(left, signal.SIGKILL)
-                deadline = float("inf")
+                deadline, is_killing = float("inf"), True
         return code
 
     def _start(self, rank: int, rank_main: RankMain) -> int:
@@ -120,8 +127,8 @@ class _Keeper:
         try:
             die_with_parent(parent)
             if self._built is not None:
-                enter(self._built.devices[rank])
-            code = rank_main(rank, self._meeting, self._note_begin)
+                enter_namespace(self._built.devices[rank])
+            code = rank_main(rank, self._interface, self._note_begin)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -137,13 +144,7 @@ class _Keeper:
             return
         if time.monotonic() >= began_s + self._faults[-1][1].at_s * self._emulation.slow_down:
             number, fault = self._faults.pop()
-            places = {name: rank for rank, name in enumerate(self._emulation.devices)}
+            rank_of = {name: rank for rank, name in enumerate(self._emulation.devices)}
             for source, target in fault.links:
-                self._built.change_link(places[source], places[target], fault.factor)
-            self._tell.changed(number)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+                self._built.change_link(rank_of[source], rank_of[target], fault.factor)
+            self._events.changed(number)

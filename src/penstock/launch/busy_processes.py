@@ -1,75 +1,80 @@
-"""Processes that measure the same model at the same time, as they will train at the same time.
+"""Processes that measure the same model at the same time, as ranks of one computer will train at the same time.
 
-Devices of one computer share its memory and caches: each is slower while others compute. Run as a program, this file is
-one such process, which goes on until it is ended.
+Devices of one computer share its memory and caches: each is slower while others compute. Run as a program, this module
+is one such process. It computes until it is killed.
 """
 
 import json
+import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import InputError
 from penstock.launch.model_script import load_model
+from penstock.launch.processes import Launcher, exit_with_parent, run_dir
 
 LIMIT_S = 120.0
+POLL_S = 0.05
 
 
 @contextmanager
-def companions(num: int, source: str, options: dict[str, Any]) -> Iterator[None]:
-    """So many of them compute meanwhile. `options` are those of `measure`, and `threads`."""
+def busy_processes(num: int, source: str, options: dict[str, Any]) -> Iterator[None]:
+    """Keep processes that measure the same model running.
+
+    Args:
+        num: The number of processes.
+        source: The script and its function, as `script.py:make_model`.
+        options: Options of `penstock.profiler.measure`, and `threads`.
+
+    Raises:
+        InputError: If a process ends, or does not begin to measure in time.
+    """
     if not num:
         yield
         return
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / f"{number}" for number in range(num)]
+    with run_dir("penstock-busy-") as folder, Launcher() as launcher:
+        ready = [folder / str(number) for number in range(num)]
         command = [sys.executable, "-m", "penstock.launch.busy_processes", source, json.dumps(options)]
-        started = [
-            subprocess.Popen([*command, str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            for file in files
-        ]
-        try:
-            until = time.monotonic() + LIMIT_S
-            while not all(file.exists() for file in files):
-                if any(process.poll() is not None for process in started) or time.monotonic() > until:
-                    raise InputError(
-                        "--beside: a second process with the same model did not get to work",
-                        hint="The script must be able to run several times at once; or leave --beside out.",
-                    )
-                time.sleep(0.05)
-            yield
-        finally:
-            for process in started:
-                process.kill()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(10)
+        for path in ready:
+            launcher.start([*command, str(path)], os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end_s = time.monotonic() + LIMIT_S
+        while not all(path.exists() for path in ready):
+            launcher.poll()
+            if launcher.first_failed is not None or time.monotonic() > end_s:
+                raise InputError(
+                    "--busy-processes: another process with the same model did not start to measure",
+                    hint="The script must be able to run several times at once; otherwise leave --busy-processes out.",
+                )
+            time.sleep(POLL_S)
+        yield
 
 
-def _be_a_companion(source: str, options: dict[str, Any], file: Path) -> None:
+def _measure_forever(source: str, options: dict[str, Any], ready: Path) -> None:
     import torch
 
     from penstock.profiler import measure
 
+    exit_with_parent()
     threads = options.pop("threads")
     if threads:
         torch.set_num_threads(threads)
-    given = load_model(source)
+    sample = load_model(source)
     measure(
-        given.model,
-        given.inputs,
-        given.loss,
-        targets=given.targets,
+        sample.model,
+        sample.inputs,
+        sample.loss,
+        targets=sample.targets,
         **options,
         seconds=float("inf"),
         steady=0.0,
-        report=lambda _: file.touch(),
+        report=lambda _: ready.touch(),
     )
 
 
 if __name__ == "__main__":
-    _be_a_companion(sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3]))
+    _measure_forever(sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""Running an emulation from outside: starts its processes, reads along, and collects what came of it."""
+"""Running an emulation: starts its processes, reads their events, and collects the results."""
 
 import os
 import sys
@@ -9,26 +9,34 @@ import numpy as np
 
 from penstock.emulation import Emulation, find_limits, save_emulation
 from penstock.errors import PenstockError
-from penstock.launch.events import Event, LinksChanged, Noticed, Sampled
-from penstock.launch.failures import RunFailed, failure_of
-from penstock.launch.process import Run, run_ranks
+from penstock.launch.processes import (
+    Event,
+    LinksChanged,
+    Noticed,
+    RankAgent,
+    Run,
+    RunFailed,
+    Sampled,
+    find_failure,
+    run_dir,
+    run_ranks,
+)
 from penstock.launch.ranks.emulate_main import FILE
-from penstock.launch.run_dir import run_folder
 from penstock.timeline import Timeline, build_timeline
 
-WORLD_MODULE = "penstock.launch.ranks.emulate_main"
+SUPERVISOR_MODULE = "penstock.launch.ranks.emulate_main"
 
 
 @dataclass(frozen=True)
 class EmulationRun:
-    """What came of an emulation, as far as it came."""
+    """The results of an emulation, complete or not."""
 
     timelines: tuple[Timeline, ...]
-    """Measured iterations, in the cluster's time: those of `steps`."""
+    """Measured iterations in the cluster's time: those of `steps`."""
     steps: tuple[int, ...]
-    """Those that tell most: without the first, which warms up, and after the links changed that were to change."""
+    """The steps to compare with the prediction: without the warm-up, and after all links have changed."""
     changed: Mapping[int, int]
-    """The step in which links changed, by the number of the fault."""
+    """The step in which links changed, by the index of the fault."""
     limits: tuple[str, ...]
     """Where this machine could not keep up."""
     was_stopped: bool
@@ -37,51 +45,65 @@ class EmulationRun:
 
     @property
     def is_warm_up(self) -> bool:
-        """Whether only the first step was measured, which says little."""
+        """Whether only the first step, a warm-up, was measured."""
         return self.steps == (0,)
 
 
-def emulate(emulation: Emulation, watch: Callable[[int, Timeline], None] = lambda _step, _found: None) -> EmulationRun:
-    """Emulate. `watch` sees every iteration as soon as it is done."""
-    seen = _Seen()
+def emulate(
+    emulation: Emulation, on_iteration: Callable[[int, Timeline], None] = lambda _step, _timeline: None
+) -> EmulationRun:
+    """Run an emulation.
 
-    def see(run: Run, event: Event) -> None:
+    Args:
+        emulation: The plan, the profile, the cluster, and what to emulate.
+        on_iteration: Called with the step and the timeline of every iteration as soon as it has ended.
+    """
+    collected = _Collected()
+
+    def on_event(run: Run, event: Event) -> None:
         match event:
             case Sampled():
-                seen.timelines[event.step] = _timeline(emulation, event)
-                watch(event.step, seen.timelines[event.step])
+                collected.timelines[event.step] = _timeline(emulation, event)
+                on_iteration(event.step, collected.timelines[event.step])
             case Noticed():
-                seen.noticed.append(event)
+                collected.noticed.append(event)
             case LinksChanged():
-                seen.changed[event.fault] = run.ranks[0].step or 0
+                collected.changed[event.fault] = run.ranks[0].step or 0
 
-    with run_folder("penstock-emulate-") as folder:
+    with run_dir("penstock-emulate-") as folder:
         save_emulation(emulation, folder / FILE)
-        command = [sys.executable, "-m", WORLD_MODULE, str(folder), str(os.getpid())]
-        ranks = range(len(emulation.devices))
-        run = run_ranks(command, folder, ranks, watch=see, said=lambda _line: None, TORCH_CPP_LOG_LEVEL="ERROR")
-    steps = chosen_steps(list(seen.timelines), max(seen.changed.values(), default=0))
-    chosen = tuple(seen.timelines[step] for step in steps)
-    told = [item for item in seen.noticed if item.step in steps]
-    limits = find_limits(emulation, chosen, [item.busy for item in told], [item.lateness for item in told])
+        launch = RankAgent([sys.executable, "-m", SUPERVISOR_MODULE, str(folder), str(os.getpid())])
+        run = run_ranks(
+            launch,
+            folder,
+            range(len(emulation.devices)),
+            on_event=on_event,
+            on_output=lambda _line: None,
+            settings={"TORCH_CPP_LOG_LEVEL": "ERROR"},
+        )
+    steps = select_steps(list(collected.timelines), max(collected.changed.values(), default=0))
+    timelines = tuple(collected.timelines[step] for step in steps)
+    noticed = [item for item in collected.noticed if item.step in steps]
+    limits = find_limits(emulation, timelines, [item.busy for item in noticed], [item.lateness for item in noticed])
     if steps == (0,):
-        limits = []  # what warms up is slow on any machine
-    return EmulationRun(chosen, steps, seen.changed, tuple(limits), run.was_stopped, _failure(emulation, run), run.log)
+        limits = []  # a warm-up is slow on any machine
+    failure = _find_failure(emulation, run)
+    return EmulationRun(timelines, steps, collected.changed, tuple(limits), run.was_stopped, failure, run.log)
 
 
 @dataclass
-class _Seen:
-    """What has been told until now."""
+class _Collected:
+    """The events up to now."""
 
     noticed: list[Noticed] = field(default_factory=list)
     timelines: dict[int, Timeline] = field(default_factory=dict)
     changed: dict[int, int] = field(default_factory=dict)
 
 
-def chosen_steps(steps: Sequence[int], changed: int) -> tuple[int, ...]:
-    """The steps to compare with what was predicted: all after the first, and after the one in which links changed.
+def select_steps(steps: Sequence[int], changed: int) -> tuple[int, ...]:
+    """The steps to compare with the prediction: all after the first, and after the one in which links changed.
 
-    >>> chosen_steps([0, 1, 2, 3], 0), chosen_steps([0, 1, 2, 3], 1), chosen_steps([0, 1], 1), chosen_steps([0], 0)
+    >>> select_steps([0, 1, 2, 3], 0), select_steps([0, 1, 2, 3], 1), select_steps([0, 1], 1), select_steps([0], 0)
     ((1, 2, 3), (2, 3), (1,), (0,))
     """
     return tuple(
@@ -89,29 +111,29 @@ def chosen_steps(steps: Sequence[int], changed: int) -> tuple[int, ...]:
     )
 
 
-def _failure(emulation: Emulation, run: Run) -> PenstockError | None:
-    """What went wrong. Of ranks that died because that was asked for, nobody must wonder why."""
-    found = failure_of(run)
+def _find_failure(emulation: Emulation, run: Run) -> PenstockError | None:
+    """The error of the run. If ranks died because of --kill, it says so."""
+    failure = find_failure(run)
     killed = [
         item
         for item in emulation.faults.killed
         if run.ranks[item.rank].step == item.step and not run.ranks[item.rank].is_done
     ]
-    if not killed or not isinstance(found, RunFailed):
-        return found
-    who = " and ".join(f"rank {item.rank} ({emulation.devices[item.rank]})" for item in killed)
-    asked = " ".join(f"--kill {item.rank}@{item.step}" for item in killed)
-    was = "was" if len(killed) == 1 else "were"
-    told = RunFailed(
-        f"{who} {was} killed when step {killed[0].step} began, as {asked} asked; so the others ended too",
-        hint="" if emulation.script is None else "The table is what ranks wrote down last, up to half a second before.",
+    if not killed or not isinstance(failure, RunFailed):
+        return failure
+    ranks = " and ".join(f"rank {item.rank} ({emulation.devices[item.rank]})" for item in killed)
+    options = " ".join(f"--kill {item.rank}@{item.step}" for item in killed)
+    verb = "was" if len(killed) == 1 else "were"
+    return RunFailed(
+        f"{ranks} {verb} killed at the start of step {killed[0].step}, as requested by {options}; "
+        "all ranks were stopped",
+        hint="" if emulation.script is None else "The table shows each rank up to half a second before.",
+        table=failure.table,
     )
-    told.table = found.table
-    return told
 
 
 def _timeline(emulation: Emulation, sample: Sampled) -> Timeline:
     start_s, end_s = np.array(sample.start_s), np.array(sample.end_s)
     proof = emulation.evaluation.proof
-    found = build_timeline(proof, start_s / emulation.slow_down, end_s / emulation.slow_down, "measured")
-    return replace(found, is_warm_up=sample.step == 0)
+    timeline = build_timeline(proof, start_s / emulation.slow_down, end_s / emulation.slow_down, "measured")
+    return replace(timeline, is_warm_up=sample.step == 0)

@@ -1,19 +1,19 @@
-"""Which ranks run on this host, and the torchrun command that starts them."""
+"""The hosts of a training run, and the ranks and the command of each."""
 
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from penstock.bundle import Opened
+from penstock.bundle import PlanBundle
 from penstock.errors import InputError
-
-DEFAULT_PORT = 29500
+from penstock.launch.processes import LocalRanks, RankAgent, torchrun_command
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """How many hosts train together, which one this is, and where they meet."""
+    """The number of hosts, the index of this one, and the address at which their ranks meet."""
 
     nnodes: int = 1
     node_rank: int = 0
@@ -22,49 +22,65 @@ class Hosts:
     def __post_init__(self) -> None:
         if self.nnodes > 1 and self.rdzv_endpoint is None:
             raise InputError(
-                "several hosts must know where they meet",
+                "--nnodes > 1 requires --rdzv-endpoint",
                 where="--rdzv-endpoint",
-                hint="Give the address of host 0 on each of them, such as --rdzv-endpoint 10.0.0.1:29500.",
+                hint="Give the address of host 0 on every host, such as --rdzv-endpoint 10.0.0.1:29500.",
             )
         if self.node_rank >= self.nnodes:
             raise InputError(
-                f"host {self.node_rank} is not one of {self.nnodes}", where="--node-rank", hint="They count from 0."
+                f"node rank {self.node_rank} must be less than the number of hosts ({self.nnodes})",
+                where="--node-rank",
+                hint="Hosts are numbered from 0.",
             )
         if self.nnodes == 1 and self.rdzv_endpoint is not None:
-            raise InputError("one host meets nobody", where="--rdzv-endpoint", hint="Give --nnodes too.")
+            raise InputError(
+                "--rdzv-endpoint requires --nnodes > 1", where="--rdzv-endpoint", hint="Give --nnodes too."
+            )
 
-    def num_ranks_here(self, opened: Opened) -> int:
-        """One for every device in use that is on this host; ranks count through the devices in the cluster's order."""
-        used = [device.host for device in opened.cluster.devices if device.name in opened.plan.devices]
+    def num_local_ranks(self, bundle: PlanBundle) -> int:
+        """The number of ranks on this host: one for each of the plan's devices here, in the cluster's order."""
+        used = [device.host for device in bundle.cluster.devices if device.name in bundle.plan.devices]
         if self.nnodes == 1:
             return len(used)
         names = list(dict.fromkeys(used))
-        in_turn = used == sorted(used, key=names.index)
-        if len(names) == self.nnodes and in_turn:
+        is_grouped = used == sorted(used, key=names.index)
+        if len(names) == self.nnodes and is_grouped:
             return used.count(names[self.node_rank])
         if len(used) % self.nnodes:
             raise InputError(
-                f"the plan's {len(used)} devices, on {len(names)} hosts, cannot be told apart over {self.nnodes} hosts",
+                f"the plan uses {len(used)} devices on {len(names)} hosts, which cannot be divided over "
+                f"{self.nnodes} hosts",
                 where="--nnodes",
-                hint="Start as many hosts as the plan's cluster has.",
+                hint=f"Use --nnodes {len(names)}.",
             )
         return len(used) // self.nnodes
 
-    def torchrun(self, num_ranks: int, module: str, words: Sequence[str]) -> list[str]:
-        """The command that starts the ranks of this host."""
-        command = [sys.executable, "-m", "torch.distributed.run"]
-        if self.rdzv_endpoint is None:
-            # By number, as a host's own name may lead nowhere.
-            command += ["--standalone", "--local-addr", "127.0.0.1"]
-        else:
-            address, _, port = self.rdzv_endpoint.rpartition(":")
-            if not address or not port.isdecimal():
-                address, port = self.rdzv_endpoint.rstrip(":"), str(DEFAULT_PORT)
-            command += ["--nnodes", str(self.nnodes), "--node-rank", str(self.node_rank)]
-            command += ["--master-addr", address, "--master-port", port]
-        return [*command, "--nproc-per-node", str(num_ranks), "-m", module, *words]
+    def launch(self, num_ranks: int, module: str, arguments: Sequence[str], folder: Path) -> LocalRanks | RankAgent:
+        """How to start the ranks of this host: Penstock's launcher on one host, torchrun on several."""
+        if self.nnodes == 1:
+            return LocalRanks((sys.executable, "-m", module, *arguments), num_ranks)
+        return RankAgent(self._torchrun(num_ranks, module, arguments, str(folder / "torchrun")))
+
+    def command(self, num_ranks: int, module: str, arguments: Sequence[str]) -> list[str]:
+        """The command that starts the ranks of this host by itself, without `penstock train`."""
+        if self.nnodes > 1:
+            return self._torchrun(num_ranks, module, arguments, "")
+        launcher = (sys.executable, "-m", "penstock.launch", "--nproc-per-node", str(num_ranks))
+        return [*launcher, "-m", module, *arguments]
+
+    def _torchrun(self, num_ranks: int, module: str, arguments: Sequence[str], log_dir: str) -> list[str]:
+        assert self.rdzv_endpoint is not None
+        return torchrun_command(
+            nnodes=self.nnodes,
+            node_rank=self.node_rank,
+            endpoint=self.rdzv_endpoint,
+            num_ranks=num_ranks,
+            module=module,
+            arguments=arguments,
+            log_dir=log_dir,
+        )
 
 
 def default_threads(num_ranks: int) -> int:
-    """The cores that this process may use, over the ranks."""
+    """The number of threads of a rank: the cores that this process may use, divided by the number of ranks."""
     return max(1, len(os.sched_getaffinity(0)) // num_ranks)

@@ -1,4 +1,4 @@
-"""A model from a user's own script: `script.py:make_model`."""
+"""Models of a user's own script: `script.py:make_model`."""
 
 import importlib.util
 import sys
@@ -9,18 +9,18 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from penstock.cluster import near_names
-from penstock.errors import FileError, InputError, PenstockError
+from penstock.cluster import suggest_names
+from penstock.errors import FileError, InputError, ModelLocation, PenstockError
 
-_WANTED = "It returns (model, inputs, loss), or with targets behind, or an object that has these."
+_EXPECTED = (
+    "It must return (model, inputs, loss) or (model, inputs, loss, targets), or an object with these attributes."
+)
 _MODULE = "penstock_model_script"
-_IN_THEIR_MODEL = ("In the forward of unit", "In the loss")
-"""How `runtime/stage/stage.py` says where a model failed; no line of the script need be on the way there."""
 DEFAULT_FUNCTION = "make_model"
 
 
-class Given(NamedTuple):
-    """What a script's function returned."""
+class ModelSpec(NamedTuple):
+    """A model, a sample batch and a loss, as a script's function returns them."""
 
     model: Any
     inputs: Any
@@ -29,7 +29,7 @@ class Given(NamedTuple):
 
 
 def is_script(source: str | None) -> bool:
-    """Whether a source names a function of a Python script.
+    """Whether a source names a Python script, with or without a function.
 
     >>> is_script("train.py:make_model"), is_script("train.py"), is_script("gpt2")
     (True, True, False)
@@ -38,54 +38,58 @@ def is_script(source: str | None) -> bool:
 
 
 def script_path(source: str) -> str:
-    """The file of the script."""
+    """The file of a script."""
     return source if source.endswith(".py") else source.rpartition(":")[0]
 
 
 class Script(NamedTuple):
-    """A script that was run, and the function of it that makes the model."""
+    """A script that has been run, and the name of the function that makes the model."""
 
     path: str
     module: Any
     function: str
 
-    def make_model(self) -> Given:
-        """Call its function."""
+    def make_model(self) -> ModelSpec:
+        """Call the function that makes the model."""
         make = self.find(self.function)
         if make is None:
-            own = [name for name, item in vars(self.module).items() if isinstance(item, FunctionType)]
-            hint = f"{near_names(self.function, own)} {_WANTED}" if own else f"Define it. {_WANTED}"
-            raise InputError(f"there is no function {self.function!r}", where=self.path, hint=hint)
-        return _given(run_in_script(self.path, make), f"{self.path}:{self.function}")
+            names = [name for name, item in vars(self.module).items() if isinstance(item, FunctionType)]
+            hint = f"{suggest_names(self.function, names)} {_EXPECTED}" if names else f"Define it. {_EXPECTED}"
+            raise InputError(f"the script has no function {self.function!r}", where=self.path, hint=hint)
+        return _model_spec(run_in_script(self.path, make), f"{self.path}:{self.function}")
 
     def find(self, name: str) -> Callable[..., Any] | None:
-        """A function of the script, if it is there."""
-        found = getattr(self.module, name, None)
-        return found if callable(found) else None
+        """A function of the script, or None if it is not defined."""
+        function = getattr(self.module, name, None)
+        return function if callable(function) else None
 
 
-def load_model(source: str) -> Given:
-    """Run the script and call its function, which is make_model if none is named.
+def load_model(source: str) -> ModelSpec:
+    """Run a script and call its function.
 
-    What goes wrong there is told with the line of the script.
+    Args:
+        source: The script, as `script.py` or `script.py:function`. The default function is `make_model`.
+
+    Raises:
+        InputError: If the script fails; the error names the line of the script.
     """
     return load_script(source).make_model()
 
 
 def script_function(source: str) -> str:
-    """The function that the source names, if it does."""
+    """The function that the source names, or an empty string."""
     return "" if source.endswith(".py") else source.rpartition(":")[2]
 
 
 def load_script(source: str) -> Script:
-    """Run the script. If the source names no function, it is make_model."""
+    """Run a script. The default function is `make_model`."""
     path = script_path(source)
     check_script(source)
     return Script(path, run_in_script(path, lambda: _run(path)), script_function(source) or DEFAULT_FUNCTION)
 
 
 def check_script(source: str) -> None:
-    """Refuse what is no script, before it is run."""
+    """Refuse a source that is not a Python script, without running it."""
     if not is_script(source):
         raise InputError("this is not a Python script", where=source, hint="Write script.py, or script.py:make_model.")
     if not Path(script_path(source)).is_file():
@@ -93,34 +97,34 @@ def check_script(source: str) -> None:
 
 
 def run_in_script(path: str, call: Callable[[], Any]) -> Any:
-    """Call something that the script wrote; its failures become errors that name the script's line."""
+    """Call code of the script. Its exceptions become errors that name the script's line."""
     try:
         return call()
     except (PenstockError, KeyboardInterrupt, MemoryError):
         raise
     except SystemExit as error:
         raise InputError(
-            f"the script ended itself (exit code {error.code})",
+            f"the script called sys.exit (exit code {error.code})",
             where=path,
-            hint="Put what is only for running it as a program under: if __name__ == '__main__'.",
+            hint="Put code that runs the script as a program under: if __name__ == '__main__'.",
         ) from None
     except BaseException as error:
-        if _is_lack_of_memory(error):
+        if _is_out_of_memory(error):
             raise MemoryError(str(error)) from error
-        places = [note for note in getattr(error, "__notes__", ()) if note.startswith(_IN_THEIR_MODEL)]
-        if not places and not _is_theirs(error):
+        locations = [note for note in getattr(error, "__notes__", ()) if isinstance(note, ModelLocation)]
+        if not locations and not _is_from_script(error):
             raise
-        hint = "\n  ".join([*places, "Mend the script."])
-        raise InputError(f"{type(error).__name__}: {error}", where=_place(path, error), hint=hint) from error
+        hint = "\n  ".join([*locations, "Fix the script."])
+        raise InputError(f"{type(error).__name__}: {error}", where=_location(path, error), hint=hint) from error
 
 
-def _is_lack_of_memory(error: BaseException) -> bool:
-    """For want of memory torch raises an error of its own on a GPU, and a plain one on a processor."""
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Torch raises an error type of its own on a GPU, and a plain RuntimeError on a CPU."""
     return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
-def _is_theirs(error: BaseException) -> bool:
-    """Whether it went through code that is neither ours nor a library's, or what is in the script is no Python."""
+def _is_from_script(error: BaseException) -> bool:
+    """Whether the traceback has a file of neither Penstock nor a library, or the script is not valid Python."""
     known = sysconfig.get_paths()
     others = [Path(known[name]).resolve() for name in ("stdlib", "purelib", "platlib")]
     others.append(Path(__file__).resolve().parents[1])
@@ -130,7 +134,7 @@ def _is_theirs(error: BaseException) -> bool:
 
 
 def _run(path: str) -> Any:
-    # As when Python runs it: what lies beside it can be imported.
+    # As when Python runs it: modules beside the script can be imported.
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -143,8 +147,8 @@ def _run(path: str) -> Any:
     return module
 
 
-def _place(path: str, error: BaseException) -> str:
-    """The last line of the script on the way to where it failed."""
+def _location(path: str, error: BaseException) -> str:
+    """The last line of the script in the traceback."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f"{path}, line {error.lineno}"
     here = Path(path).resolve()
@@ -154,21 +158,21 @@ def _place(path: str, error: BaseException) -> str:
     return f"{path}, line {lines[-1]}" if lines else path
 
 
-def _given(result: Any, where: str) -> Given:
+def _model_spec(result: Any, where: str) -> ModelSpec:
     if isinstance(result, tuple | list) and len(result) in (3, 4):
-        given = Given(*result)
+        spec = ModelSpec(*result)
     elif isinstance(result, dict) and {"model", "inputs", "loss"} <= result.keys():
-        given = Given(result["model"], result["inputs"], result["loss"], result.get("targets"))
+        spec = ModelSpec(result["model"], result["inputs"], result["loss"], result.get("targets"))
     elif all(hasattr(result, name) for name in ("model", "inputs", "loss")):
-        given = Given(result.model, result.inputs, result.loss, getattr(result, "targets", None))
+        spec = ModelSpec(result.model, result.inputs, result.loss, getattr(result, "targets", None))
     else:
         kind = type(result).__name__
-        result_type = f"{len(result)} things" if isinstance(result, tuple | list) else f"something of type {kind}"
-        raise InputError(f"the function returned {result_type}", where=where, hint=_WANTED)
+        returned = f"{len(result)} values" if isinstance(result, tuple | list) else f"an object of type {kind}"
+        raise InputError(f"the function returned {returned}", where=where, hint=_EXPECTED)
     from torch import nn
 
-    if not isinstance(given.model, nn.Module):
-        raise InputError(f"the model is a {type(given.model).__name__}, not an nn.Module", where=where, hint=_WANTED)
-    if not callable(given.loss):
-        raise InputError(f"the loss is a {type(given.loss).__name__} and cannot be called", where=where, hint=_WANTED)
-    return given
+    if not isinstance(spec.model, nn.Module):
+        raise InputError(f"the model is a {type(spec.model).__name__}, not an nn.Module", where=where, hint=_EXPECTED)
+    if not callable(spec.loss):
+        raise InputError(f"the loss is a {type(spec.loss).__name__} and is not callable", where=where, hint=_EXPECTED)
+    return spec

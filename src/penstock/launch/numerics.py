@@ -1,4 +1,4 @@
-"""Whether a plan trains to the numbers of one process: tried on the user's own model."""
+"""`penstock check --numerics`: compares training by a plan with training in a single process, on the user's model."""
 
 import io
 import math
@@ -9,178 +9,194 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError
 from penstock.launch.hosts import Hosts, default_threads
-from penstock.launch.losses import loss_difference
 from penstock.launch.model_script import check_script
 from penstock.launch.progress import ProgressDisplay
-from penstock.launch.train_options import Training
-from penstock.launch.training import Trained, train
-from penstock.report import shown_name
-from penstock.report.analysis import changed_sums
+from penstock.launch.train_options import TrainOptions
+from penstock.launch.training import TrainResult, loss_difference, train
+from penstock.report import escape_text
+from penstock.report.analysis import reordered_sums
 from penstock.simulate import Evaluation, evaluate_costs
-from penstock.units import counted
+from penstock.units import show_count
 
 if TYPE_CHECKING:
-    from penstock.runtime.verify import Sameness
+    from penstock.runtime.verify import StateDiff
 
 NUM_STEPS = 5
 MOST_NAMES = 3
 TOLERANCE = 1e-6
 
 AMPLIFIED = (
-    "that may be the optimizer: those like Adam make a step of full size of a gradient that is nothing but rounding "
-    "(of a bias before batch norm); so once more, with the gradients of one process in every step:"
+    "the optimizer may amplify rounding: Adam makes a full-size step from a gradient that is only rounding error, such "
+    "as that of a bias before batch norm. Training again, with the gradients of a single process in every step:"
 )
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """What ranks trained to, beside what one process did."""
+class Comparison:
+    """The results of ranks compared with those of a single process."""
 
     losses: tuple[tuple[float, float], ...]
     losses_off: float
     """The largest relative difference."""
-    states: dict[str, "Sameness"]
+    states: dict[str, "StateDiff"]
     """Parameters and buffers."""
 
     @property
     def is_equal(self) -> bool:
-        """To the bit."""
+        """Whether all values are bitwise equal."""
         return self.losses_off == 0 and all(item.num_equal == item.num_tensors for item in self.states.values())
 
     @property
     def holds(self) -> bool:
-        """Up to what sums in another order may change."""
+        """Whether all values are equal up to what another order of sums can change."""
         return self.losses_off <= TOLERANCE and all(item.within(TOLERANCE) for item in self.states.values())
 
 
-def check_numerics(screen: ProgressDisplay, asked: Training) -> tuple[bool, dict[str, Any]]:
-    """Train some steps by the plan and in one process; show how they differ. Gives whether they agree, and figures."""
-    check_script(asked.script)
+def check_numerics(display: ProgressDisplay, options: TrainOptions) -> tuple[bool, dict[str, Any]]:
+    """Train a few steps by the plan and in a single process, and show how the results differ.
+
+    Returns:
+        Whether they agree, and the figures as data.
+    """
+    check_script(options.script)
     if find_spec("torch") is None:
         raise InputError("training needs torch", hint="pip install 'penstock[run]'")
-    asked, opened = replace(asked, steps=NUM_STEPS).open()
-    num_ranks = len(opened.plan.devices)
-    asked = replace(asked, threads=default_threads(num_ranks))
-    predicted = evaluate_costs(opened.costs)
-    quiet = screen.silenced()
-    with screen.working(f"training {NUM_STEPS} steps in one process, then on {counted(num_ranks, 'rank')}"):
-        alone = _trained(quiet, asked, predicted, 1, alone=True)
-        _require_finite(alone)
-        ranks = _trained(quiet, asked, predicted, num_ranks)
-    numbers = _compared(alone, ranks)
-    reasons = changed_sums(predicted.costs, predicted.program)
-    screen.show(f"the numbers of {NUM_STEPS} steps by the plan on {counted(num_ranks, 'rank')}, and in one process:")
-    _show(screen, numbers)
-    data = {"sums_in_another_order": reasons, **_data(numbers)}
-    if reasons and not numbers.is_equal:
-        screen.show("  last bits may differ, as sums are in another order:", *(f"    {text}" for text in reasons))
-    elif not numbers.is_equal:
-        screen.show("  no sum is in another order here, so the model itself is not exactly repeatable")
-    holds, how = numbers.holds, f"within {TOLERANCE:g}"
+    options, bundle = replace(options, steps=NUM_STEPS).open()
+    num_ranks = len(bundle.plan.devices)
+    options = replace(options, threads=default_threads(num_ranks))
+    predicted = evaluate_costs(bundle.costs)
+    quiet = display.silenced()
+    with display.working(f"training {NUM_STEPS} steps in one process, then on {show_count(num_ranks, 'rank')}"):
+        single = _train(quiet, options, predicted, 1, single_process=True)
+        _require_finite(single)
+        ranks = _train(quiet, options, predicted, num_ranks)
+    comparison = _compare(single, ranks)
+    reasons = reordered_sums(predicted.costs, predicted.program)
+    display.show(f"{NUM_STEPS} steps on {show_count(num_ranks, 'rank')}, compared with one process:")
+    _show(display, comparison)
+    data = {"sums_in_another_order": reasons, **_data(comparison)}
+    if reasons and not comparison.is_equal:
+        display.show(
+            "  the last bits may differ, because sums run in another order:", *(f"    {text}" for text in reasons)
+        )
+    elif not comparison.is_equal:
+        display.show("  no sum runs in another order, so the model itself is not deterministic")
+    holds, precision = comparison.holds, f"within {TOLERANCE:g}"
     if reasons and not holds:
-        screen.show(f"  {AMPLIFIED}")
-        with screen.working(f"training {NUM_STEPS} steps on {counted(num_ranks, 'rank')} once more"):
-            closer = _trained(quiet, asked, predicted, num_ranks, follow=alone.states[0])
-        holds, data["step_by_step"] = _judge_steps(screen, alone, closer)
-        how += " in every step"
-    verdict = "the same numbers, " if holds else "NOT the same numbers, not "
-    screen.show(f"  {verdict}{'to the bit' if numbers.is_equal else how}")
-    return holds, {"holds": holds, "is_equal": numbers.is_equal, "num_steps": len(numbers.losses), **data}
+        display.show(f"  {AMPLIFIED}")
+        with display.working(f"training {NUM_STEPS} steps on {show_count(num_ranks, 'rank')} again"):
+            closer = _train(quiet, options, predicted, num_ranks, reference=single.states[0])
+        holds, data["step_by_step"] = _check_steps(display, single, closer)
+        precision += " in every step"
+    verdict = "numbers agree, " if holds else "numbers do NOT agree, not "
+    display.show(f"  {verdict}{'bitwise' if comparison.is_equal else precision}")
+    return holds, {"holds": holds, "is_equal": comparison.is_equal, "num_steps": len(comparison.losses), **data}
 
 
-def _trained(
-    screen: ProgressDisplay,
-    asked: Training,
+def _train(
+    display: ProgressDisplay,
+    options: TrainOptions,
     predicted: Evaluation,
     num_ranks: int,
     *,
-    alone: bool = False,
-    follow: bytes | None = None,
-) -> Trained:
-    found = train(
-        screen, asked, predicted, hosts=Hosts(), num_ranks=num_ranks, alone=alone, keep_state=True, follow=follow
+    single_process: bool = False,
+    reference: bytes | None = None,
+) -> TrainResult:
+    result = train(
+        display,
+        options,
+        predicted,
+        hosts=Hosts(),
+        num_ranks=num_ranks,
+        single_process=single_process,
+        keep_state=True,
+        reference=reference,
     )
-    if found.failure:
-        raise found.failure
-    if found.was_stopped:
+    if result.failure:
+        raise result.failure
+    if result.was_stopped:
         raise KeyboardInterrupt
-    return found
+    return result
 
 
-def _require_finite(alone: Trained) -> None:
-    lost = next((step for step in alone.steps if not math.isfinite(step.loss)), None)
-    if lost is not None:
+def _require_finite(single: TrainResult) -> None:
+    step = next((step for step in single.steps if not math.isfinite(step.loss)), None)
+    if step is not None:
         raise InputError(
-            f"the loss is {lost.loss} at step {lost.step} in one process, and what is no number cannot be compared",
-            hint="Mend the training first: penstock train --check-finite says where it begins.",
+            f"the loss of a single process is {step.loss} at step {step.step}, so results cannot be compared",
+            hint="Fix the training first: penstock train --check-finite names the layer where it begins.",
         )
 
 
-def _compared(alone: Trained, ranks: Trained) -> Numbers:
+def _compare(single: TrainResult, ranks: TrainResult) -> Comparison:
     from penstock.runtime.verify import compare_states
 
-    whole, *_ = _states(alone)
-    parts = _states(ranks)
-    pairs = list(zip(alone.steps, ranks.steps, strict=True))
-    return Numbers(
+    whole, *_ = _load_states(single)
+    parts = _load_states(ranks)
+    pairs = list(zip(single.steps, ranks.steps, strict=True))
+    return Comparison(
         losses=tuple((one.loss, other.loss) for one, other in pairs),
         losses_off=max(loss_difference(one, other) for one, other in pairs),
         states={
-            what: compare_states(whole[what], [part[what] for part in parts]) for what in ("parameters", "buffers")
+            kind: compare_states(whole[kind], [part[kind] for part in parts]) for kind in ("parameters", "buffers")
         },
     )
 
 
-def _judge_steps(screen: ProgressDisplay, alone: Trained, closer: Trained) -> tuple[bool, dict[str, Any]]:
-    """Whether every step of the ranks is that of one process, where both began it with the same parameters."""
+def _check_steps(display: ProgressDisplay, single: TrainResult, closer: TrainResult) -> tuple[bool, dict[str, Any]]:
+    """Whether every step agrees with the single process, if both start it with the same parameters."""
     from penstock.runtime.verify import compare_gradients
 
-    gradients = compare_gradients([state["gradients"] for state in _states(closer)])
-    numbers = _compared(alone, closer)
-    text = f"  gradients: of all together the largest relative difference in a step is {gradients.together:.1e}"
+    gradients = compare_gradients([state["gradients"] for state in _load_states(closer)])
+    comparison = _compare(single, closer)
+    text = f"  gradients: the largest relative difference of all together in a step is {gradients.together:.1e}"
     if gradients.rounding:
-        text += f"; nothing but rounding are those of {_some(gradients.rounding)}"
+        text += f"; only rounding error in {_some(gradients.rounding)}"
     if gradients.wrong:
-        text += f"; WRONG are those of {_some(gradients.wrong)}"
-    screen.show(text)
-    _show(screen, numbers)
-    return gradients.within(TOLERANCE) and numbers.holds, {"gradients": gradients, **_data(numbers)}
+        text += f"; WRONG in {_some(gradients.wrong)}"
+    display.show(text)
+    _show(display, comparison)
+    return gradients.within(TOLERANCE) and comparison.holds, {"gradients": gradients, **_data(comparison)}
 
 
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(map(shown_name, names[:MOST_NAMES])) + more
+    return ", ".join(map(escape_text, names[:MOST_NAMES])) + more
 
 
-def _show(screen: ProgressDisplay, numbers: Numbers) -> None:
-    num = len(numbers.losses)
-    screen.show(
-        f"  losses: all {num} are equal to the bit"
-        if numbers.losses_off == 0
-        else f"  losses: the largest relative difference is {numbers.losses_off:.1e}",
-        *(f"  {_told(what, item)}" for what, item in numbers.states.items() if item.num_tensors or item.missing),
+def _show(display: ProgressDisplay, comparison: Comparison) -> None:
+    num = len(comparison.losses)
+    display.show(
+        f"  losses: all {num} are bitwise equal"
+        if comparison.losses_off == 0
+        else f"  losses: the largest relative difference is {comparison.losses_off:.1e}",
+        *(
+            f"  {_diff_text(kind, diff)}"
+            for kind, diff in comparison.states.items()
+            if diff.num_tensors or diff.missing
+        ),
     )
 
 
-def _told(what: str, item: "Sameness") -> str:
-    if item.num_equal == item.num_tensors and not item.torn and not item.missing:
-        return f"{what}: all {item.num_tensors} are equal to the bit"
+def _diff_text(kind: str, diff: "StateDiff") -> str:
+    if diff.num_equal == diff.num_tensors and not diff.torn and not diff.missing:
+        return f"{kind}: all {diff.num_tensors} are bitwise equal"
     text = (
-        f"{what}: {item.num_equal} of {item.num_tensors} are equal to the bit; the largest relative difference is "
-        f"{item.worst:.1e} ({shown_name(item.worst_name)}), of all together {item.together:.1e}"
+        f"{kind}: {diff.num_equal} of {diff.num_tensors} are bitwise equal; the largest relative difference is "
+        f"{diff.worst:.1e} ({escape_text(diff.worst_name)}), that of all together {diff.together:.1e}"
     )
-    for name in item.torn[:MOST_NAMES]:
-        text += f"; ranks hold different numbers for {shown_name(name)}"
-    for name in item.missing[:MOST_NAMES]:
-        text += f"; {shown_name(name)} is on one side only"
+    for name in diff.torn[:MOST_NAMES]:
+        text += f"; ranks hold different values of {escape_text(name)}"
+    for name in diff.missing[:MOST_NAMES]:
+        text += f"; {escape_text(name)} is on one side only"
     return text
 
 
-def _data(numbers: Numbers) -> dict[str, Any]:
-    return {"losses_off": numbers.losses_off, "losses": numbers.losses, **numbers.states}
+def _data(comparison: Comparison) -> dict[str, Any]:
+    return {"losses_off": comparison.losses_off, "losses": comparison.losses, **comparison.states}
 
 
-def _states(trained: Trained) -> list[dict[str, Any]]:
+def _load_states(result: TrainResult) -> list[dict[str, Any]]:
     import torch
 
-    return [torch.load(io.BytesIO(state), map_location="cpu") for state in trained.states]
+    return [torch.load(io.BytesIO(state), map_location="cpu") for state in result.states]

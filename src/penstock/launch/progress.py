@@ -1,4 +1,4 @@
-"""What a launch shows while it runs; the command line implements it."""
+"""The display of a run's progress; the command line implements it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,23 +10,23 @@ class ProgressDisplay(Protocol):
 
     @property
     def verbose(self) -> bool:
-        """Whether to show logs of the ranks as well."""
+        """Whether to show the ranks' standard error as well."""
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person sees the output as it is written."""
+        """Whether the output goes to a terminal."""
 
     def silenced(self) -> "ProgressDisplay":
-        """The same display with nothing but errors."""
+        """The same display with warnings and errors only."""
 
     def show(self, *items: str) -> None:
-        """Lines of the result."""
+        """Show lines of the result."""
 
     def notice(self, text: str) -> None:
-        """A line beside the result."""
+        """Show a line that is not part of the result."""
 
     def warn(self, text: str) -> None:
-        """A warning."""
+        """Show a warning."""
 
     def working(self, text: str) -> AbstractContextManager[None]:
         """Show that work is under way."""

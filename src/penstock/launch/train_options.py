@@ -1,4 +1,4 @@
-"""The options of a training run, which the command and every rank have in common."""
+"""The options of a training run, which the command and every rank share."""
 
 import os
 import shlex
@@ -11,7 +11,7 @@ from typing import get_args, get_type_hints
 
 import msgspec
 
-from penstock.bundle import Opened, ProfileSource, open_plan
+from penstock.bundle import PlanBundle, ProfileSource, open_plan
 from penstock.errors import InputError
 from penstock.plan.pricing import price
 
@@ -20,8 +20,8 @@ DEFAULT_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
-class Training:
-    """What was asked for. None: not given."""
+class TrainOptions:
+    """The options of `penstock train` that every rank needs. None: the default applies."""
 
     script: str
     plan: str
@@ -33,55 +33,63 @@ class Training:
     seed: int = 0
     timeout: float = DEFAULT_TIMEOUT_S
     threads: int | None = None
-    accumulate: int = 1
-    clip: float | None = None
+    gradient_accumulation_steps: int = 1
+    clip_grad_norm: float | None = None
     bf16: bool = False
     check_finite: bool = False
     checkpoint: str | None = None
     save_every: int | None = None
 
     @property
-    def words(self) -> list[str]:
-        """As they are written on a command line, without what is as it would be anyway."""
-        found = [self.script, "--plan", self.plan]
+    def arguments(self) -> list[str]:
+        """The options as arguments of a command line, without those that have their default."""
+        arguments = [self.script, "--plan", self.plan]
         for item in fields(self):
             value = getattr(self, item.name)
             if item.name in ("script", "plan") or value == item.default:
                 continue
             name = f"--{item.name.replace('_', '-')}"
-            found += [name] if value is True else [name, str(value)]
-        return found
+            arguments += [name] if value is True else [name, str(value)]
+        return arguments
 
-    def open(self) -> tuple["Training", Opened]:
-        """The plan with its profile and cluster, for batches of the size that was asked for, and that size."""
+    def open(self) -> tuple["TrainOptions", PlanBundle]:
+        """Open the plan for the global batch size of these options.
+
+        Returns:
+            The options with the global batch size filled in, and the plan with its profile and cluster.
+
+        Raises:
+            InputError: If options contradict each other or the plan.
+        """
         profile = ProfileSource(self.profile) if self.profile is not None else None
-        opened = open_plan(self.plan, profile=profile, cluster=self.cluster, schedule=None, force=False)
+        bundle = open_plan(self.plan, profile=profile, cluster=self.cluster, schedule=None, force=False)
         if self.save_every is not None and self.checkpoint is None:
-            raise InputError("--save-every: where to?", hint="Name a folder with --checkpoint.")
+            raise InputError("--save-every requires --checkpoint", hint="Name a directory with --checkpoint.")
         if self.checkpoint is not None:
-            _check_folder(Path(self.checkpoint))
-        if opened.program is not None:
-            raise InputError("this is a program, and training takes a plan", where=self.plan)
-        plan = opened.plan
-        batch = self.global_batch_size or plan.num_microbatches * plan.micro_batch_size
-        if batch < plan.num_microbatches:
+            _check_writable(Path(self.checkpoint))
+        if bundle.program is not None:
+            raise InputError("training takes a plan, but this file is a program", where=self.plan)
+        plan = bundle.plan
+        batch_size = self.global_batch_size or plan.num_microbatches * plan.micro_batch_size
+        if batch_size < plan.num_microbatches:
             raise InputError(
-                f"a batch of {batch} rows is too small for the plan's {plan.num_microbatches} micro-batches",
+                f"global batch size ({batch_size}) is smaller than the plan's number of micro-batches "
+                f"({plan.num_microbatches})",
                 where="--global-batch-size",
-                hint=f"Give at least {plan.num_microbatches} rows, or plan with fewer micro-batches.",
+                hint=f"Use at least {plan.num_microbatches}, or plan with fewer micro-batches.",
             )
-        rows = -(-batch // plan.num_microbatches)
-        if rows != plan.micro_batch_size:
-            plan = msgspec.structs.replace(plan, micro_batch_size=rows)
-            opened = replace(opened, plan=plan, costs=price(plan, opened.profile, opened.cluster))
-        return replace(self, global_batch_size=batch), opened
+        micro_batch_size = -(-batch_size // plan.num_microbatches)
+        if micro_batch_size != plan.micro_batch_size:
+            plan = msgspec.structs.replace(plan, micro_batch_size=micro_batch_size)
+            bundle = replace(bundle, plan=plan, costs=price(plan, bundle.profile, bundle.cluster))
+        return replace(self, global_batch_size=batch_size), bundle
 
 
-def parse_options(words: Sequence[str], parser: ArgumentParser) -> tuple[Training, Namespace]:
-    """The options that `Training.words` wrote, and whatever else the parser knows."""
-    hints = get_type_hints(Training)
+def parse_options(arguments: Sequence[str], parser: ArgumentParser) -> tuple[TrainOptions, Namespace]:
+    """Parse what `TrainOptions.arguments` has written, and the other arguments of `parser`."""
+    hints = get_type_hints(TrainOptions)
     parser.add_argument("script")
-    for item in fields(Training):
+    for item in fields(TrainOptions):
         if item.name == "script":
             continue
         name = f"--{item.name.replace('_', '-')}"
@@ -92,19 +100,21 @@ def parse_options(words: Sequence[str], parser: ArgumentParser) -> tuple[Trainin
             parser.add_argument(name, type=kind, required=True)
         else:
             parser.add_argument(name, type=kind, default=item.default)
-    parsed = parser.parse_args(words)
-    return Training(**{item.name: getattr(parsed, item.name) for item in fields(Training)}), parsed
+    parsed = parser.parse_args(arguments)
+    return TrainOptions(**{item.name: getattr(parsed, item.name) for item in fields(TrainOptions)}), parsed
 
 
-def _check_folder(folder: Path) -> None:
-    """Refuse, before anything is trained, a folder that nothing can be written into."""
+def _check_writable(folder: Path) -> None:
+    """Refuse a checkpoint directory that cannot be written to, before any training."""
     if folder.exists() and not folder.is_dir():
-        raise InputError("checkpoints need a folder, and this is a file", where=str(folder), hint="Name another.")
-    there = next(item for item in (folder, *folder.absolute().parents) if item.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise InputError("no checkpoint can be written here", where=str(folder), hint=f"{there} cannot be written to.")
+        raise InputError("--checkpoint needs a directory, but this is a file", where=str(folder), hint="Name another.")
+    existing = next(item for item in (folder, *folder.absolute().parents) if item.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise InputError(
+            "checkpoints cannot be written here", where=str(folder), hint=f"{existing} is not a writable directory."
+        )
 
 
-def shown_command(words: list[str]) -> str:
-    """A command as it can be pasted into a shell."""
-    return shlex.join(words)
+def shell_command(arguments: list[str]) -> str:
+    """The command as one line for a shell."""
+    return shlex.join(arguments)

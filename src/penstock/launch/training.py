@@ -1,4 +1,4 @@
-"""A training for somebody who watches: starts the ranks, shows how far they are, and collects what came of it."""
+"""A training run: starts the ranks, shows their progress, and collects the results."""
 
 import math
 import statistics
@@ -10,28 +10,34 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.errors import PenstockError
-from penstock.launch.events import Event, Sampled, Stepped
-from penstock.launch.failures import failure_of
 from penstock.launch.hosts import Hosts
-from penstock.launch.process import Run, run_ranks
+from penstock.launch.processes import (
+    Event,
+    Run,
+    Sampled,
+    SingleProcess,
+    Stepped,
+    find_failure,
+    run_dir,
+    run_ranks,
+)
 from penstock.launch.progress import ProgressDisplay
 from penstock.launch.ranks.train_main import state_path
-from penstock.launch.run_dir import run_folder
-from penstock.launch.train_options import Training
-from penstock.report import shown_name
-from penstock.report.analysis.prediction import FEWEST_SPREAD
+from penstock.launch.train_options import TrainOptions
+from penstock.report import escape_text
+from penstock.report.analysis.prediction import MIN_ITERATIONS_FOR_SPREAD
 from penstock.simulate import Evaluation
 from penstock.timeline import Timeline, bubble_fraction, build_timeline
-from penstock.units import counted, show_percent
+from penstock.units import show_count, show_percent
 
 RANK_MODULE = "penstock.launch.ranks.train_main"
 LINE_EVERY_S = 2.0
-"""Where nobody watches a terminal, a line of progress comes at most this often."""
+"""Without a terminal, a line of progress comes at most this often."""
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What came of a training, as far as it came."""
+class TrainResult:
+    """The results of a training run, complete or not."""
 
     steps: tuple[Stepped, ...]
     timelines: tuple[Timeline, ...]
@@ -39,79 +45,99 @@ class Trained:
     was_stopped: bool
     failure: PenstockError | None
     states: tuple[bytes, ...] = ()
-    """Parameters and buffers of each rank, as torch saves them, if they were asked for."""
+    """Parameters and buffers of each rank in torch's format, if `keep_state` was set."""
 
     @property
     def step_s(self) -> float | None:
-        """A whole step, in the median; the first, which warms up, counts only if there is no other."""
-        taken = [step.seconds for step in self.steps[1:] or self.steps]
-        return statistics.median(taken) if taken else None
+        """The median duration of a step. The first one, a warm-up, counts only if there is no other."""
+        seconds = [step.seconds for step in self.steps[1:] or self.steps]
+        return statistics.median(seconds) if seconds else None
 
     @property
     def step_quartiles_s(self) -> tuple[float, float] | None:
-        """Between these are half of the steps; None for too few to tell."""
-        taken = [step.seconds for step in self.steps[1:]]
-        if len(taken) < FEWEST_SPREAD:
+        """The lower and upper quartile of the durations; None for too few steps."""
+        seconds = [step.seconds for step in self.steps[1:]]
+        if len(seconds) < MIN_ITERATIONS_FOR_SPREAD:
             return None
-        low, _, high = statistics.quantiles(taken, n=4, method="inclusive")
+        low, _, high = statistics.quantiles(seconds, n=4, method="inclusive")
         return low, high
 
     @property
     def rows_per_s(self) -> float | None:
-        """Rows trained a second, in the median."""
+        """The median of the rows trained per second."""
         rates = [step.num_rows / step.seconds for step in self.steps[1:] or self.steps]
         return statistics.median(rates) if rates else None
 
 
-def command_of(asked: Training, hosts: Hosts, num_ranks: int, *more: str) -> list[str]:
-    """The torchrun command for the ranks of this host."""
-    return hosts.torchrun(num_ranks, RANK_MODULE, [*asked.words, *more])
+def loss_difference(one: Stepped, other: Stepped) -> float:
+    """The difference of two losses relative to the first; 0 if both are NaN."""
+    if one.loss == other.loss or (math.isnan(one.loss) and math.isnan(other.loss)):
+        return 0.0
+    difference = abs(one.loss - other.loss) / abs(one.loss) if one.loss else abs(other.loss)
+    return difference if math.isfinite(difference) else math.inf
 
 
-def alone_command(asked: Training, *more: str) -> list[str]:
-    """The command that trains in one process."""
-    return [sys.executable, "-m", RANK_MODULE, *asked.words, *more]
+def train_command(options: TrainOptions, hosts: Hosts, num_ranks: int) -> list[str]:
+    """The command that trains on the ranks of this host by itself, without `penstock train`."""
+    return hosts.command(num_ranks, RANK_MODULE, options.arguments)
 
 
 def train(
-    screen: ProgressDisplay,
-    asked: Training,
+    display: ProgressDisplay,
+    options: TrainOptions,
     predicted: Evaluation,
     *,
     hosts: Hosts,
     num_ranks: int,
-    alone: bool = False,
+    single_process: bool = False,
     keep_state: bool = False,
-    follow: bytes | None = None,
-) -> Trained:
-    """Train by the plan on the ranks of this host, or in one process.
+    reference: bytes | None = None,
+) -> TrainResult:
+    """Train by the plan on the ranks of this host, or in a single process.
 
-    `follow` is the state of a training in one process whose gradients are to be taken.
+    Args:
+        display: Shows progress.
+        options: The options of the ranks.
+        predicted: The simulated plan.
+        hosts: The hosts of the run.
+        num_ranks: The number of ranks on this host.
+        single_process: Train the whole model in one process instead.
+        keep_state: Return parameters and buffers, and in a single process the gradients of every step.
+        reference: The state of a single process. Every step then uses its gradients.
     """
-    with run_folder("penstock-train-") as folder:
-        more = ["--report", str(folder), *(["--alone"] if alone else []), *(["--keep-state"] if keep_state else [])]
-        if follow is not None:
-            (folder / "follow").write_bytes(follow)
-            more += ["--follow", str(folder / "follow")]
-        ranks = range(1) if alone else _ranks_here(predicted, hosts, num_ranks)
-        what = "in one process" if alone else f"on {counted(len(predicted.costs.plan.devices), 'rank')}"
-        with screen.progress(f"starting to train {what}") as show:
-            watch = _Watch(screen, show, asked.steps, predicted, what)
+    with run_dir("penstock-train-") as folder:
+        arguments = [*options.arguments, "--events", str(folder)]
+        if single_process:
+            arguments.append("--single-process")
+        if keep_state:
+            arguments.append("--keep-state")
+        if reference is not None:
+            (folder / "reference").write_bytes(reference)
+            arguments += ["--reference-gradients", str(folder / "reference")]
+        ranks = range(1) if single_process else _local_ranks(predicted, hosts, num_ranks)
+        label = "in one process" if single_process else f"on {show_count(len(predicted.costs.plan.devices), 'rank')}"
+        launch = (
+            SingleProcess((sys.executable, "-m", RANK_MODULE, *arguments))
+            if single_process
+            else hosts.launch(num_ranks, RANK_MODULE, arguments, folder)
+        )
+        with display.progress(f"starting to train {label}") as show:
+            progress = _Progress(display, show, options.steps, predicted, label)
             run = run_ranks(
-                alone_command(asked, *more) if alone else command_of(asked, hosts, num_ranks, *more),
+                launch,
                 folder,
                 ranks,
-                watch=watch.see,
-                said=lambda line: screen.notice(shown_name(line)),
+                on_event=progress.update,
+                on_output=lambda line: display.notice(escape_text(line)),
             )
-        if screen.verbose and run.log.strip():
-            screen.notice(run.log.rstrip())
-        failure = failure_of(run)
-        is_whole = failure is None and not run.was_stopped
-        paths = [state_path(folder, rank) for rank in ranks] if keep_state and is_whole else []
-        return Trained(
+        if display.verbose and run.log.strip():
+            display.notice(run.log.rstrip())
+        failure = find_failure(run)
+        is_complete = failure is None and not run.was_stopped
+        paths = [state_path(folder, rank) for rank in ranks] if keep_state and is_complete else []
+        return TrainResult(
             steps=tuple(run.steps),
-            timelines=tuple(watch.timelines(run.samples)),
+            timelines=tuple(progress.timelines(run.samples)),
             notes=tuple(run.notes),
             was_stopped=run.was_stopped,
             failure=failure,
@@ -119,56 +145,58 @@ def train(
         )
 
 
-def _ranks_here(predicted: Evaluation, hosts: Hosts, num_ranks: int) -> range:
-    """The numbers of the ranks of this host. Torchrun counts through the hosts in their order."""
+def _local_ranks(predicted: Evaluation, hosts: Hosts, num_ranks: int) -> range:
+    """The ranks of this host. torchrun numbers ranks host by host."""
     if hosts.nnodes == 1:
         return range(num_ranks)
     costs = predicted.costs
     used = [device.host for device in costs.cluster.devices if device.name in costs.plan.devices]
     names = list(dict.fromkeys(used))
-    before = sum(used.count(name) for name in names[: hosts.node_rank])
+    first = sum(used.count(name) for name in names[: hosts.node_rank])
     if len(names) != hosts.nnodes:
-        before = num_ranks * hosts.node_rank
-    return range(before, before + num_ranks)
+        first = num_ranks * hosts.node_rank
+    return range(first, first + num_ranks)
 
 
-class _Watch:
-    """Shows how far it is: one line that changes on a terminal, else plain lines now and then."""
+class _Progress:
+    """Shows progress: one line that changes on a terminal, otherwise a line now and then."""
 
     def __init__(
-        self, screen: ProgressDisplay, show: Callable[[str], None], num_steps: int, predicted: Evaluation, what: str
+        self, display: ProgressDisplay, show: Callable[[str], None], num_steps: int, predicted: Evaluation, label: str
     ) -> None:
-        self._screen = screen
+        self._display = display
         self._show = show
         self._num_steps = num_steps
         self._predicted = predicted
-        self._what = what
+        self._label = label
         self._bubble = ""
-        self._told_s = 0.0
+        self._shown_s = 0.0
         self._is_finite = True
 
-    def see(self, _run: Run, event: Event) -> None:
-        """One event."""
+    def update(self, _run: Run, event: Event) -> None:
+        """Show an event."""
         if isinstance(event, Sampled):
             self._bubble = f", bubble {show_percent(bubble_fraction(self._timeline(event)))}"
         if not isinstance(event, Stepped):
             return
         if self._is_finite and not math.isfinite(event.loss):
             self._is_finite = False
-            lost = f"{self._what}: the loss is not finite from step {event.step} on"
-            self._screen.warn(f"{lost}; --check-finite stops, and says where that begins")
+            self._display.warn(
+                f"{self._label}: the loss is not finite from step {event.step} on; --check-finite stops at the first "
+                "value that is not finite and names its layer"
+            )
         rate = event.num_rows / event.seconds if event.seconds > 0 else 0.0
-        done = f"step {event.step} ({event.step + 1} of {self._num_steps})"
-        line = f"{self._what}: {done}, loss {event.loss:.5g}, {rate:,.1f} rows/s{self._bubble}"
+        step = f"step {event.step} ({event.step + 1} of {self._num_steps})"
+        line = f"{self._label}: {step}, loss {event.loss:.5g}, {rate:,.1f} rows/s{self._bubble}"
         self._show(line)
-        now = time.monotonic()
+        now_s = time.monotonic()
         is_last = event.step + 1 == self._num_steps
-        if is_last or (not self._screen.is_terminal and now - self._told_s >= LINE_EVERY_S):
-            self._told_s = now
-            self._screen.show(line)
+        if is_last or (not self._display.is_terminal and now_s - self._shown_s >= LINE_EVERY_S):
+            self._shown_s = now_s
+            self._display.show(line)
 
     def timelines(self, samples: Sequence[Sampled]) -> list[Timeline]:
-        """The measured iterations; the first step warms up, and counts only if there is no other."""
+        """The measured iterations. The first step, a warm-up, counts only if there is no other."""
         return [self._timeline(sample) for sample in samples[1:] or samples]
 
     def _timeline(self, sample: Sampled) -> Timeline:

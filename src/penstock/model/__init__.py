@@ -1,29 +1,32 @@
-"""A torch module as a chain of blocks. Everything here needs torch."""
+"""A torch module as a chain of blocks that run one at a time. Requires torch."""
 
 from penstock.model.allocator import keep_freed_memory
-from penstock.model.blocks import Block, Carry, find_blocks, is_plain_sequential, shared_parameters
-from penstock.model.compiled import is_compiled
+from penstock.model.blocks import Activations, Block, call_model, find_blocks, is_plain_sequential, shared_parameters
+from penstock.model.compilation import is_compiled
 from penstock.model.detach import as_leaves, needs_gradient
-from penstock.model.device_kind import kind_of, own_gpu
-from penstock.model.state import undone
+from penstock.model.device_kind import device_kind_of, select_gpu
+from penstock.model.partial_forward import PartialForward
+from penstock.model.state import preserve_state
 from penstock.model.trees import bytes_of, map_tensors, rows_of, tensors_of, with_rows
 
 __all__ = [
+    "Activations",
     "Block",
-    "Carry",
+    "PartialForward",
     "as_leaves",
     "bytes_of",
+    "call_model",
+    "device_kind_of",
     "find_blocks",
     "is_compiled",
     "is_plain_sequential",
     "keep_freed_memory",
-    "kind_of",
     "map_tensors",
     "needs_gradient",
-    "own_gpu",
+    "preserve_state",
     "rows_of",
+    "select_gpu",
     "shared_parameters",
     "tensors_of",
-    "undone",
     "with_rows",
 ]

@@ -1,25 +1,28 @@
-"""Memory that was freed is kept for what comes next.
+"""Allocator settings that keep freed CPU memory in the process.
 
-A pipeline frees and asks for the same large tensors, micro-batch after micro-batch. By default the C library gives
-much of that back to the operating system, which hands it out again page by page, each filled with zeros first.
+A pipeline frees and allocates the same large tensors for every micro-batch. By default the C library returns much of
+that memory to the operating system, which zeroes every page before it hands it out again.
 """
 
 import ctypes
 import os
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-"""How the C library of GNU calls these settings."""
+"""Parameters of glibc's mallopt."""
 NEVER = (1 << 31) - 1
 LARGEST = 1 << 30
-CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
+USER_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
 
 
 def keep_freed_memory() -> bool:
-    """Tell the C library to keep freed memory in this process. Whether it does.
+    """Set the C library to keep freed memory in this process.
 
-    Nothing is changed if the environment has settings of its own, or where there is another C library.
+    Settings in the environment take precedence. Other C libraries than glibc are not changed.
+
+    Returns:
+        Whether the setting was applied.
     """
-    if any(name in os.environ for name in CHOSEN) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+    if any(name in os.environ for name in USER_SETTINGS) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return False
     try:
         set_option = ctypes.CDLL("libc.so.6").mallopt

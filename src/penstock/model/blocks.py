@@ -1,11 +1,11 @@
-"""A model as a chain of blocks that can run one at a time, in different processes.
+"""A model as a chain of blocks that run one at a time, possibly in different processes.
 
-Block 0 gets the model's inputs, block k what block k - 1 returned (its *carry*: any nesting of tensors, tuples, lists,
-dicts, None and numbers), and what the last one returns is the model's output.
+The input of block 0 is the model's input; the input of block k is the output of block k - 1, its *activations*: any
+nesting of tensors, tuples, lists, dicts, None and numbers. The output of the last block is the model's output.
 
-An `nn.Sequential` is its children. Of any other module the blocks are submodules, named in the order in which forward
-calls them, or found (`model/block_detection.py`); they run by the model's own forward, entered in the middle
-(`tracing/recorder.py` and `partial_forward.py` say how). That needs sample inputs, whose values do not matter.
+The blocks of an `nn.Sequential` are its children. The blocks of any other module are submodules, named in the order in
+which forward calls them, or detected (`block_detection.py`). They run by the model's own forward, entered in the middle
+(`tracing/recorder.py` and `partial_forward.py`). That requires sample inputs, whose values do not matter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,48 +16,62 @@ from torch import Tensor, nn
 
 from penstock.errors import InputError
 
-Carry: TypeAlias = Any
+Activations: TypeAlias = Any
 
 
 class Block(NamedTuple):
-    """One link of the chain: what a profile calls a unit."""
+    """One block of the chain; a layer of the profile.
+
+    Attributes:
+        name: Name of the submodule, with a number if forward calls it several times.
+        module: The submodule.
+        call: Runs the block: activations in, activations out.
+        parameters: All parameters that the block computes with, by the model's names: those of its module, and those
+            that the model's forward uses itself before the next block.
+        buffers: All buffers of the block, by the model's names.
+    """
 
     name: str
     module: nn.Module
-    call: Callable[[Carry], Carry]
+    call: Callable[[Activations], Activations]
     parameters: Mapping[str, nn.Parameter]
-    """All that the block computes with, under the model's own names: those of its module, and those that the model's
-    forward uses itself before the next block."""
     buffers: Mapping[str, Tensor]
 
 
 def find_blocks(
     model: nn.Module,
     names: Sequence[str] | None = None,
-    inputs: Carry = None,
+    inputs: Activations = None,
     device: torch.device | None = None,
 ) -> tuple[Block, ...]:
-    """The blocks of `model`: those of these `names`, or its children if it is an nn.Sequential, or found ones.
+    """Split a model into blocks. The model is not changed.
 
-    The model is called with `inputs`: a tuple is its positional arguments, a dict its keyword arguments, all else its
-    only argument (an nn.Sequential always has one). They are needed unless the blocks are an nn.Sequential's children.
-    Where the model is on the meta device, they may be there too; `device` is where its blocks will run, if not there.
-    The model is left as it was.
+    Args:
+        model: The model.
+        names: Names of the blocks, in the order in which forward calls them. None: the children of an nn.Sequential,
+            else detected.
+        inputs: Sample inputs. A tuple is the positional arguments of the model, a dict its keyword arguments,
+            anything else its only argument (an nn.Sequential always has one). Required unless the blocks are the
+            children of an nn.Sequential.
+        device: Device on which the blocks of a model on the meta device will run.
+
+    Raises:
+        InputError: Inputs are missing, a name is unknown, or forward cannot be split at these blocks.
     """
     if names is None and is_plain_sequential(model):
         return _children(model)
     if inputs is None:
         raise InputError(
-            f"{type(model).__name__} is not an nn.Sequential, so its blocks are found by running it once",
-            hint="Give sample inputs (inputs=...), or an nn.Sequential.",
+            f"{type(model).__name__} is not an nn.Sequential: detecting its blocks requires sample inputs",
+            hint="Pass inputs=..., or an nn.Sequential.",
         )
-    from penstock.model.block_finder import blocks_of
+    from penstock.model.block_finder import trace_blocks
 
-    return blocks_of(model, names, inputs, device)
+    return trace_blocks(model, names, inputs, device)
 
 
-def with_left_over(blocks: Sequence[Block], model: nn.Module) -> tuple[Block, ...]:
-    """What no block computes with belongs to the last one, so that nothing is lost."""
+def assign_leftovers(blocks: Sequence[Block], model: nn.Module) -> tuple[Block, ...]:
+    """Assign parameters and buffers that no block uses to the last block."""
     used = {name for block in blocks for name in (*block.parameters, *block.buffers)}
     last = blocks[-1]._replace(
         parameters={
@@ -70,12 +84,12 @@ def with_left_over(blocks: Sequence[Block], model: nn.Module) -> tuple[Block, ..
 
 
 def parameters_of(blocks: Sequence[Block]) -> tuple[dict[str, nn.Parameter], ...]:
-    """The parameters of each block under the model's names; one that blocks share has the same name in each of them."""
+    """Return the parameters of each block by the model's names; a shared parameter has one name in all blocks."""
     return tuple(dict(block.parameters) for block in blocks)
 
 
 def shared_parameters(blocks: Sequence[Block]) -> dict[str, tuple[int, ...]]:
-    """The tied ones: names of parameters that several blocks compute with, and the numbers of these blocks."""
+    """Return the names of tied parameters, and the indices of the blocks that compute with each."""
     holders: dict[str, list[int]] = {}
     for number, block in enumerate(blocks):
         for name in block.parameters:
@@ -84,12 +98,12 @@ def shared_parameters(blocks: Sequence[Block]) -> dict[str, tuple[int, ...]]:
 
 
 def is_plain_sequential(model: nn.Module) -> bool:
-    """Whether the model does nothing but call its children in order, each with what the one before returned."""
+    """Return whether the model only calls its children in order, each with the output of the one before."""
     return isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward
 
 
-def call_model(model: nn.Module, inputs: Carry) -> Carry:
-    """What the model returns for `inputs`, passed as `find_blocks` says."""
+def call_model(model: nn.Module, inputs: Activations) -> Activations:
+    """Call the model with `inputs`, passed as `find_blocks` describes."""
     if is_plain_sequential(model):
         return model(inputs)
     if isinstance(inputs, tuple):
@@ -100,9 +114,9 @@ def call_model(model: nn.Module, inputs: Carry) -> Carry:
 def _children(model: nn.Module) -> tuple[Block, ...]:
     children = {
         name: child for name, child in model._modules.items() if child is not None
-    }  # named_children skips twins
+    }  # named_children skips duplicates
     if not children:
-        raise InputError("the nn.Sequential is empty", hint="Give a model with at least one block.")
+        raise InputError("the nn.Sequential is empty", hint="Pass a model with at least one block.")
     parameter_names = {parameter: name for name, parameter in model.named_parameters()}
     buffer_names = {buffer: name for name, buffer in model.named_buffers()}
     blocks = tuple(
@@ -115,4 +129,4 @@ def _children(model: nn.Module) -> tuple[Block, ...]:
         )
         for name, child in children.items()
     )
-    return with_left_over(blocks, model)
+    return assign_leftovers(blocks, model)

@@ -1,7 +1,7 @@
-"""Where exactly to cut: between the calls of two blocks, at the place where the fewest bytes are needed later.
+"""The exact cut between the calls of two blocks: the position where the fewest bytes are needed later.
 
-Code such as `next_block(torch.cat([grow(y), skip]))` makes large tensors right before the next block. The next unit can
-as well make them itself, and then only what they are made of has to cross.
+Code such as `next_block(torch.cat([grow(y), skip]))` computes large tensors right before the next block. The next block
+can compute them itself, so that only their inputs cross the cut.
 """
 
 import math
@@ -12,27 +12,27 @@ from itertools import pairwise
 from penstock.model.tracing import Record, Value
 
 
-def place_cuts(record: Record, local: frozenset[int]) -> Record:
-    """The record with every event in the unit that is to do it. Of equally good places, the last one is taken.
+def choose_cuts(record: Record, local: frozenset[int]) -> Record:
+    """Assign every event of the record to the block that executes it. Of equally good cuts, the last is chosen.
 
-    `local` are the values that never cross, since every unit makes them itself.
+    `local` are the values that never cross a cut, since every block computes them itself.
     """
     calls = [number for number, event in enumerate(record.events) if event.is_block]
-    made, last_use = _life(record)
+    produced, last_use = _lifetimes(record)
     cuts = []
     for before, after in pairwise(calls):
         crossing = [
             sum(
                 _bytes(value)
                 for number, value in enumerate(record.values)
-                if number not in local and made[number] < place <= last_use[number]
+                if number not in local and produced[number] < position <= last_use[number]
             )
-            for place in range(before + 1, after + 1)
+            for position in range(before + 1, after + 1)
         ]
         least = min(crossing)
         cuts.append(after - crossing[::-1].index(least))
     events = tuple(replace(event, unit=_unit(cuts, number)) for number, event in enumerate(record.events))
-    values = tuple(replace(value, unit=_unit(cuts, made[number])) for number, value in enumerate(record.values))
+    values = tuple(replace(value, unit=_unit(cuts, produced[number])) for number, value in enumerate(record.values))
     return replace(record, events=events, values=values)
 
 
@@ -40,18 +40,18 @@ def _unit(cuts: Sequence[int], event: int) -> int:
     return sum(cut <= event for cut in cuts)
 
 
-def _life(record: Record) -> tuple[list[int], list[int]]:
-    """The events that made each value first, and that use it last."""
-    made = [len(record.events)] * len(record.values)
+def _lifetimes(record: Record) -> tuple[list[int], list[int]]:
+    """Return the events that first produce and last use each value."""
+    produced = [len(record.events)] * len(record.values)
     last_use = [-1] * len(record.values)
     for number, event in enumerate(record.events):
         for value in event.makes:
-            made[value] = min(made[value], number)
-        if not event.asks_form:
+            produced[value] = min(produced[value], number)
+        if not event.is_metadata_query:
             for value in event.uses:
-                # What Python decides by, every later unit must decide by again.
-                last_use[value] = max(last_use[value], len(record.events) if event.reads else number)
-    return made, last_use
+                # A value that Python branches on is needed by every later block, which takes the same branch.
+                last_use[value] = max(last_use[value], len(record.events) if event.reads_values else number)
+    return produced, last_use
 
 
 def _bytes(value: Value) -> int:

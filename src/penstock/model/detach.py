@@ -1,4 +1,4 @@
-"""Cutting autograd's graph between blocks: what a block gets as leaves of its own graph."""
+"""Splitting autograd's graph between blocks: the inputs of a block become leaves of its own graph."""
 
 from typing import Any
 
@@ -8,44 +8,51 @@ from torch import Tensor
 from penstock.model.trees import map_tensors, tensors_of
 
 
-def needs_gradient(carry: Any) -> tuple[bool, ...]:
-    """For each tensor of what a block returned, whether its backward will be handed a gradient for it."""
-    return tuple(tensor.requires_grad for tensor in tensors_of(carry))
+def needs_gradient(activations: Any) -> tuple[bool, ...]:
+    """Return, for each tensor that a block returned, whether the backward receives a gradient for it."""
+    return tuple(tensor.requires_grad for tensor in tensors_of(activations))
 
 
-def as_leaves(carry: Any, needs: tuple[bool, ...]) -> tuple[Any, list[Tensor]]:
-    """The carry for a block with a graph of its own, and those of its tensors that will get a gradient.
+def as_leaves(activations: Any, needs: tuple[bool, ...]) -> tuple[Any, list[Tensor]]:
+    """Detach activations for a block with its own graph.
 
-    Blocks may change in place what they get, which torch allows for no leaf: they get a stand-in with the same memory.
-    A tensor that is in the carry twice is one leaf.
+    Blocks may change their inputs in place, which torch does not allow for leaves: they get an alias with the same
+    memory. A tensor that occurs twice is one leaf.
+
+    Args:
+        activations: The inputs of the block.
+        needs: For each tensor, whether it needs a gradient.
+
+    Returns:
+        The activations for the block, and the leaves that receive gradients.
     """
     leaves: dict[int, Tensor] = {}
-    stand_ins: dict[int, Tensor] = {}
-    wanted = iter(needs)
+    aliases: dict[int, Tensor] = {}
+    needed = iter(needs)
 
     def change(tensor: Tensor) -> Tensor:
-        wants = next(wanted)
+        needs_grad = next(needed)
         key = id(tensor)
-        if key not in stand_ins:
+        if key not in aliases:
             leaf = tensor.detach()
-            if wants:
+            if needs_grad:
                 leaves[key] = leaf.requires_grad_()
-                leaf = _StandIn.apply(leaf)  # type: ignore[no-untyped-call]
-            stand_ins[key] = leaf
-        return stand_ins[key]
+                leaf = _Alias.apply(leaf)  # type: ignore[no-untyped-call]
+            aliases[key] = leaf
+        return aliases[key]
 
-    return map_tensors(change, carry), list(leaves.values())
+    return map_tensors(change, activations), list(leaves.values())
 
 
-class _StandIn(torch.autograd.Function):
-    """Nothing, between a leaf and those who use it."""
+class _Alias(torch.autograd.Function):
+    """The identity, between a leaf and its users."""
 
     @staticmethod
     def forward(_ctx: Any, tensor: Tensor) -> Tensor:
-        """The same memory, and no view of a leaf."""
+        """Return the same memory, not as a view of a leaf."""
         return tensor.detach()
 
     @staticmethod
     def backward(_ctx: Any, gradient: Tensor) -> Tensor:
-        """The gradient as it comes."""
+        """Return the gradient unchanged."""
         return gradient

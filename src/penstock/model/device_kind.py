@@ -1,12 +1,12 @@
-"""What a device is called in profiles and clusters."""
+"""Names of device kinds in profiles and clusters, and the GPU of a rank."""
 
 import os
 
 import torch
 
 
-def kind_of(device: torch.device) -> str:
-    """The kind of a device: of a GPU its name, of the CPU the threads that torch uses, as in cpu-1-thread."""
+def device_kind_of(device: torch.device) -> str:
+    """Return the kind of a device: the name of a GPU, or the number of torch's threads, as in cpu-1-thread."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device).replace(" ", "-")
     if device.type != "cpu":
@@ -15,8 +15,8 @@ def kind_of(device: torch.device) -> str:
     return f"cpu-{threads}-thread{'' if threads == 1 else 's'}"
 
 
-def own_gpu() -> torch.device:
-    """A GPU of this rank's own, of those of its host, which is what "cuda" means from now on."""
+def select_gpu() -> torch.device:
+    """Select a GPU of the host by LOCAL_RANK and make it the current CUDA device."""
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device

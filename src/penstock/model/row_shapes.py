@@ -1,67 +1,67 @@
-"""The shapes of values for any number of rows, learnt from runs with two numbers of rows."""
+"""Shapes of values as functions of the number of rows, inferred from runs with two numbers of rows."""
 
 from dataclasses import dataclass
 
 import torch
 
 from penstock.errors import InputError, MismatchError
-from penstock.model.tracing import COARSER, Record, Value
+from penstock.model.tracing import COARSER_BLOCKS, Record, Value
 
 
 @dataclass(frozen=True)
-class Form:
-    """A value's shape: in each dimension a size, or so much for each row."""
+class RowShape:
+    """The shape of a value: each dimension is a constant or proportional to the rows."""
 
     sizes: tuple[int, ...]
     per_row: tuple[int, ...]
-    """Zero where the dimension does not depend on the rows."""
+    """Size per row; zero where the dimension is constant."""
     dtype: torch.dtype
     device: torch.device
     origin: str
 
-    def shape(self, rows: int) -> tuple[int, ...]:
-        """The shape for so many rows."""
+    def at(self, rows: int) -> tuple[int, ...]:
+        """Return the shape for a number of rows."""
         return tuple(each * rows if each else size for size, each in zip(self.sizes, self.per_row, strict=True))
 
 
-def forms_of(one: Record, other: Record) -> tuple[Form, ...]:
-    """The form of every value, from two records of the same course with different rows."""
+def infer_shapes(one: Record, other: Record) -> tuple[RowShape, ...]:
+    """Infer the shape of every value from two records of the same trace with different rows."""
     last = len(one.blocks) - 1
     return tuple(
-        _form(first, second, one.rows, other.rows, matters=first.unit < last)
+        _infer_shape(first, second, one.rows, other.rows, matters=first.unit < last)
         for first, second in zip(one.values, other.values, strict=True)
     )
 
 
-def rows_in(forms: tuple[Form, ...], carry: tuple[torch.Tensor, ...], default: int) -> int:
-    """How many rows a carry of these forms has; checks all of its shapes."""
+def count_rows(shapes: tuple[RowShape, ...], activations: tuple[torch.Tensor, ...], default: int) -> int:
+    """Return the number of rows of activations with these shapes, and check all shapes."""
     rows = default
-    for form, tensor in zip(forms, carry, strict=True):
-        place = next((place for place, each in enumerate(form.per_row) if each), None)
-        if place is not None and place < tensor.dim():
-            rows = tensor.shape[place] // form.per_row[place]
+    for shape, tensor in zip(shapes, activations, strict=True):
+        dim = next((dim for dim, each in enumerate(shape.per_row) if each), None)
+        if dim is not None and dim < tensor.dim():
+            rows = tensor.shape[dim] // shape.per_row[dim]
             break
-    for form, tensor in zip(forms, carry, strict=True):
-        if tuple(tensor.shape) != form.shape(rows):
+    for shape, tensor in zip(shapes, activations, strict=True):
+        if tuple(tensor.shape) != shape.at(rows):
             raise MismatchError(
-                f"{form.origin} has the shape {tuple(tensor.shape)}, not {form.shape(rows)} as with the sample inputs",
-                hint="Only the number of rows may differ from the inputs with which the blocks were found.",
+                f"{shape.origin} has shape {tuple(tensor.shape)}, but {shape.at(rows)} with the sample inputs",
+                hint="Only the number of rows may differ from the sample inputs.",
             )
     return rows
 
 
-def _form(one: Value, other: Value, rows: int, other_rows: int, *, matters: bool) -> Form:
-    """A shape that is not plain does no harm where no later unit has to know it."""
+def _infer_shape(one: Value, other: Value, rows: int, other_rows: int, *, matters: bool) -> RowShape:
+    """Infer one shape. An irregular shape is an error only if a later block needs it (`matters`)."""
     per_row = [0] * len(one.shape)
-    is_plain = len(one.shape) == len(other.shape)
-    for place, (size, other_size) in enumerate(zip(one.shape, other.shape, strict=False)):
+    is_regular = len(one.shape) == len(other.shape)
+    for dim, (size, other_size) in enumerate(zip(one.shape, other.shape, strict=False)):
         if size != other_size:
-            per_row[place] = size // rows
-            is_plain = is_plain and size % rows == 0 and size * other_rows == other_size * rows
-    if matters and not is_plain:
+            per_row[dim] = size // rows
+            is_regular = is_regular and size % rows == 0 and size * other_rows == other_size * rows
+    if matters and not is_regular:
         raise InputError(
-            f"{one.origin} has the shape {one.shape} for {rows} rows and {other.shape} for {other_rows}: "
-            "each dimension must be fixed or a multiple of the rows",
-            hint=COARSER,
+            f"{one.origin} has shape {one.shape} for {rows} rows and {other.shape} for {other_rows}: "
+            "each dimension must be constant or proportional to the rows",
+            hint=COARSER_BLOCKS,
         )
-    return Form(one.shape, tuple(per_row), one.dtype, one.device, one.origin)
+    return RowShape(one.shape, tuple(per_row), one.dtype, one.device, one.origin)

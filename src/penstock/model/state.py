@@ -1,4 +1,4 @@
-"""Leaving a model as it was: its gradients, buffers and modes, and the random numbers of torch."""
+"""Preserving the state of a model: gradients, buffers, training flags and torch's random state."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +8,8 @@ from torch import nn
 
 
 @contextmanager
-def undone(model: nn.Module) -> Iterator[None]:
-    """Undo at the end what running the model changes: buffers, gradients, training flags, torch's random state."""
+def preserve_state(model: nn.Module) -> Iterator[None]:
+    """Restore buffers, gradients, training flags and torch's random state when the context ends."""
     devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.is_cuda})
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     kept_gradients = [None if grad is None else grad.clone() for _, grad in gradients]

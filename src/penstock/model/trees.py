@@ -1,4 +1,4 @@
-"""Nested tuples, lists and dicts of tensors: their tensors, their bytes, their rows."""
+"""Nested tuples, lists and dicts of tensors: their tensors, bytes and rows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,49 +11,53 @@ from penstock.errors import InputError
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
-    """The tensors in a tree, from left to right; one that is there twice comes twice."""
+    """Return the tensors of a tree from left to right, with duplicates."""
     if isinstance(tree, Tensor):
         return [tree]
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def map_tensors(change: Any, tree: Any) -> Any:
-    """The tree with `change(tensor)` in place of each tensor."""
+    """Return the tree with each tensor replaced by `change(tensor)`."""
     return pytree.tree_map(lambda leaf: change(leaf) if isinstance(leaf, Tensor) else leaf, tree)
 
 
 def bytes_of(tree: Any) -> int:
-    """Bytes that the tensors of a tree have to send: one that is there twice is counted once."""
+    """Return the bytes of the tensors of a tree; a tensor that occurs twice is counted once."""
     return sum(tensor.numel() * tensor.element_size() for tensor in _once(tensors_of(tree)))
 
 
 def rows_of(inputs: Any) -> int:
-    """The rows of a micro-batch: the first dimension of the first tensor that has one."""
+    """Return the rows of a micro-batch: the first dimension of the first tensor that has one.
+
+    Raises:
+        InputError: No tensor has a dimension.
+    """
     for tensor in tensors_of(inputs):
         if tensor.dim():
             return tensor.shape[0]
-    raise InputError("the inputs have no tensor with rows", hint="Rows are the first dimension of the inputs' tensors.")
+    raise InputError("no input tensor has rows", hint="Rows are the first dimension of input tensors.")
 
 
 def with_rows(inputs: Any, rows: int) -> Any:
-    """The first `rows` rows of the inputs, repeated from the start where there are not so many.
+    """Return the first `rows` rows of the inputs, repeated from the start if there are fewer.
 
-    A tensor whose first dimension is another one has no rows and stays as it is.
+    A tensor with another first dimension has no rows and is not changed.
     """
-    there = rows_of(inputs)
+    num_rows = rows_of(inputs)
 
     def change(tensor: Tensor) -> Tensor:
-        if not tensor.dim() or tensor.shape[0] != there:
+        if not tensor.dim() or tensor.shape[0] != num_rows:
             return tensor
-        if rows <= there:
+        if rows <= num_rows:
             return tensor[:rows]
-        return torch.cat([tensor] * -(-rows // there))[:rows]
+        return torch.cat([tensor] * -(-rows // num_rows))[:rows]
 
     return map_tensors(change, inputs)
 
 
 def same_bits(one: Any, other: Any) -> bool:
-    """Whether two trees have the same structure, and the same numbers to the bit (NaN equals NaN)."""
+    """Return whether two trees have the same structure and the same values to the bit (NaN equals NaN)."""
     leaves, spec = pytree.tree_flatten(one)
     others, other_spec = pytree.tree_flatten(other)
     return spec == other_spec and all(map(_same_leaf, leaves, others))

@@ -1,4 +1,4 @@
-"""The papers behind a plan: those of its planner and its schedule, and of what it makes use of."""
+"""The papers behind a plan: its planner, its schedule, and the methods that its stages use."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -181,7 +181,7 @@ SCHEDULE_PAPERS: Mapping[str, tuple[Paper, ...]] = MappingProxyType(
 
 
 def papers_behind(plan: "Plan") -> tuple[Paper, ...]:
-    """Those of the planner, the schedule, and what the stages do, each once; none for names that are not ours."""
+    """The papers of the planner, the schedule and the stages, each once; none for unknown names."""
     found = [*PLANNER_PAPERS.get(plan.planner, ()), *SCHEDULE_PAPERS.get(plan.schedule, ())]
     if any(stage.has_remote_backward for stage in plan.stages):
         found.append(BI_PARTITION)

@@ -3,13 +3,13 @@
 from html import escape
 from typing import TYPE_CHECKING
 
-from penstock.units import counted
+from penstock.units import show_count
 
 if TYPE_CHECKING:
     from penstock.plan.types import Group, Plan
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a900", "#6a5acd")
-"""Told apart by people with any kind of colour vision (after Okabe and Ito); the ninth device has the first again."""
+"""Distinguishable with any kind of colour vision (after Okabe and Ito). They repeat from the ninth device on."""
 
 WIDTH, BAND, LEFT = 900, 30, 70
 _LETTER = 6.6
@@ -17,12 +17,12 @@ MOST_NAMED = 16
 
 
 def plan_html(plan: "Plan") -> str:
-    """A line of words, the strip, and which colour is which device. Names are text, whatever they say."""
+    """A summary line, the strip and the legend. Names are always text, never markup."""
     words = (
         f"<b>{escape(plan.planner)} + {escape(plan.schedule)}</b>: {escape(plan.profile.name)} on "
-        f"{escape(plan.cluster.name)}, {counted(plan.num_microbatches, 'micro-batch', 'es')} of "
-        f"{counted(plan.micro_batch_size, 'row')}, {counted(plan.num_stages, 'stage')} on "
-        f"{counted(len(plan.devices), 'device')}"
+        f"{escape(plan.cluster.name)}, {show_count(plan.num_microbatches, 'micro-batch', 'es')} of "
+        f"{show_count(plan.micro_batch_size, 'row')}, {show_count(plan.num_stages, 'stage')} on "
+        f"{show_count(len(plan.devices), 'device')}"
     )
     head = (
         f'<svg viewBox="0 0 {LEFT + WIDTH} {2 * BAND + 6}" width="100%" font-family="sans-serif" font-size="12" '
@@ -46,7 +46,7 @@ def plan_html(plan: "Plan") -> str:
 
 
 def _blocks(plan: "Plan", group: "Group", start: int, stop: int, y: int) -> list[str]:
-    """One block for each device of a group, one under the other."""
+    """One block for each device of a group, stacked."""
     scale = WIDTH / plan.num_units
     x, width, height = LEFT + start * scale, (stop - start) * scale, BAND / len(group)
     found = []

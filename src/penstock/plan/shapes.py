@@ -1,6 +1,6 @@
 """How stages lie on a row of devices.
 
-straight   0 1 2 3          one stage a device
+straight   0 1 2 3          one stage per device
 loop       0 1 2 3 4 5 6 7  over devices 0 1 2 3 0 1 2 3
 v          0 1 2 3 4 5 6 7  over devices 0 1 2 3 3 2 1 0
 """
@@ -16,7 +16,7 @@ class Shape(StrEnum):
     V = "v"
 
     def lanes(self, num_devices: int, num_chunks: int) -> list[int]:
-        """The device of each stage, by its place in the row.
+        """The device of each stage, as its index in the row of devices.
 
         >>> Shape.LOOP.lanes(2, 2), Shape.V.lanes(2, 2), Shape.STRAIGHT.lanes(2, 1)
         ([0, 1, 0, 1], [0, 1, 1, 0], [0, 1])

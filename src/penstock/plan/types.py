@@ -1,4 +1,4 @@
-"""A plan: which devices run the forward and the backward of which units. Also the file format (docs/formats.md)."""
+"""`Plan`: the devices that run the forward and the backward of every stage. Also the file format."""
 
 import math
 from functools import cached_property
@@ -14,11 +14,16 @@ FORMAT = "penstock.plan/2"
 
 MAX_MICROBATCHES = 2**24
 SHARE_TOLERANCE = 1e-9
-"""By how much shares may fail to add up to 1; so nobody may have less than that."""
+"""Shares add up to 1 within this tolerance, so every share must be larger."""
 
 
 class Replica(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A device of a group, and the share of every micro-batch's rows that it takes."""
+    """One device of a stage's group.
+
+    Attributes:
+        device: The name of the device.
+        share: The share of every micro-batch's rows that it takes.
+    """
 
     device: str
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
@@ -28,18 +33,25 @@ Group = tuple[Replica, ...]
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The units from `start` up to, not including, `stop`, with one forward and one backward group."""
+    """A run of layers with one forward group and one backward group.
+
+    Attributes:
+        start: The first unit.
+        stop: The unit after the last one.
+        forward: The replicas that run the forward.
+        backward: The replicas that run the backward, with the same shares in the same order.
+        recompute: Whether to keep only the stage's input and run the forward again before the backward.
+    """
 
     start: Annotated[int, msgspec.Meta(ge=0)]
     stop: Annotated[int, msgspec.Meta(ge=1)]
     forward: Group
     backward: Group
     recompute: bool = False
-    """Keep only the stage's input, and run its forward again before its backward."""
 
     def __post_init__(self) -> None:
         if self.start >= self.stop:
-            raise ValueError(f"a stage from unit {self.start} to {self.stop} is empty")
+            raise ValueError(f"stage is empty: start {self.start}, stop {self.stop}")
         for side, group in (("forward", self.forward), ("backward", self.backward)):
             if not group:
                 raise ValueError(f"the {side} group is empty")
@@ -55,37 +67,54 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def has_remote_backward(self) -> bool:
-        """Whether some forward and its backward run on different devices."""
+        """Whether some replica's backward runs on another device than its forward."""
         return self.forward != self.backward
 
     @property
     def num_replicas(self) -> int:
-        """How many devices share the forward (and as many the backward)."""
+        """The number of devices that share the forward, and the backward."""
         return len(self.forward)
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a plan was made for: its name, the digest of its contents, and where it was read from."""
+    """The profile or the cluster that a plan was made for: name, digest of the contents, and source."""
 
     name: str
     digest: str
     source: str = ""
 
 
+class DeviceOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The compute actions of one device in order, packed (`penstock.program.with_order`)."""
+
+    device: str
+    actions: str
+
+
+class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The order that a plan's compute actions were planned with."""
+
+    plan: str
+    """Digest of what the order is for: stages, micro-batches and schedule."""
+    devices: tuple[DeviceOrder, ...]
+
+
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
-    """The stages in model order, and the number of micro-batches."""
+    """The stages in model order, the number of micro-batches, and the order of the compute actions."""
 
     format: str = FORMAT
     planner: str
     schedule: str
     split_backward: bool = False
-    """Run the backward as I and W, also where the schedule does not ask for it."""
+    """Whether to split every backward into I and W under any schedule."""
     num_microbatches: Annotated[int, msgspec.Meta(ge=1, le=MAX_MICROBATCHES)]
     micro_batch_size: Rows
-    """Rows of a micro-batch."""
+    """Rows per micro-batch."""
     profile: Origin
     cluster: Origin
     stages: tuple[Stage, ...]
+    order: Order | None = None
+    """The order found when the plan was made; None: the schedule gives it."""
 
     def __post_init__(self) -> None:
         if not self.stages:
@@ -98,36 +127,57 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def num_stages(self) -> int:
-        """How many stages there are."""
+        """The number of stages."""
         return len(self.stages)
 
     @property
     def num_units(self) -> int:
-        """How many units the stages cover."""
+        """The number of units that the stages cover."""
         return self.stages[-1].stop
 
     @cached_property
     def devices(self) -> tuple[str, ...]:
-        """The devices that the plan uses, in the order in which it first names them."""
+        """The devices of the plan, in the order of their first use."""
         groups = [group for stage in self.stages for group in (stage.forward, stage.backward)]
         return tuple(dict.fromkeys(replica.device for group in groups for replica in group))
 
     @cached_property
+    def ordered_digest(self) -> str:
+        """A digest of everything that the order of the compute actions depends on, the order itself excepted."""
+        return io.digest(_Ordered(self.schedule, self.split_backward, self.num_microbatches, self.stages))
+
+    @property
+    def has_order(self) -> bool:
+        """Whether the plan holds the order of its actions; one made for other stages or another schedule is stale."""
+        return self.order is not None and self.order.plan == self.ordered_digest
+
+    @cached_property
     def digest(self) -> str:
-        """A short name for the contents."""
+        """A digest of the contents."""
         return io.digest(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The plan as HTML, for notebooks."""
         from penstock.plan.notebook import plan_html
 
         return plan_html(self)
 
     def cite(self, *, bibtex: bool = False) -> str:
-        """The papers behind the plan, one a line; or as the entries of a BibTeX file."""
+        """The papers behind the plan.
+
+        Args:
+            bibtex: Return BibTeX entries instead of one line per paper.
+        """
         from penstock.plan.citations import papers_behind
 
         return "\n".join(paper.bibtex if bibtex else paper.text for paper in papers_behind(self))
+
+
+class _Ordered(msgspec.Struct, frozen=True):
+    schedule: str
+    split_backward: bool
+    num_microbatches: int
+    stages: tuple[Stage, ...]
 
 
 def on(*devices: str) -> Group:
@@ -140,10 +190,26 @@ def on(*devices: str) -> Group:
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Read a plan file."""
+    """Read a plan file.
+
+    Args:
+        path: A file that `save_plan` or `penstock plan -o` wrote.
+
+    Returns:
+        The plan, with its order if the file holds one.
+
+    Raises:
+        FileError: The file cannot be read.
+        InputError: The file is no valid plan.
+    """
     return io.decode_json(io.read_bytes(path), Plan, where=str(path), expected_format=FORMAT)
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write a plan file, whole or not at all."""
+    """Write a plan file, atomically.
+
+    Args:
+        plan: The plan.
+        path: The file; it is replaced if it exists.
+    """
     io.write_whole(path, io.encode_json(plan))

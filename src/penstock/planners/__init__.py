@@ -1,7 +1,8 @@
 """Planners: from a problem (profile, cluster, micro-batches) to a plan."""
 
 from penstock.planners.api import DEFAULT_PLANNER, fixed_schedule, make_problem, plan
-from penstock.planners.outcome import Outcome, alone_s, outcome_of
+from penstock.planners.outcome import Outcome, outcome_of, single_device_s
+from penstock.planners.planned import Planned, order_plan
 from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS, find_planner
 from penstock.planners.search_space import SearchSpace
@@ -10,12 +11,14 @@ __all__ = [
     "DEFAULT_PLANNER",
     "PLANNERS",
     "Outcome",
+    "Planned",
     "Problem",
     "SearchSpace",
-    "alone_s",
     "find_planner",
     "fixed_schedule",
     "make_problem",
+    "order_plan",
     "outcome_of",
     "plan",
+    "single_device_s",
 ]

@@ -1,4 +1,4 @@
-"""One call for all planners."""
+"""The entry points of planning: `plan`, and `solve` for the plan with its costs and program."""
 
 from dataclasses import replace
 from typing import TypedDict, Unpack
@@ -6,7 +6,8 @@ from typing import TypedDict, Unpack
 from penstock.cluster import Cluster
 from penstock.errors import InputError
 from penstock.plan import Plan, Shape
-from penstock.planners.auto import auto
+from penstock.planners.auto import WORK, search_plans
+from penstock.planners.planned import Planned, order_plan
 from penstock.planners.problem import Problem
 from penstock.planners.registry import find_planner
 from penstock.planners.search_space import SearchSpace
@@ -17,11 +18,22 @@ DEFAULT_PLANNER = "auto"
 
 
 class Options(TypedDict, total=False):
-    """What can be asked of a plan.
+    """Options of `plan`. By default the planner determines the schedule, and the schedule determines the shape.
 
-    The planner decides on the schedule, and the schedule on shape and stages a device, unless they are given.
-    For the planner auto: a schedule is one that it must keep to, `freedoms` are what else it may use, `work` is the
-    number of plans to look at, and the same `seed` and work give the same plan.
+    Attributes:
+        planner: Name of the planner.
+        schedule: Name of the schedule. The planner auto uses only this schedule.
+        micro_batch_size: Rows of a micro-batch; the profile's own size by default.
+        split_backward: Whether input and weight gradients are separate actions.
+        recompute: Whether every stage recomputes its forward before the backward.
+        pipeline_depth: How many devices to use, the first ones of the cluster.
+        num_chunks: Stages per device.
+        shape: How stages lie on the devices.
+        profile_source: Where the profile comes from, for the plan file.
+        cluster_source: Where the cluster comes from, for the plan file.
+        search_space: What the planner auto may use.
+        work: How many plans the planner auto evaluates.
+        seed: Seed of the planner auto. The same seed and work give the same plan.
     """
 
     planner: str
@@ -43,10 +55,14 @@ FOR_AUTO = ("search_space", "work", "seed")
 
 
 def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **options: Unpack[Options]) -> Problem:
-    """The problem that a planner is asked."""
+    """Make the problem for a planner; see `Options`.
+
+    Raises:
+        InputError: If an option is invalid, or auto would need too much memory.
+    """
     method = find_planner(options.get("planner", DEFAULT_PLANNER))
     order = find_schedule(options.get("schedule") or method.schedule)
-    # Auto looks at all shapes by itself.
+    # Auto tries all shapes itself.
     shape = options.get("shape") or (order.shape if method.name != "auto" else Shape.STRAIGHT)
     chunks = options.get("num_chunks")
     problem = Problem(
@@ -65,38 +81,56 @@ def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **op
     )
     if method.name == "auto" and num_microbatches * len(problem.lanes) > MAX_JOBS:
         raise InputError(
-            f"{num_microbatches:,} micro-batches in {len(problem.lanes):,} stages are more than the {MAX_JOBS:,} "
-            "forwards that fit into memory",
-            hint="Use fewer micro-batches, with more rows each.",
+            f"number of micro-batches ({num_microbatches:,}) times number of stages ({len(problem.lanes):,}) must be "
+            f"at most {MAX_JOBS:,} for the planner auto",
+            hint="Use fewer and larger micro-batches.",
         )
     return problem
 
 
 def plan(profile: Profile, cluster: Cluster, num_microbatches: int, **options: Unpack[Options]) -> Plan:
-    """A plan for a model on a cluster; `Options` says what can be asked for.
+    """Plan a model on a cluster.
 
-    >>> from penstock.cluster.load import load_cluster
-    >>> from penstock.profile.load import load_profile
-    >>> profile, cluster = load_profile("gpt2", kinds=["T4"]), load_cluster("2 x T4 @ 1 GB/s")
-    >>> made = plan(profile, cluster, 8, planner="balanced", schedule="zb_h1")
-    >>> made.planner, made.schedule, made.num_stages
-    ('balanced', 'zb_h1', 2)
+    Args:
+        profile: The model's profile.
+        cluster: The devices and links.
+        num_microbatches: Micro-batches per iteration.
+        **options: See `Options`; `planner` is "auto" by default.
+
+    Returns:
+        The plan, with the order of its compute actions.
+
+    Raises:
+        InputError: If an option is invalid or does not apply to the planner.
+
+    Example:
+        >>> from penstock.cluster.load import load_cluster
+        >>> from penstock.profile.load import load_profile
+        >>> profile, cluster = load_profile("gpt2", kinds=["T4"]), load_cluster("2 x T4 @ 1 GB/s")
+        >>> result = plan(profile, cluster, 8, planner="balanced", schedule="zb_h1")
+        >>> result.planner, result.schedule, result.num_stages
+        ('balanced', 'zb_h1', 2)
     """
+    return solve(profile, cluster, num_microbatches, **options).plan
+
+
+def solve(profile: Profile, cluster: Cluster, num_microbatches: int, **options: Unpack[Options]) -> Planned:
+    """Plan a model on a cluster; like `plan`, but also return the plan's costs and program."""
     name = options.get("planner", DEFAULT_PLANNER)
     problem = make_problem(profile, cluster, num_microbatches, **options)
     if name != "auto":
-        given = [option for option in FOR_AUTO if option in options]
-        if given:
-            raise InputError(f"{', '.join(given)}: only for the planner auto, not for {name}")
-        return find_planner(name).plan(problem)
+        unused = [option for option in FOR_AUTO if option in options]
+        if unused:
+            raise InputError(
+                f"{', '.join(unused)}: only the planner auto takes these options, not {name}",
+                hint="Remove them, or use the planner auto.",
+            )
+        return order_plan(find_planner(name).plan(problem), problem)
     search_space = options.get("search_space", SearchSpace())
     search_space = replace(search_space, schedule=fixed_schedule(options.get("schedule")) or search_space.schedule)
-    seed = options.get("seed", 0)
-    if "work" not in options:
-        return auto(problem, search_space=search_space, seed=seed)
-    return auto(problem, search_space=search_space, work=options["work"], seed=seed)
+    return search_plans(problem, search_space=search_space, work=options.get("work", WORK), seed=options.get("seed", 0))
 
 
 def fixed_schedule(name: str | None) -> str | None:
-    """The schedule that auto must keep to, of the one that was asked for: `auto` is any order."""
+    """The only schedule that auto may use, or None for any order of the actions (no schedule, or `auto`)."""
     return None if name is None or find_schedule(name).name == "auto" else name

@@ -1,4 +1,4 @@
-"""What comes of a plan, in the few figures by which plans are compared."""
+"""The outcome of a plan: the figures by which plans are compared."""
 
 import msgspec
 
@@ -9,60 +9,73 @@ from penstock.planners.problem import Problem
 from penstock.profile import Profile
 from penstock.program.proof import check_memory
 from penstock.simulate import Evaluation, evaluate
-from penstock.timeline import bubble_fraction, device_uses
+from penstock.timeline import bubble_fraction, device_uses, rows_per_second
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a device has to hold at any time, and what it can."""
+    """Peak memory of a device, and its limit.
+
+    Attributes:
+        device: Name of the device.
+        peak_bytes: The most bytes that it holds at any time.
+        memory_bytes: Its memory; None if unknown.
+    """
 
     device: str
     peak_bytes: float
     memory_bytes: float | None
-    """None: no limit is known."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one simulated plan."""
+    """The figures of one simulated plan.
+
+    Attributes:
+        iteration_s: Iteration time.
+        rows_per_s: Throughput; None if the iteration time is 0.
+        bubble_fraction: The part of the devices' time in which they do not compute.
+        peak_bytes: Peak memory of the fullest device.
+        traffic_bytes: Bytes that all devices send.
+        over_bytes: Bytes that are missing on the device that lacks most; 0 if the plan fits.
+        fits: Whether the plan fits into memory.
+        short_of_memory: Which device lacks how much; empty if the plan fits.
+        whole_rows: Whether every replica gets whole rows.
+        devices: Memory of every device.
+    """
 
     iteration_s: float
     rows_per_s: float | None
-    """None where an iteration takes no time."""
     bubble_fraction: float
     peak_bytes: float
     traffic_bytes: float
     over_bytes: float
-    """By how much the device that is shortest of memory is over its limit; 0 where all fits."""
     fits: bool
     short_of_memory: str
-    """Which device is short of how much; empty where all fits."""
     whole_rows: bool
-    """Whether every device gets whole rows of a micro-batch."""
     devices: tuple[DeviceMemory, ...]
 
     @property
     def rank(self) -> tuple[float, float]:
-        """Smaller is better: what fits, or comes nearest to it, then what is faster."""
+        """Sort key, the best first: by missing memory, then by iteration time."""
         return self.over_bytes, self.iteration_s
 
 
 def outcome_of(plan: Plan, profile: Profile, cluster: Cluster) -> Outcome:
-    """The figures of a plan, whether it fits into memory or not."""
-    return summarised(evaluate(plan, profile, cluster, within_memory=False))
+    """Evaluate a plan, whether it fits into memory or not."""
+    return summarize(evaluate(plan, profile, cluster, within_memory=False))
 
 
-def summarised(result: Evaluation) -> Outcome:
-    """The figures of an evaluation."""
+def summarize(result: Evaluation) -> Outcome:
+    """Summarize an evaluation."""
     short = ""
     try:
         check_memory(result.proof)
     except MemoryLimitError as error:
         short = error.what
-    plan, seconds = result.costs.plan, result.timeline.iteration_s
     uses = device_uses(result.timeline)
     limits = dict(zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True))
     return Outcome(
-        iteration_s=seconds,
-        rows_per_s=plan.num_microbatches * plan.micro_batch_size / seconds if seconds > 0 else None,
+        iteration_s=result.timeline.iteration_s,
+        rows_per_s=rows_per_second(result.timeline),
         bubble_fraction=bubble_fraction(result.timeline),
         peak_bytes=max(use.peak_bytes for use in uses),
         traffic_bytes=sum(use.sent_bytes for use in uses),
@@ -81,10 +94,10 @@ def summarised(result: Evaluation) -> Outcome:
     )
 
 
-def alone_s(problem: Problem) -> list[float]:
-    """For each device the iteration if it did everything, whatever memory that would take."""
+def single_device_s(problem: Problem) -> list[float]:
+    """For each device, the iteration time of the whole model on it alone, with unlimited memory."""
     clock, num = problem.clock, problem.num_microbatches
     return [
-        num * float(clock.work(place)[-1]) + float(clock.prefix(place, 1.0, "step_s")[-1])
-        for place in range(problem.cluster.num_devices)
+        num * float(clock.work(device)[-1]) + float(clock.prefix(device, 1.0, "step_s")[-1])
+        for device in range(problem.cluster.num_devices)
     ]

@@ -1,4 +1,4 @@
-"""What a planner is asked."""
+"""The problem that a planner solves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,25 @@ from penstock.profile import MAX_MICRO_BATCH_SIZE, Profile
 
 @dataclass(frozen=True)
 class Problem:
-    """A model, a cluster, the number of micro-batches, and what the plan should look like.
+    """A model, a cluster, the micro-batches, and the form of the plan.
 
-    `num_stages` is the number of devices in the row (all, or as many as there are units, if not given); each of them
-    gets `num_chunks` stages, laid out as `shape` says.
+    Attributes:
+        profile: The model's profile.
+        cluster: The devices and links.
+        num_microbatches: Micro-batches per iteration.
+        micro_batch_size: Rows of a micro-batch; the profile's own size if None.
+        schedule: The name of the schedule that orders the plan.
+        split_backward: Whether input and weight gradients are separate actions.
+        recompute: Whether every stage recomputes its forward before the backward.
+        pipeline_depth: How many devices to use, the first ones of the cluster. If None, all devices, or as many as the
+            model has layers for.
+        num_chunks: Stages per device.
+        shape: How stages lie on the devices.
+        profile_source: Where the profile comes from, for the plan file.
+        cluster_source: Where the cluster comes from, for the plan file.
+
+    Raises:
+        InputError: If the numbers are out of range or do not fit each other.
     """
 
     profile: Profile
@@ -34,61 +49,70 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_microbatches <= MAX_MICROBATCHES:
-            limits = f"at least 1 and at most {MAX_MICROBATCHES}"
-            raise InputError(f"the number of micro-batches must be {limits}, not {self.num_microbatches}")
+            raise InputError(
+                f"number of micro-batches ({self.num_microbatches}) must be at least 1 and at most {MAX_MICROBATCHES}"
+            )
         if self.micro_batch_size is not None and not 1 <= self.micro_batch_size <= MAX_MICRO_BATCH_SIZE:
             raise InputError(
-                f"micro-batch size must be at least 1 and at most {MAX_MICRO_BATCH_SIZE}, not {self.micro_batch_size}"
+                f"micro-batch size ({self.micro_batch_size}) must be at least 1 and at most {MAX_MICRO_BATCH_SIZE}"
             )
         if self.num_chunks < 1:
-            raise InputError(f"a device must hold at least 1 stage, not {self.num_chunks}")
+            raise InputError(f"number of stages per device ({self.num_chunks}) must be at least 1")
         if self.shape is Shape.STRAIGHT and self.num_chunks != 1:
-            raise InputError(f"a straight pipeline has 1 stage a device, not {self.num_chunks}", hint="Use loop or v.")
+            raise InputError(
+                f"a straight pipeline has 1 stage per device, not {self.num_chunks}", hint="Use the shape loop or v."
+            )
         units, devices = self.profile.num_units, self.cluster.num_devices
         if self.pipeline_depth is not None:
             if not 1 <= self.pipeline_depth <= devices:
-                raise InputError(f"{self.pipeline_depth} stages: the cluster has {devices} devices, and each takes one")
+                raise InputError(
+                    f"pipeline depth ({self.pipeline_depth}) must be at least 1 and at most the number of devices "
+                    f"({devices})"
+                )
             if self.pipeline_depth * self.num_chunks > units:
                 raise InputError(
-                    f"{self.pipeline_depth * self.num_chunks} stages: the model has only {units} units",
-                    hint="Ask for fewer stages or fewer stages a device.",
+                    f"number of stages ({self.pipeline_depth * self.num_chunks}) must be at most the number of layers "
+                    f"({units})",
+                    hint="Use a smaller pipeline depth or fewer stages per device.",
                 )
         elif self.num_chunks > units:
-            raise InputError(f"{self.num_chunks} stages a device: the model has only {units} units")
+            raise InputError(
+                f"number of stages per device ({self.num_chunks}) must be at most the number of layers ({units})"
+            )
 
     @property
     def rows_per_microbatch(self) -> int:
-        """Rows of a micro-batch."""
+        """Rows of a micro-batch: `micro_batch_size`, or the profile's own size."""
         return self.micro_batch_size or self.profile.micro_batch_size
 
     @cached_property
     def lanes(self) -> list[int]:
-        """The device of each stage."""
+        """The device index of each stage."""
         most = min(self.cluster.num_devices, self.profile.num_units // self.num_chunks)
         return self.shape.lanes(self.pipeline_depth or most, self.num_chunks)
 
     @cached_property
     def clock(self) -> UnitClock:
-        """Seconds of units on devices."""
+        """Seconds of layers on devices."""
         return UnitClock(self.profile, self.cluster, self.rows_per_microbatch)
 
     def pipeline(self, planner: str, cuts: Sequence[int]) -> Plan:
-        """The plan with stage k, on the device that the shape says, from cuts[k] to cuts[k + 1]."""
+        """Make the plan whose stage k has layers cuts[k] up to cuts[k + 1], on the device that the shape gives it."""
         names = [self.cluster.devices[lane].name for lane in self.lanes]
         groups = [on(name) for name in names]
         return self.plan(planner, cuts, groups)
 
     def plan(self, planner: str, cuts: Sequence[int], groups: Sequence[Group]) -> Plan:
-        """The plan with stage k, on group k, from cuts[k] to cuts[k + 1]."""
+        """Make the plan whose stage k has layers cuts[k] up to cuts[k + 1], on groups[k]."""
         stages = [
             Stage(
-                start=int(cuts[place]),
-                stop=int(cuts[place + 1]),
+                start=int(cuts[index]),
+                stop=int(cuts[index + 1]),
                 forward=group,
                 backward=group,
                 recompute=self.recompute,
             )
-            for place, group in enumerate(groups)
+            for index, group in enumerate(groups)
         ]
         return Plan(
             planner=planner,

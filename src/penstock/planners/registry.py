@@ -1,4 +1,4 @@
-"""Planners: (profile, cluster, micro-batches) -> plan. One file a method; `PLANNERS` names them all."""
+"""The registry of planners. Each maps a `Problem` to a `Plan`; `PLANNERS` lists all of them by name."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -16,34 +16,49 @@ from penstock.planners.problem import Problem
 
 
 class Planner(NamedTuple):
-    """A method that makes plans."""
+    """A planning method.
+
+    Attributes:
+        name: Its name on the command line.
+        plan: Makes a plan for a problem.
+        summary: One line of help.
+        schedule: The schedule that it plans for by default.
+    """
 
     name: str
     plan: Callable[[Problem], Plan]
     summary: str
     schedule: str = "1f1b"
-    """The schedule that it plans for, if no other is asked for."""
 
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
     {
         item.name: item
         for item in (
-            Planner("uniform", uniform, "equal numbers of units, one device a stage"),
-            Planner("balanced", balanced, "the slowest stage as fast as possible, one device a stage"),
+            Planner("uniform", uniform, "equal numbers of layers, one device per stage"),
+            Planner("balanced", balanced, "minimizes the slowest stage, one device per stage"),
             Planner("data_parallel", data_parallel, "the whole model on every device, rows split by speed"),
-            Planner("pipedream", pipedream, "least bottleneck of compute, transfers and weight sync, replicated"),
-            Planner("dapple", dapple, "least latency around a pivot stage, stages replicated"),
-            Planner("spp", spp, "devices ordered along strong links, stages cut and replicated on them", "pe"),
-            Planner("bipartition", bipartition, "forward and backward cut at different places, shipping priced"),
-            Planner("auto", auto, "the best of all these, and a search from there, within memory", "auto"),
+            Planner(
+                "pipedream", pipedream, "minimizes the bottleneck of compute, transfers and all-reduce, replicated"
+            ),
+            Planner("dapple", dapple, "minimizes latency around a pivot stage, replicated"),
+            Planner("spp", spp, "orders devices along fast links, then cuts and replicates stages on them", "pe"),
+            Planner("bipartition", bipartition, "different cuts for forward and backward, transfers priced"),
+            Planner("auto", auto, "the best of all planners, improved by search, within memory", "auto"),
         )
     }
 )
 
 
 def find_planner(name: str) -> Planner:
-    """The planner of that name."""
+    """Look up a planner.
+
+    Args:
+        name: A key of `PLANNERS`.
+
+    Raises:
+        InputError: If there is no planner of that name.
+    """
     if name not in PLANNERS:
-        raise InputError(f"there is no planner {name!r}", hint=f"There are: {', '.join(PLANNERS)}.")
+        raise InputError(f"unknown planner {name!r}", hint=f"Available planners: {', '.join(PLANNERS)}.")
     return PLANNERS[name]

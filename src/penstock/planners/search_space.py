@@ -1,4 +1,4 @@
-"""What the planner auto may use."""
+"""The search space of the planner auto."""
 
 from dataclasses import dataclass
 
@@ -8,50 +8,64 @@ from penstock.plan import Plan
 from penstock.schedules import find_schedule
 
 SPLITTING = frozenset({"zb_h1", "zb_v", "auto"})
-"""Schedules that may part the backward into input and weight gradients by themselves."""
+"""Schedules that may split the backward into input and weight gradients on their own."""
 
-
-WHOLE = 1e-6
-"""Rows that are so near to a whole number are one."""
+ROW_TOLERANCE = 1e-6
+"""A number of rows within this distance of an integer counts as that integer."""
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """What the search may use; all of it unless switched off, as for engines that lack it."""
+    """What the planner auto may use. Switch off what the training engine lacks.
+
+    Attributes:
+        replication: Stages on several devices.
+        two_cuts: Different cuts for forward and backward, that is remote backwards.
+        virtual_stages: Several stages per device.
+        recomputation: Recomputing stages.
+        split_backward: Input and weight gradients as separate actions.
+        device_order: Devices in any order. If False, stages use devices in the order of the cluster.
+        part_rows: Groups whose replicas get fractional rows; their times are as if rows could be split.
+        schedule: The only schedule to use; any order of the actions if None.
+
+    Raises:
+        InputError: If the schedule does not exist, or splits the backward although `split_backward` is False.
+
+    Example:
+        >>> SearchSpace(split_backward=False).plan_schedule
+        'auto_whole'
+    """
 
     replication: bool = True
     two_cuts: bool = True
-    """Forward and backward cut at different places."""
     virtual_stages: bool = True
-    """Several stages a device."""
     recomputation: bool = True
     split_backward: bool = True
-    """Input and weight gradients as jobs of their own."""
     device_order: bool = True
-    """Devices in any order; else each is first used after those before it in the cluster."""
     part_rows: bool = True
-    """Groups whose members do not all get whole rows: their times are as if rows could be split."""
     schedule: str | None = None
-    """Only this schedule; any order of the jobs if None."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None:
             find_schedule(self.schedule)
             if not self.split_backward and self.schedule in SPLITTING - {"auto"}:
                 raise InputError(
-                    f"the schedule {self.schedule} parts the backward, which must stay whole here",
-                    hint="Choose another schedule, such as 1f1b or auto_whole.",
+                    f"schedule {self.schedule} splits the backward, and the search space excludes split backwards",
+                    hint="Use a schedule with fused backwards, such as 1f1b or auto_whole.",
                 )
 
     @property
     def plan_schedule(self) -> str:
-        """The schedule that the plans found have."""
+        """The schedule of the plans in this search space."""
         if self.schedule not in (None, "auto"):
             return str(self.schedule)
         return "auto" if self.split_backward else "auto_whole"
 
     def allow(self, plan: Plan, cluster: Cluster, *, recompute: bool = False) -> bool:
-        """Whether a plan keeps to them; without recomputation, stages are as `recompute` says."""
+        """Whether a plan is in the search space.
+
+        Without `recomputation`, every stage must recompute exactly if `recompute` is True.
+        """
         stages = plan.stages
         if not self.replication and any(item.num_replicas > 1 for item in stages):
             return False
@@ -63,18 +77,18 @@ class SearchSpace:
             return False
         if not self.part_rows and not has_whole_rows(plan):
             return False
-        places = [cluster.index[name] for name in plan.devices]
-        return self.device_order or places == sorted(places)
+        devices = [cluster.index[name] for name in plan.devices]
+        return self.device_order or devices == sorted(devices)
 
 
 def has_whole_rows(plan: Plan) -> bool:
-    """Whether every member of every group gets whole rows."""
-    parts = [replica.share * plan.micro_batch_size for stage in plan.stages for replica in stage.forward]
-    return all(abs(part - round(part)) <= WHOLE for part in parts)
+    """Whether every replica of every group gets an integer number of rows."""
+    rows = [replica.share * plan.micro_batch_size for stage in plan.stages for replica in stage.forward]
+    return all(abs(count - round(count)) <= ROW_TOLERANCE for count in rows)
 
 
 def has_virtual_stages(plan: Plan) -> bool:
-    """Whether some device leaves the model in one direction and comes back to it later."""
+    """Whether some device has several separate runs of layers in one direction."""
     for side in ("forward", "backward"):
         seen: set[str] = set()
         before: set[str] = set()

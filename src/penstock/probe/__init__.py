@@ -1,7 +1,7 @@
-"""Measuring a cluster with torch.distributed: links, shared interfaces, devices."""
+"""Measurement of a cluster with torch.distributed: links, shared interfaces, devices."""
 
-from penstock.probe.cluster_from_probe import conclude
+from penstock.probe.cluster_from_probe import build_cluster
 from penstock.probe.measure import probe
-from penstock.probe.rank_group import ToldByFirstError, open_group
+from penstock.probe.rank_group import ReportedError, open_group
 
-__all__ = ["ToldByFirstError", "conclude", "open_group", "probe"]
+__all__ = ["ReportedError", "build_cluster", "open_group", "probe"]

@@ -1,4 +1,4 @@
-"""From what a probe found to a cluster: wires that agree become one, the others stay links of their own."""
+"""The cluster of a probe's result: links with similar measurements share a wire, the others stay separate."""
 
 import statistics
 from collections import Counter
@@ -7,70 +7,76 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from penstock.cluster import Cluster, Device, Probed, Wire, assemble
+from penstock.cluster import Cluster, Device, ProbeRecord, Wire, cluster_from_wires
 from penstock.probe.relative_speeds import speeds_of
 from penstock.probe.shared_interfaces import shared_interfaces
-from penstock.probe.types import Findings, LinkFound, Pair, Seat
+from penstock.probe.types import MeasuredLink, Pair, ProbeResult, RankInfo
 
 ALIKE = 1.1
-"""Bandwidths of which the largest is at most so many times the least are taken as one: their median."""
+"""Bandwidths whose largest is at most this multiple of the smallest are replaced by their median."""
 ALIKE_LATENCY = 1.0
 ALIKE_LATENCY_S = 100e-6
-"""And latencies that are within this part of the median, or within so much."""
+"""Latencies within this fraction of the median, or within this difference, are replaced by the median."""
 
 
-def conclude(findings: Findings, name: str, date: datetime | None = None) -> Cluster:
-    """The cluster that was measured."""
-    seats = findings.seats
-    host_of = [seat.host for seat in seats]
-    is_inside = [host_of[link.source] == host_of[link.target] for link in findings.links]
-    across = [link for link, inside in zip(findings.links, is_inside, strict=True) if not inside]
-    within = [link for link, inside in zip(findings.links, is_inside, strict=True) if inside]
-    return assemble(
+def build_cluster(result: ProbeResult, name: str, date: datetime | None = None) -> Cluster:
+    """Build the measured cluster.
+
+    Args:
+        result: Result of the probe.
+        name: Name of the cluster.
+        date: Time of the probe. None: now.
+    """
+    rank_infos = result.rank_infos
+    host_of = [info.host for info in rank_infos]
+    is_inside = [host_of[link.source] == host_of[link.target] for link in result.links]
+    across = [link for link, inside in zip(result.links, is_inside, strict=True) if not inside]
+    within = [link for link, inside in zip(result.links, is_inside, strict=True) if inside]
+    return cluster_from_wires(
         name,
-        _devices(seats, _device_names(seats)),
+        _devices(rank_infos, _device_names(rank_infos)),
         wires_of(across) | wires_of(within),
-        interfaces={host: _rounded(rate) for host, rate in shared_interfaces(seats, findings.crowds).items()},
-        assumptions=_assumptions(findings),
-        probed=Probed(
+        interfaces={host: _rounded(rate) for host, rate in shared_interfaces(rank_infos, result.flow_sets).items()},
+        assumptions=_assumptions(result),
+        probed=ProbeRecord(
             date=(date or datetime.now(UTC)).replace(microsecond=0),
-            backend=findings.backend,
-            rounds=findings.num_rounds,
-            residuals=_residuals(findings),
+            backend=result.backend,
+            rounds=result.num_rounds,
+            residuals=_residuals(result),
         ),
     )
 
 
-def _device_names(seats: Sequence[Seat]) -> list[str]:
+def _device_names(rank_infos: Sequence[RankInfo]) -> list[str]:
     seen: Counter[str] = Counter()
     names = []
-    for seat in seats:
-        names.append(f"{seat.host}.d{seen[seat.host]}")
-        seen[seat.host] += 1
+    for info in rank_infos:
+        names.append(f"{info.host}.d{seen[info.host]}")
+        seen[info.host] += 1
     return names
 
 
-def _devices(seats: Sequence[Seat], names: Sequence[str]) -> tuple[Device, ...]:
-    sharing = Counter(seat.computer for seat in seats if seat.computer)
+def _devices(rank_infos: Sequence[RankInfo], names: Sequence[str]) -> tuple[Device, ...]:
+    sharing = Counter(info.machine for info in rank_infos if info.machine)
 
-    def memory(seat: Seat) -> int | None:
-        if seat.memory_bytes is None:
+    def memory(info: RankInfo) -> int | None:
+        if info.memory_bytes is None:
             return None
-        share = seat.memory_bytes // max(1, sharing[seat.computer])
+        share = info.memory_bytes // max(1, sharing[info.machine])
         return share // 10**8 * 10**8 if share >= 10**9 else share
 
     return tuple(
-        Device(name=name, host=seat.host, kind=seat.kind, memory_bytes=memory(seat), speed=speed)
-        for name, seat, speed in zip(names, seats, speeds_of(seats), strict=True)
+        Device(name=name, host=info.host, kind=info.kind, memory_bytes=memory(info), speed=speed)
+        for name, info, speed in zip(names, rank_infos, speeds_of(rank_infos), strict=True)
     )
 
 
-def wires_of(links: Sequence[LinkFound]) -> dict[Pair, Wire]:
-    """The wire of each link. Bandwidths that are alike become their median, and so do latencies among them."""
-    found: dict[Pair, Wire] = {}
+def wires_of(links: Sequence[MeasuredLink]) -> dict[Pair, Wire]:
+    """Return the wire of each link. Similar bandwidths, and similar latencies among them, become their median."""
+    wires: dict[Pair, Wire] = {}
     waiting = sorted(links, key=lambda link: link.fit.bandwidth)
     while waiting:
-        # The most that are alike first: one that lies beside them does not draw a line through the midst of them.
+        # The largest group of similar links first, so that an outlier does not divide it.
         rates = np.array([link.fit.bandwidth for link in waiting])
         ends = np.searchsorted(rates, ALIKE * rates, side="right")
         start = int(np.argmax(ends - np.arange(len(rates))))
@@ -82,29 +88,29 @@ def wires_of(links: Sequence[LinkFound]) -> dict[Pair, Wire]:
             off_s = abs(link.fit.latency_s - middle_s)
             is_like = off_s <= max(ALIKE_LATENCY_S, ALIKE_LATENCY * middle_s)
             latency_s = _rounded(middle_s if is_like else link.fit.latency_s)
-            found[link.source, link.target] = Wire(bandwidth=bandwidth, latency_s=latency_s)
-    return found
+            wires[link.source, link.target] = Wire(bandwidth=bandwidth, latency_s=latency_s)
+    return wires
 
 
-def _residuals(findings: Findings) -> tuple[tuple[float, ...], ...]:
-    rows = [[0.0] * len(findings.seats) for _ in findings.seats]
-    for link in findings.links:
+def _residuals(result: ProbeResult) -> tuple[tuple[float, ...], ...]:
+    rows = [[0.0] * len(result.rank_infos) for _ in result.rank_infos]
+    for link in result.links:
         rows[link.source][link.target] = round(link.fit.residual, 4)
     return tuple(tuple(row) for row in rows)
 
 
-def _assumptions(findings: Findings) -> tuple[str, ...]:
+def _assumptions(result: ProbeResult) -> tuple[str, ...]:
     notes = [
-        "Latencies are half of the time of an empty message there and back: the two directions are taken as equal.",
+        "Latencies are half the round-trip time of an empty message: both directions are assumed to be equal.",
     ]
-    if any(seat.computer for seat in findings.seats):
-        notes.append("The memory of processes without a GPU is what was free, over the ranks of a computer.")
-    hosts = [seat.host for seat in findings.seats]
-    if findings.backend == "gloo" and len(set(hosts)) < len(hosts):
+    if any(info.machine for info in result.rank_infos):
+        notes.append("The memory of CPU devices is the free memory of the machine divided by its ranks.")
+    hosts = [info.host for info in result.rank_infos]
+    if result.backend == "gloo" and len(set(hosts)) < len(hosts):
         notes.append(
-            "Links inside a host are gloo's; a pipeline hands tensors over in shared memory there, which is faster."
+            "Links inside a host are measured with gloo; a pipeline uses shared memory there, which is faster."
         )
-    return (*notes, *findings.notes)
+    return (*notes, *result.notes)
 
 
 def _rounded(value: float) -> float:

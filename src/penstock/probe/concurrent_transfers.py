@@ -1,7 +1,7 @@
-"""Several transfers at the same time: the rate of each while all are under way.
+"""Measurement of concurrent transfers: the rate of each while all are active.
 
-Something else on a host may slow a crowd for a moment, and a transfer that starts late leaves its share to the others
-until then. So a crowd is measured until two attempts agree, or one agrees with what its transfers have alone.
+Other work on a host may slow transfers for a moment, and a transfer that starts late leaves its share to the others.
+Attempts are repeated until two agree, or one agrees with the rates of the transfers alone.
 """
 
 import threading
@@ -15,29 +15,29 @@ from penstock.probe.traffic import Traffic
 from penstock.probe.types import Flow
 
 START_S = 0.05
-"""Between the word to start and the first message, so that all have heard it on a way that is still free."""
+"""Delay between the start signal and the first message, so that the signal reaches all ranks over an idle network."""
 SETTLE_S = 20.0
-"""So long a crowd may take by itself, over slow links."""
-CROWD_S = 0.4
-"""So long a transfer of a crowd would take alone."""
-CROWD_MESSAGES = 50
-CROWD_PART = 0.8
-"""Of that time counts so much: later, the fastest may have ended."""
+"""Time limit of an attempt over slow links."""
+FLOW_S = 0.4
+"""Duration of each transfer if it were alone."""
+NUM_MESSAGES = 50
+COUNTED_PART = 0.8
+"""Fraction of `FLOW_S` that counts: later, the fastest transfer may have ended."""
 AGREE = 0.97
-"""Attempts agree if what they carry in all differs by no more than this factor."""
+"""Attempts agree if the ratio of their total rates is at least this."""
 MAX_ATTEMPTS = 5
 
 
-def measure_crowd(group: Group, traffic: Traffic, flows: Sequence[Flow], what: str) -> list[float]:
-    """The rate of each transfer. All ranks call this, those that take no part too, and all get the same."""
+def measure_concurrent(group: Group, traffic: Traffic, flows: Sequence[Flow], what: str) -> list[float]:
+    """Return the rate of each transfer. All ranks call this, also those without a transfer, with the same result."""
     attempts: list[list[float]] = []
-    while (found := agreed_rates(flows, attempts)) is None:
+    while (rates := agreed_rates(flows, attempts)) is None:
         attempts.append(_attempt(group, traffic, flows, what))
-    return found
+    return rates
 
 
 def agreed_rates(flows: Sequence[Flow], attempts: Sequence[list[float]]) -> list[float] | None:
-    """The rates that two attempts agree on, the slower of the fastest two that do; None if it takes more attempts.
+    """Return the rates that two attempts agree on, the slower of the fastest two that do; None if more are needed.
 
     >>> both = [Flow(source=0, target=2, alone=60.0), Flow(source=1, target=3, alone=60.0)]
     >>> agreed_rates(both, [[60.0, 59.0]])
@@ -58,26 +58,26 @@ def _attempt(group: Group, traffic: Traffic, flows: Sequence[Flow], what: str) -
     posted: dict[int, list[Any]] = {}
 
     def prepare() -> None:
-        for place, flow in enumerate(flows):
+        for index, flow in enumerate(flows):
             if flow.target == group.rank:
-                posted[place] = traffic.receiving(flow.source, [message_bytes(flow)] * (CROWD_MESSAGES + 1))
+                posted[index] = traffic.post_receives(flow.source, [message_bytes(flow)] * (NUM_MESSAGES + 1))
 
-    def go() -> dict[int, float]:
+    def transfer() -> dict[int, float]:
         time.sleep(START_S)
-        receivers = [_Receiver(group, traffic, flows[place], items) for place, items in posted.items()]
-        mine = [flow for flow in flows if flow.source == group.rank]
-        traffic.send_all([(flow.target, message_bytes(flow), CROWD_MESSAGES + 1) for flow in mine])
-        return {place: receiver.rate() for place, receiver in zip(posted, receivers, strict=True)}
+        receivers = [_Receiver(group, traffic, flows[index], items) for index, items in posted.items()]
+        outgoing = [flow for flow in flows if flow.source == group.rank]
+        traffic.send_all([(flow.target, message_bytes(flow), NUM_MESSAGES + 1) for flow in outgoing])
+        return {index: receiver.rate() for index, receiver in zip(posted, receivers, strict=True)}
 
     group.gather(type(None), prepare, what)
     rates: dict[int, float] = {}
-    for found in group.gather(dict[int, float], go, what, more_s=SETTLE_S):
-        rates |= found
-    return [rates[place] for place in range(len(flows))]
+    for rates_of_rank in group.gather(dict[int, float], transfer, what, extra_s=SETTLE_S):
+        rates |= rates_of_rank
+    return [rates[index] for index in range(len(flows))]
 
 
 class _Receiver(threading.Thread):
-    """A thread for each transfer that comes in, as each is timed for itself."""
+    """A thread that times one incoming transfer."""
 
     def __init__(self, group: Group, traffic: Traffic, flow: Flow, posted: Sequence[Any]) -> None:
         super().__init__(name="penstock-probe", daemon=True)
@@ -88,29 +88,30 @@ class _Receiver(threading.Thread):
 
     def run(self) -> None:
         try:
-            with self._group.waiting_for(self._flow.source, "receiving from"):
-                self._arrived_s = self._traffic.arrivals(self._posted)
+            with self._group.translate_errors(self._flow.source, "receiving from"):
+                self._arrived_s = self._traffic.wait_arrivals(self._posted)
         except Exception as error:
             self._error = error
 
     def rate(self) -> float:
-        """The rate, when all has come."""
+        """Wait for all messages and return the rate."""
         self.join(self._group.timeout_s + SETTLE_S)
         if self._error is not None:
             raise self._error
         if not self._arrived_s:
             who = f"{self._group.names[self._group.rank]}, receiving from {self._group.names[self._flow.source]}"
-            raise RuntimeTimeout(f"{who}: it takes too long", hint="Is the link much slower at times?")
+            hint = "Check whether the link is much slower at times."
+            raise RuntimeTimeout(f"{who}: timed out", hint=hint)
         return busy_rate(self._flow, self._arrived_s)
 
 
 def message_bytes(flow: Flow) -> int:
-    """How large the messages of a crowd's transfer are: each takes the same time, were it alone."""
-    return max(256, int(flow.alone * CROWD_S / CROWD_MESSAGES))
+    """Return the message size of a transfer, chosen so that all transfers would take the same time alone."""
+    return max(256, int(flow.alone * FLOW_S / NUM_MESSAGES))
 
 
 def busy_rate(flow: Flow, arrived_s: Sequence[float]) -> float:
-    """The rate while all of a crowd are under way, from when each message has arrived."""
-    end_s = arrived_s[0] + CROWD_PART * CROWD_S
+    """Return the rate while all transfers are active, from the arrival times of the messages."""
+    end_s = arrived_s[0] + COUNTED_PART * FLOW_S
     number = max(1, sum(when <= end_s for when in arrived_s[1:]))
     return number * message_bytes(flow) / max(arrived_s[number] - arrived_s[0], 1e-9)

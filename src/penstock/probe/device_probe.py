@@ -1,4 +1,4 @@
-"""One device, measured: its kind, the memory that a process may use, and the rate of a small kernel."""
+"""Measurement of one device: its kind, the memory available to a process, and the rate of a matrix product."""
 
 import os
 import socket
@@ -7,25 +7,27 @@ from pathlib import Path
 
 import torch
 
-from penstock.model import kind_of
-from penstock.probe.types import Seat
+from penstock.model import device_kind_of
+from penstock.probe.types import RankInfo
 
 CPU_SIZE, GPU_SIZE = 384, 4096
 KERNEL_S = 0.15
 
 
-def take_seat(rank: int, device: torch.device, host: str | None) -> Seat:
-    """The device of this rank. The host is named as asked, else as the computer names itself.
+def describe_rank(rank: int, device: torch.device, host: str | None) -> RankInfo:
+    """Describe the device of this rank. The host is `host` if specified, else the host name of the machine.
 
-    Computers that are emulated by network namespaces have one name; the number of the namespace tells them apart.
+    Hosts that are emulated by network namespaces share a host name; the id of the namespace distinguishes them.
     """
     named = host or os.environ.get("PENSTOCK_HOST") or f"{socket.gethostname()}\0{_network_namespace()}"
-    computer = "" if device.type == "cuda" else _boot_id() or named
-    return Seat(rank=rank, host=named, kind=kind_of(device), memory_bytes=_memory_bytes(device), computer=computer)
+    machine = "" if device.type == "cuda" else _boot_id() or named
+    return RankInfo(
+        rank=rank, host=named, kind=device_kind_of(device), memory_bytes=_memory_bytes(device), machine=machine
+    )
 
 
 def measure_kernel(device: torch.device) -> float:
-    """Operations a second in products of square matrices: the best of many, as others may use the device too."""
+    """Return the operations per second of square matrix products: the best of many, since others may use the device."""
     is_gpu = device.type == "cuda"
     size = GPU_SIZE if is_gpu else CPU_SIZE
     matrix = torch.ones(size, size, dtype=torch.bfloat16 if is_gpu else torch.float32, device=device)

@@ -1,4 +1,4 @@
-"""One link, measured: sizes are chosen while it is measured, so that slow and fast links take about as long."""
+"""Measurement of one link. Message sizes adapt to its speed, so that slow and fast links take about the same time."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,24 +9,24 @@ from penstock.probe.types import Fit
 
 FIRST_BYTES = 1 << 14
 MAX_BYTES = {"cpu": 1 << 22, "cuda": 1 << 27}
-"""Of a message, by type of device: a GPU's links are faster."""
+"""Largest message by device type: links of GPUs are faster."""
 LEAST_BYTES = 1 << 19
-"""Networks carry and shape pieces of up to 64 kB: a message is many of them, where that does not take too long."""
+"""Networks segment and shape traffic in pieces of up to 64 kB: a message has many, unless it would take too long."""
 LONG_S = 6e-3
-"""A message that takes this long is large enough; each try is four times as large as the one before."""
+"""A message that takes this long is large enough; each attempt is four times as large as the one before."""
 TOO_LONG_S = 60e-3
 NUM_PINGS = 24
 PARTS = (1, 2, 4)
 NUM_TIMED = 3
-"""Messages of the largest size that a train times; of a half twice as many, and so on."""
+"""Timed messages in a train of the largest size; trains of smaller messages have the same number of bytes."""
 NUM_REPEATS = 2
 STEADY = 0.03
 MAX_REPEATS = 5
-"""Trains are repeated until their times differ by less than this, or so often."""
+"""Trains are repeated until their times differ by less than `STEADY`, at most `MAX_REPEATS` times."""
 
 
 def measure_link(traffic: Traffic, peer: int) -> Fit:
-    """The link to a peer, which serves at the same time."""
+    """Measure the link to a peer, which runs `Traffic.serve` at the same time."""
     traffic.ping(peer, 4)
     pings_s = traffic.ping(peer, NUM_PINGS)
     num_bytes, most = FIRST_BYTES, MAX_BYTES.get(traffic.device.type, MAX_BYTES["cpu"])
@@ -37,12 +37,12 @@ def measure_link(traffic: Traffic, peer: int) -> Fit:
     samples = [_steady_train(traffic, peer, num_bytes, part) for part in PARTS]
     pings_s += traffic.ping(peer, NUM_PINGS)
     traffic.finish(peer)
-    # Delays by other work of a machine only ever add. One may be lucky, so the second best is taken.
+    # Other work on a machine only adds delay, so small values are accurate; the smallest may be an outlier.
     return fit_link(samples, sorted(pings_s)[1])
 
 
 def _steady_train(traffic: Traffic, peer: int, largest: int, part: int) -> Sample:
-    """Seconds of one message among others of its size: the median of several trains of as many bytes."""
+    """Return the size and seconds of one message: the median over several trains."""
     num_bytes, count = largest // part, NUM_TIMED * part
     taken_s: list[float] = []
     while len(taken_s) < NUM_REPEATS or (len(taken_s) < MAX_REPEATS and not _is_steady(taken_s)):
@@ -51,7 +51,7 @@ def _steady_train(traffic: Traffic, peer: int, largest: int, part: int) -> Sampl
 
 
 def _is_steady(taken_s: Sequence[float]) -> bool:
-    """Whether the two middle ones agree."""
+    """Return whether the two middle values agree."""
     ordered = sorted(taken_s)
     middle = len(ordered) // 2
     return ordered[middle] - ordered[middle - 1] <= STEADY * ordered[middle]

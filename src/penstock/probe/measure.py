@@ -1,4 +1,4 @@
-"""A whole probe: who is there, every link by rounds, what links share, every device."""
+"""A complete probe: ranks and devices, links in rounds, shared interfaces."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,26 +6,26 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from penstock.errors import InputError
-from penstock.probe.concurrent_transfers import measure_crowd
-from penstock.probe.device_probe import measure_kernel, take_seat
+from penstock.probe.concurrent_transfers import measure_concurrent
+from penstock.probe.device_probe import describe_rank, measure_kernel
 from penstock.probe.link_probe import measure_link
 from penstock.probe.rank_group import Group
-from penstock.probe.relative_speeds import laggards
-from penstock.probe.shared_interfaces import crowded_pairs, shared_interfaces
+from penstock.probe.relative_speeds import find_slow_ranks
+from penstock.probe.shared_interfaces import plan_flow_sets, shared_interfaces
 from penstock.probe.tournament import Round, partners, plan_rounds
 from penstock.probe.traffic import Traffic
-from penstock.probe.types import Crowd, Findings, Flow, LinkFound, Pair, Seat
+from penstock.probe.types import Flow, FlowSet, MeasuredLink, Pair, ProbeResult, RankInfo
 
 DISTURBED = 1.12
-"""A link that is so many times as fast alone was disturbed by the others of its round."""
+"""A link that is faster alone by this factor was disturbed by the other links of its round."""
 UNSTEADY = 0.05
-"""Residuals from which on a link is measured again."""
+"""Residual above which a link is measured again."""
 MAX_UNSTEADY = 16
-"""So many pairs at most, the worst ones."""
+"""Number of such pairs that are measured again, the worst ones first."""
 MAX_REPEATED = 64
-"""So many pairs are measured once more, one at a time."""
+"""Number of pairs up to which all are measured again one at a time."""
 ROUND_S = 20.0
-"""So long a round may take by itself, over slow links."""
+"""Time limit of a round over slow links."""
 MAX_TURNS = 16
 MAX_ATTEMPTS = 4
 MAX_RANKS = 1024
@@ -33,56 +33,66 @@ MAX_RANKS = 1024
 Show = Callable[[str], None]
 
 
-def probe(group: Group, *, host: str | None = None, show: Show = lambda _text: None) -> Findings:
-    """Measure the cluster of these ranks. All call this, and all get the same."""
+def probe(group: Group, *, host: str | None = None, show: Show = lambda _text: None) -> ProbeResult:
+    """Measure the cluster of these ranks. All ranks call this and return the same result.
+
+    Args:
+        group: This rank's view of the group.
+        host: Name of this rank's host. None: detected.
+        show: Called with a description of each step.
+
+    Raises:
+        InputError: The number of ranks is out of range.
+        RunError: A rank failed, exited or did not respond in time; all ranks raise the same error.
+    """
     if not 2 <= group.world <= MAX_RANKS:
-        what = f"a probe needs 2 to {MAX_RANKS:,} ranks, not {group.world:,}"
-        raise InputError(what, hint="One process for each device: links join two of them.")
+        what = f"number of ranks must be 2 to {MAX_RANKS:,}, not {group.world:,}"
+        raise InputError(what, hint="Start one process for each device.")
     return _Probe(group, show).run(host)
 
 
 class _Probe:
-    """One rank's part; what it keeps is the same on every rank."""
+    """One rank's part of the probe. Its state is the same on every rank."""
 
     def __init__(self, group: Group, show: Show) -> None:
         self._group = group
         self._show = show
         self._traffic = Traffic(group)
-        self._links: dict[Pair, LinkFound] = {}
+        self._links: dict[Pair, MeasuredLink] = {}
         self._host_of: list[str] = []
         self._num_rounds = 0
         self._notes: list[str] = []
         self._start_s = time.perf_counter()
 
-    def run(self, host: str | None) -> Findings:
+    def run(self, host: str | None) -> ProbeResult:
         group = self._group
-        self._show("who is there")
-        found = group.gather(Seat, lambda: take_seat(group.rank, group.device, host), "the start")
-        named = _named(found)
-        group.names = [f"rank {seat.rank} on {seat.host}" for seat in named]
-        seats = self._kernels(named)
-        host_of = self._host_of = [seat.host for seat in seats]
+        self._show("collecting hosts and devices")
+        infos = group.gather(RankInfo, lambda: describe_rank(group.rank, group.device, host), "the start")
+        named = _name_hosts(infos)
+        group.names = [f"rank {info.rank} on {info.host}" for info in named]
+        rank_infos = self._kernels(named)
+        host_of = self._host_of = [info.host for info in rank_infos]
         ranks = range(group.world)
         pairs = [(one, other) for one in ranks for other in ranks[one + 1 :]]
         inside = [pair for pair in pairs if host_of[pair[0]] == host_of[pair[1]]]
         across = [pair for pair in pairs if host_of[pair[0]] != host_of[pair[1]]]
-        wanted = crowded_pairs(seats, one_each=group.backend == "nccl")
-        first = {(min(pair), max(pair)) for _, _, flows in wanted for pair in flows}
+        planned = plan_flow_sets(rank_infos, one_each=group.backend == "nccl")
+        first = {(min(pair), max(pair)) for _, _, flows in planned for pair in flows}
 
         self._measure(plan_rounds(inside, host_of, ()), "links inside hosts")
-        # Nothing is known yet of what is shared: no two of these go over one interface.
+        # Shared interfaces are not known yet: no two of these pairs use the same interface.
         self._measure(plan_rounds(first, host_of, host_of), "links between hosts")
-        crowds = [self._crowd(name, out, flows) for name, out, flows in wanted]
-        shared = shared_interfaces(seats, crowds)
+        flow_sets = [self._measure_flow_set(name, out, flows) for name, out, flows in planned]
+        shared = shared_interfaces(rank_infos, flow_sets)
         self._measure(plan_rounds(set(across) - first, host_of, shared), "links between hosts")
         for these in (inside, across):
-            self._check_company(these)
+            self._check_disturbance(these)
             self._repeat_unsteady(these)
         totals = group.gather(int, lambda: self._traffic.num_sent, "the end")
-        return Findings(
-            seats=seats,
+        return ProbeResult(
+            rank_infos=rank_infos,
             links=tuple(self._links[pair] for pair in sorted(self._links)),
-            crowds=tuple(crowds),
+            flow_sets=tuple(flow_sets),
             backend=group.backend,
             num_rounds=self._num_rounds,
             num_bytes=sum(totals),
@@ -90,45 +100,46 @@ class _Probe:
             notes=tuple(self._notes),
         )
 
-    def _kernels(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
-        """Devices of one host take turns, as they may share processors; of few devices, all do."""
+    def _kernels(self, rank_infos: tuple[RankInfo, ...]) -> tuple[RankInfo, ...]:
+        """Measure the devices of one host in turns, since they may share CPUs; few devices all take turns."""
         group = self._group
-        few = len(seats) <= MAX_TURNS
+        few = len(rank_infos) <= MAX_TURNS
         turns = [
-            seat.rank if few else [s.rank for s in seats if s.host == seat.host].index(seat.rank) for seat in seats
+            info.rank if few else [s.rank for s in rank_infos if s.host == info.host].index(info.rank)
+            for info in rank_infos
         ]
         for attempt in range(MAX_ATTEMPTS):
-            # Something else may have used a device just then: those that lag behind have another chance.
-            waiting = {seat.rank for seat in seats} if not attempt else laggards(seats)
+            # Other work may have slowed a device: slow devices are measured again.
+            waiting = {info.rank for info in rank_infos} if not attempt else find_slow_ranks(rank_infos)
             for turn in sorted({turns[rank] for rank in waiting}):
                 self._show(f"speed of device {turn + 1} of {max(turns) + 1}")
-                mine = group.rank in waiting and turns[group.rank] == turn
-                found = group.gather(float, self._kernel if mine else float, "the kernel")
-                seats = tuple(
-                    msgspec.structs.replace(seat, flops_per_s=max(rate, seat.flops_per_s))
-                    for seat, rate in zip(seats, found, strict=True)
+                local = group.rank in waiting and turns[group.rank] == turn
+                rates = group.gather(float, self._kernel if local else float, "the kernel")
+                rank_infos = tuple(
+                    msgspec.structs.replace(info, flops_per_s=max(rate, info.flops_per_s))
+                    for info, rate in zip(rank_infos, rates, strict=True)
                 )
-        return seats
+        return rank_infos
 
     def _kernel(self) -> float:
         return measure_kernel(self._group.device)
 
     def _measure(self, rounds: Sequence[Round], what: str) -> None:
-        """Both directions of every pair, the rounds one after the other."""
-        for number, games in enumerate(rounds):
+        """Measure both directions of every pair, round by round."""
+        for number, pairing in enumerate(rounds):
             done = f"{len(self._links)} of {self._group.world * (self._group.world - 1)} links"
             self._show(f"{what}, round {number + 1} of {len(rounds)}; {done}")
-            self._play(games)
+            self._run_round(pairing)
 
-    def _play(self, games: Round) -> None:
+    def _run_round(self, pairing: Round) -> None:
         self._num_rounds += 1
-        me, peer = self._group.rank, partners(games).get(self._group.rank)
-        crowded = len(games) > 1
+        me, peer = self._group.rank, partners(pairing).get(self._group.rank)
+        concurrent = len(pairing) > 1
 
-        def mine() -> list[LinkFound]:
+        def local() -> list[MeasuredLink]:
             if peer is None:
                 return []
-            found: list[LinkFound] = []
+            links: list[MeasuredLink] = []
             for sender in sorted((me, peer)):
                 if sender != me:
                     self._traffic.serve(peer)
@@ -136,59 +147,60 @@ class _Probe:
                 before = self._traffic.num_sent
                 fit = measure_link(self._traffic, peer)
                 sent = self._traffic.num_sent - before
-                found.append(LinkFound(source=me, target=peer, fit=fit, num_bytes=sent, in_company=crowded))
-            return found
+                links.append(MeasuredLink(source=me, target=peer, fit=fit, num_bytes=sent, is_concurrent=concurrent))
+            return links
 
-        for links in self._group.gather(list[LinkFound], mine, f"round {self._num_rounds}", more_s=ROUND_S):
+        for links in self._group.gather(list[MeasuredLink], local, f"round {self._num_rounds}", extra_s=ROUND_S):
             self._links.update({(link.source, link.target): link for link in links})
 
-    def _crowd(self, host: str, outgoing: bool, pairs: Sequence[Pair]) -> Crowd:
-        """Several transfers at once, and what each has of them."""
+    def _measure_flow_set(self, host: str, outgoing: bool, pairs: Sequence[Pair]) -> FlowSet:
+        """Measure the rates of concurrent transfers of a host."""
         self._num_rounds += 1
-        self._show(f"does {host} share its network interface? {'sending' if outgoing else 'receiving'} at once")
+        direction = "sending" if outgoing else "receiving"
+        self._show(f"shared interface of {host}: {direction} on several links at once")
         flows = [
             Flow(source=source, target=target, alone=self._links[source, target].fit.bandwidth)
             for source, target in pairs
         ]
-        rates = measure_crowd(self._group, self._traffic, flows, f"the crowd of {host}")
-        found = [msgspec.structs.replace(flow, busy=rate) for flow, rate in zip(flows, rates, strict=True)]
-        return Crowd(host=host, outgoing=outgoing, flows=tuple(found))
+        rates = measure_concurrent(self._group, self._traffic, flows, f"concurrent transfers of {host}")
+        measured = [msgspec.structs.replace(flow, busy=rate) for flow, rate in zip(flows, rates, strict=True)]
+        return FlowSet(host=host, outgoing=outgoing, flows=tuple(measured))
 
-    def _check_company(self, pairs: Sequence[Pair]) -> None:
-        """Were pairs of a round in each other's way? Those that may have been are measured with nobody near them."""
-        self._show("do links disturb each other?")
+    def _check_disturbance(self, pairs: Sequence[Pair]) -> None:
+        """Measure pairs again that other pairs of their round may have disturbed, with no other pair of their hosts."""
+        self._show("checking whether links disturb each other")
         slow = self._suspicious(pairs)
-        self._measure(plan_rounds(slow, self._host_of, self._host_of), "once more, without company near")
-        crowded = [pair for pair in pairs if self._links[pair].in_company]
-        if not crowded:
+        self._measure(plan_rounds(slow, self._host_of, self._host_of), "repeating one pair per host")
+        concurrent = [pair for pair in pairs if self._links[pair].is_concurrent]
+        if not concurrent:
             return
-        fastest = max(crowded, key=self._rate)
+        fastest = max(concurrent, key=self._rate)
         before = self._rate(fastest)
-        self._play((fastest,))
+        self._run_round((fastest,))
         if self._rate(fastest) < DISTURBED * before:
             return
-        rest = [pair for pair in crowded if pair != fastest]
+        rest = [pair for pair in concurrent if pair != fastest]
         if len(rest) <= MAX_REPEATED:
-            self._measure([(pair,) for pair in rest], "links disturb each other, so one by one")
+            self._measure([(pair,) for pair in rest], "links disturb each other: repeating one by one")
         else:
             self._notes.append(
-                f"The fastest link is {self._rate(fastest) / before:.2f} times as fast alone as when other pairs are "
-                f"measured too, and {len(rest):,} pairs are too many to repeat: something behind the links is shared."
+                f"The fastest link is {self._rate(fastest) / before:.2f} times as fast alone as with other pairs, and "
+                f"{len(rest):,} pairs are too many to repeat: the links share a resource, and bandwidths may be low."
             )
 
     def _repeat_unsteady(self, pairs: Sequence[Pair]) -> None:
-        """Links that the fit describes badly have a second chance: what disturbed them may have gone."""
+        """Measure links with large residuals again, and keep the better measurement."""
         residual = {pair: max(self._links[way].fit.residual for way in (pair, pair[::-1])) for pair in pairs}
         unsteady = sorted((pair for pair in pairs if residual[pair] > UNSTEADY), key=lambda pair: -residual[pair])
         before = dict(self._links)
         rounds = plan_rounds(unsteady[:MAX_UNSTEADY], self._host_of, self._host_of)
-        self._measure(rounds, "once more, as times were unsteady")
+        self._measure(rounds, "repeating unsteady links")
         for way, link in before.items():
             if link.fit.residual < self._links[way].fit.residual:
                 self._links[way] = link
 
     def _suspicious(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Pairs that had company and are slower than another pair of the same two hosts."""
+        """Return the pairs that were measured concurrently and are slower than another pair of the same two hosts."""
         best: dict[frozenset[str], float] = {}
         for pair in pairs:
             hosts = frozenset(self._host_of[rank] for rank in pair)
@@ -196,7 +208,7 @@ class _Probe:
         return [
             pair
             for pair in pairs
-            if self._links[pair].in_company
+            if self._links[pair].is_concurrent
             and DISTURBED * self._rate(pair) < best[frozenset(self._host_of[rank] for rank in pair)]
         ]
 
@@ -204,13 +216,13 @@ class _Probe:
         return self._links[pair].fit.bandwidth + self._links[pair[1], pair[0]].fit.bandwidth
 
 
-def _named(seats: Sequence[Seat]) -> tuple[Seat, ...]:
-    """Hosts that only their network namespace tells apart get numbers."""
-    keys = list(dict.fromkeys(seat.host for seat in seats))
+def _name_hosts(rank_infos: Sequence[RankInfo]) -> tuple[RankInfo, ...]:
+    """Number the hosts that differ only in their network namespace."""
+    keys = list(dict.fromkeys(info.host for info in rank_infos))
     names = [key.partition("\0")[0] for key in keys]
     alike = {name: [key for key in keys if key.partition("\0")[0] == name] for name in names}
     name_of = {
         key: name if len(alike[name]) == 1 else f"{name}-{alike[name].index(key)}"
         for key, name in zip(keys, names, strict=True)
     }
-    return tuple(msgspec.structs.replace(seat, host=name_of[seat.host]) for seat in seats)
+    return tuple(msgspec.structs.replace(info, host=name_of[info.host]) for info in rank_infos)

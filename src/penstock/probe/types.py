@@ -1,72 +1,95 @@
-"""What a probe finds, as plain values that go from rank to rank as JSON."""
+"""Results of a probe, as plain values that ranks exchange as JSON."""
 
 import msgspec
 
 Pair = tuple[int, int]
-"""Two ranks: of a link the one that sends comes first."""
+"""Two ranks; for a link, the sender first."""
 
 
-class Seat(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank: the device that it drives, and where it is."""
+class RankInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The device of one rank.
+
+    Attributes:
+        rank: The rank.
+        host: Name of its host.
+        kind: Device kind.
+        memory_bytes: Memory available to all ranks of the machine, or of the GPU; None if unknown.
+        machine: Id of the machine whose memory the ranks share. Empty if the device has its own memory.
+        flops_per_s: Measured rate of the kernel; 0 before the measurement.
+    """
 
     rank: int
     host: str
     kind: str
     memory_bytes: int | None
-    """What is there for the processes of this computer; None if that cannot be told."""
-    computer: str = ""
-    """Tells whose memory that is: ranks on one computer share it. Empty for memory of the device's own."""
+    machine: str = ""
     flops_per_s: float = 0.0
-    """What it reached in the kernel; 0 before that was measured."""
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """A link as `seconds = latency + bytes / bandwidth`, and how well that describes what was measured."""
+    """A link as `seconds = latency + bytes / bandwidth`, and the quality of the fit.
+
+    Attributes:
+        bandwidth: Bytes per second.
+        latency_s: Time of an empty message.
+        residual: Root mean square of (measured - fitted) / fitted.
+        bandwidth_error: Relative standard error of the bandwidth.
+    """
 
     bandwidth: float
     latency_s: float
     residual: float
-    """Root of the mean square of (measured - fitted) / fitted."""
     bandwidth_error: float
-    """Standard error of the bandwidth, as a fraction of it."""
 
 
-class LinkFound(msgspec.Struct, frozen=True, kw_only=True):
-    """One direction between two ranks."""
+class MeasuredLink(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured direction between two ranks.
+
+    Attributes:
+        source: Sending rank.
+        target: Receiving rank.
+        fit: The fit.
+        num_bytes: Bytes sent for the measurement.
+        is_concurrent: Whether other pairs were measured at the same time.
+    """
 
     source: int
     target: int
     fit: Fit
     num_bytes: int
-    """Sent to find this out."""
-    in_company: bool = False
-    """Whether other pairs were measured at the same time."""
+    is_concurrent: bool = False
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several transfers at the same time, and the rate that it has alone."""
+    """One of several concurrent transfers.
+
+    Attributes:
+        source: Sending rank.
+        target: Receiving rank.
+        alone: Rate without other transfers.
+        busy: Rate with the other transfers; 0 before the measurement.
+    """
 
     source: int
     target: int
     alone: float
     busy: float = 0.0
-    """The rate beside the others; 0 before that was measured."""
 
 
-class Crowd(msgspec.Struct, frozen=True, kw_only=True):
-    """Several transfers at once that leave a host, or enter it."""
+class FlowSet(msgspec.Struct, frozen=True, kw_only=True):
+    """Concurrent transfers that leave a host (`outgoing`), or enter it."""
 
     host: str
     outgoing: bool
     flows: tuple[Flow, ...]
 
 
-class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a probe has measured."""
+class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """All measurements of a probe."""
 
-    seats: tuple[Seat, ...]
-    links: tuple[LinkFound, ...]
-    crowds: tuple[Crowd, ...]
+    rank_infos: tuple[RankInfo, ...]
+    links: tuple[MeasuredLink, ...]
+    flow_sets: tuple[FlowSet, ...]
     backend: str
     num_rounds: int
     num_bytes: int
@@ -74,9 +97,9 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def hosts_of(seats: tuple[Seat, ...]) -> dict[str, list[int]]:
-    """The ranks of each host, hosts in the order of their first rank."""
-    found: dict[str, list[int]] = {}
-    for seat in seats:
-        found.setdefault(seat.host, []).append(seat.rank)
-    return found
+def hosts_of(rank_infos: tuple[RankInfo, ...]) -> dict[str, list[int]]:
+    """Return the ranks of each host, hosts in the order of their first rank."""
+    ranks: dict[str, list[int]] = {}
+    for info in rank_infos:
+        ranks.setdefault(info.host, []).append(info.rank)
+    return ranks

@@ -1,6 +1,6 @@
-"""Profiles: what each layer of a model costs. Readers and analytic profiles."""
+"""Profiles: the cost of each layer of a model. Readers of other formats, and analytic profiles."""
 
-from penstock.profile.affine_model import Model, UnitCosts, affine, fit
+from penstock.profile.affine_model import CostModel, UnitCosts, affine, fit
 from penstock.profile.device_kinds import KINDS, find_kind, relative_speed
 from penstock.profile.load import is_computed, load_profile, save_profile
 from penstock.profile.types import MAX_MICRO_BATCH_SIZE, Overhead, Profile, Rows, Sizes, Tie, Times, Unit
@@ -8,7 +8,7 @@ from penstock.profile.types import MAX_MICRO_BATCH_SIZE, Overhead, Profile, Rows
 __all__ = [
     "KINDS",
     "MAX_MICRO_BATCH_SIZE",
-    "Model",
+    "CostModel",
     "Overhead",
     "Profile",
     "Rows",

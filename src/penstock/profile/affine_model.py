@@ -1,7 +1,7 @@
-"""Times and sizes as lines in the rows of a micro-batch: a base that is always paid, and so much for each row.
+"""Times and sizes as affine functions of the rows of a micro-batch: a constant base plus a cost per row.
 
-Measured once, a quantity is taken as proportional to the rows. Measured for several numbers of rows, the line is
-the least-squares one among those with no negative base and no negative slope.
+A quantity with one measurement is proportional to the rows. With measurements for several micro-batch sizes, the line
+is the least-squares fit among lines with nonnegative base and slope.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from penstock.profile.types import Profile, Sizes, Times
 
 
 class Line(msgspec.Struct, frozen=True):
-    """`base + per_span * rows / span`. What was measured once, for `span` rows, comes back to the bit there."""
+    """`base + per_span * rows / span`. A single measurement for `span` rows is reproduced to the bit."""
 
     base: float
     per_span: float
@@ -25,11 +25,11 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def per_row(self) -> float:
-        """What each row adds."""
+        """Cost of each additional row."""
         return self.per_span / self.span
 
     def at(self, rows: float) -> float:
-        """The value for so many rows, which need not be whole.
+        """Evaluate the line for a number of rows, which may be fractional.
 
         >>> Line(1.0, 0.5).at(4)
         3.0
@@ -39,7 +39,7 @@ class Line(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """One line for each unit."""
+    """One line for each layer."""
 
     base: Floats
     per_span: Floats
@@ -47,17 +47,17 @@ class Lines:
 
     @cached_property
     def per_row(self) -> Floats:
-        """What each row adds."""
+        """Cost of each additional row."""
         return self.per_span / self.span
 
     def at(self, rows: float) -> Floats:
-        """The values for so many rows."""
+        """Evaluate all lines for a number of rows."""
         return self.base + self.per_span * (rows / self.span)
 
 
 @dataclass(frozen=True, eq=False)
 class SizeLines:
-    """The sizes that depend on the rows."""
+    """The sizes that depend on the number of rows."""
 
     cut: Lines
     saved: Lines
@@ -66,7 +66,7 @@ class SizeLines:
 
 @dataclass(frozen=True, eq=False)
 class UnitCosts:
-    """What each unit costs for one number of rows on one kind of device; one array entry a unit."""
+    """Costs of all layers for one number of rows on one device kind. Each array has one entry per layer."""
 
     forward_s: Floats
     input_grad_s: Floats
@@ -79,8 +79,8 @@ class UnitCosts:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
-    """The costs of all units on one kind of device as lines in the rows."""
+class CostModel:
+    """Costs of all layers on one device kind, as affine functions of the rows."""
 
     kind: str
     forward: Lines
@@ -91,9 +91,16 @@ class Model:
     parameter_bytes: Floats
 
     def at(self, rows: float) -> UnitCosts:
-        """The costs for so many rows, which need not be whole: a group of devices divides a micro-batch."""
+        """Evaluate the costs for a number of rows.
+
+        Args:
+            rows: Rows of a micro-batch. May be fractional: the replicas of a stage divide a micro-batch.
+
+        Raises:
+            InputError: `rows` is not positive and finite.
+        """
         if not 0 < rows < np.inf:
-            raise InputError(f"costs need a finite number of rows above zero, not {rows}")
+            raise InputError(f"the number of rows must be positive and finite, not {rows}")
         return UnitCosts(
             forward_s=self.forward.at(rows),
             input_grad_s=self.input_grad.at(rows),
@@ -107,37 +114,48 @@ class Model:
 
 
 def affine(points: Sequence[tuple[int, float]]) -> Line:
-    """The line through measured `(rows, value)` points.
+    """Fit a line to measurements.
 
-    >>> line = affine([(1, 3.0), (3, 7.0)])
-    >>> line.base, line.per_row
-    (1.0, 2.0)
+    Args:
+        points: `(rows, value)` of each measurement.
+
+    Raises:
+        InputError: There are no points, or a value is negative or not finite.
+
+    Example:
+        >>> line = affine([(1, 3.0), (3, 7.0)])
+        >>> line.base, line.per_row
+        (1.0, 2.0)
     """
     if not points:
         raise InputError("a line needs at least one point")
     rows, values = np.array(points, dtype=np.float64).T
     if not (np.isfinite(rows).all() and np.isfinite(values).all() and (rows > 0).all() and (values >= 0).all()):
-        raise InputError("the points of a line must be finite, with rows above zero and no negative value")
+        raise InputError("points must be finite, with positive rows and nonnegative values")
     lines = _through(rows, values[:, None])
     return Line(float(lines.base[0]), float(lines.per_span[0]), float(lines.span[0]))
 
 
-def fit(profile: Profile, kind: str) -> Model:
-    """The costs of a profile's units on a kind of device that was profiled."""
+def fit(profile: Profile, kind: str) -> CostModel:
+    """Fit the costs of a profile's layers on one of its device kinds.
+
+    Raises:
+        InputError: The profile has no times for this kind.
+    """
     if kind not in profile.kinds:
         known = ", ".join(profile.kinds)
         raise InputError(f"profile {profile.name!r} has no times for {kind!r}", hint=f"It was measured on: {known}.")
-    # Kept with the profile, as its cached properties are: planners ask for it again and again.
-    models: dict[str, Model] = profile.__dict__.setdefault("models", {})
+    # Cached in the profile, as its cached properties are: planners call this often.
+    models: dict[str, CostModel] = profile.__dict__.setdefault("models", {})
     if kind not in models:
         models[kind] = _fit(profile, kind)
     return models[kind]
 
 
-def _fit(profile: Profile, kind: str) -> Model:
+def _fit(profile: Profile, kind: str) -> CostModel:
     times = [[time for time in unit.times if time.kind == kind] for unit in profile.units]
     sizes = [list(unit.sizes) for unit in profile.units]
-    return Model(
+    return CostModel(
         kind=kind,
         forward=_lines(times, [[time.forward_s for time in unit] for unit in times]),
         input_grad=_lines(times, [[time.input_grad_s for time in unit] for unit in times]),
@@ -157,31 +175,31 @@ def _pending(size: Sizes) -> int:
 
 
 def _lines(entries: Sequence[Sequence[Times] | Sequence[Sizes]], values: Sequence[Sequence[float]]) -> Lines:
-    """A line for each unit; units measured for the same rows are fitted together."""
-    alike: dict[tuple[int, ...], list[int]] = {}
-    for unit, measured in enumerate(entries):
-        alike.setdefault(tuple(entry.micro_batch_size for entry in measured), []).append(unit)
+    """Fit a line for each layer; layers with the same micro-batch sizes are fitted together."""
+    units_by_rows: dict[tuple[int, ...], list[int]] = {}
+    for unit, measurements in enumerate(entries):
+        units_by_rows.setdefault(tuple(entry.micro_batch_size for entry in measurements), []).append(unit)
     base, per_span, span = np.empty((3, len(entries)))
-    for rows, units in alike.items():
+    for rows, units in units_by_rows.items():
         lines = _through(np.array(rows, dtype=np.float64), np.array([values[unit] for unit in units]).T)
         base[units], per_span[units], span[units] = lines.base, lines.per_span, lines.span
     return Lines(base, per_span, span)
 
 
 def _through(rows: Floats, values: Floats) -> Lines:
-    """The best allowed line through each column of `values` (one row for each number of `rows`)."""
+    """Fit a line with nonnegative base and slope to each column of `values`, which has one row per entry of `rows`."""
     values = values.astype(np.float64)
     num_units = values.shape[1]
     if len(rows) == 1:
         return Lines(np.zeros(num_units), values[0], np.full(num_units, rows[0]))
     proportional = rows @ values / (rows @ rows)
     mean_rows, mean_values = rows.mean(), values.mean(axis=0)
-    apart = rows - mean_rows
-    if not apart.any():
+    offsets = rows - mean_rows
+    if not offsets.any():
         return Lines(np.zeros(num_units), proportional, np.ones(num_units))
-    slope = apart @ values / (apart @ apart)
+    slope = offsets @ values / (offsets @ offsets)
     base = mean_values - slope * mean_rows
-    # Only one of the two can be negative, as no value is; the best allowed line then lies on that limit.
+    # Values are nonnegative, so at most one of the two is negative; the best allowed line then lies on that limit.
     rising = slope >= 0
     per_row = np.where(rising, np.where(base < 0, proportional, slope), 0.0)
     base = np.where(rising, np.maximum(base, 0.0), mean_values)

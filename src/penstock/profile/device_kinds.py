@@ -1,4 +1,4 @@
-"""Device kinds with known data sheets, and what of the printed peak real kernels reach."""
+"""Device kinds with known data sheets, and the fraction of the peak that real kernels reach."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,48 +9,48 @@ import msgspec
 Precision = Literal["bf16", "fp32"]
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of device: what its data sheet promises, and how much of that programs get."""
+class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A device model: figures of its data sheet, and the fractions of them that kernels attain."""
 
     name: str
     tensor_flops_per_s: float
-    """Dense bf16 (before Ampere: fp16) matrix products on tensor cores, fp32 accumulation."""
+    """Dense bf16 (before Ampere: fp16) matrix products on tensor cores with fp32 accumulation."""
     fp32_flops_per_s: float
-    """Plain fp32 outside the tensor cores; TF32 is not meant."""
+    """fp32 outside the tensor cores, without TF32."""
     memory_bandwidth: float
-    """Bytes a second between the chip and its memory."""
+    """Bytes per second between the chip and its memory."""
     memory_bytes: int
     matmul_fraction: float
-    """The part of either peak that large matrix products reach."""
+    """Fraction of either peak that large matrix products attain."""
     bandwidth_fraction: float
-    """The part of `memory_bandwidth` that large element-wise kernels reach."""
+    """Fraction of `memory_bandwidth` that large element-wise kernels attain."""
     launch_s: float
-    """Seconds that every kernel costs on top of its work."""
+    """Launch overhead of every kernel, in seconds."""
 
     def matmul_rate(self, precision: Precision = "bf16") -> float:
-        """Attainable operations a second of matrix products."""
+        """Return the attainable operations per second of matrix products."""
         peak = self.tensor_flops_per_s if precision == "bf16" else self.fp32_flops_per_s
         return peak * self.matmul_fraction
 
     @property
     def memory_rate(self) -> float:
-        """Attainable bytes a second."""
+        """Attainable bytes per second."""
         return self.memory_bandwidth * self.bandwidth_fraction
 
 
-# Where the numbers come from.
-#   Peaks, bandwidth, memory: the maker's public data sheets and architecture papers (NVIDIA: H100 SXM5, A100 SXM4 in
-#   both memory sizes, V100 SXM2, T4, L4; Ampere GA102 and Ada AD102 papers for the two GeForce cards, where the rate
-#   with fp32 accumulation counts, which is half of the fp16-accumulation rate). Rates that are printed with structured
-#   sparsity are halved. Memory is the printed size in decimal bytes: a little less than is built in, which leaves
-#   room for the driver's own share.
-#   The fractions and the launch time are on no data sheet. They are round estimates of what large products and
-#   element-wise kernels commonly reach. H100 and the two 70-watt cards are held below their peak by power; GeForce
-#   cards run above their printed clock. A launch costs eager frameworks about 5 microseconds of host time.
+# Sources of the figures.
+#   Peaks, bandwidth and memory: the vendor's public data sheets and architecture papers (NVIDIA: H100 SXM5, A100 SXM4
+#   in both memory sizes, V100 SXM2, T4, L4; Ampere GA102 and Ada AD102 papers for the two GeForce cards, with the rate
+#   for fp32 accumulation, which is half of the fp16-accumulation rate). Rates quoted with structured sparsity are
+#   halved. Memory is the nominal size in decimal bytes, slightly below the physical size, which leaves room for the
+#   driver.
+#   The fractions and the launch time are not on data sheets. They are round estimates of what large matrix products
+#   and element-wise kernels commonly attain. Power limits hold H100 and the two 70-watt cards below their peak; GeForce
+#   cards run above their nominal clock. A launch costs eager frameworks about 5 microseconds of host time.
 _LAUNCH_S = 5e-6
 
 _ALL = (
-    Kind(
+    DeviceKind(
         name="H100",
         tensor_flops_per_s=989.4e12,
         fp32_flops_per_s=66.9e12,
@@ -60,7 +60,7 @@ _ALL = (
         bandwidth_fraction=0.85,
         launch_s=_LAUNCH_S,
     ),
-    Kind(
+    DeviceKind(
         name="A100-80",
         tensor_flops_per_s=312e12,
         fp32_flops_per_s=19.5e12,
@@ -70,7 +70,7 @@ _ALL = (
         bandwidth_fraction=0.85,
         launch_s=_LAUNCH_S,
     ),
-    Kind(
+    DeviceKind(
         name="A100-40",
         tensor_flops_per_s=312e12,
         fp32_flops_per_s=19.5e12,
@@ -80,7 +80,7 @@ _ALL = (
         bandwidth_fraction=0.85,
         launch_s=_LAUNCH_S,
     ),
-    Kind(
+    DeviceKind(
         name="V100-16",
         tensor_flops_per_s=125e12,
         fp32_flops_per_s=15.7e12,
@@ -90,7 +90,7 @@ _ALL = (
         bandwidth_fraction=0.85,
         launch_s=_LAUNCH_S,
     ),
-    Kind(
+    DeviceKind(
         name="RTX-4090",
         tensor_flops_per_s=165.2e12,
         fp32_flops_per_s=82.6e12,
@@ -100,7 +100,7 @@ _ALL = (
         bandwidth_fraction=0.88,
         launch_s=_LAUNCH_S,
     ),
-    Kind(
+    DeviceKind(
         name="RTX-3090",
         tensor_flops_per_s=71e12,
         fp32_flops_per_s=35.6e12,
@@ -110,7 +110,7 @@ _ALL = (
         bandwidth_fraction=0.88,
         launch_s=_LAUNCH_S,
     ),
-    Kind(
+    DeviceKind(
         name="T4",
         tensor_flops_per_s=65e12,
         fp32_flops_per_s=8.1e12,
@@ -120,7 +120,7 @@ _ALL = (
         bandwidth_fraction=0.80,
         launch_s=_LAUNCH_S,
     ),
-    Kind(
+    DeviceKind(
         name="L4",
         tensor_flops_per_s=121e12,
         fp32_flops_per_s=30.3e12,
@@ -132,11 +132,11 @@ _ALL = (
     ),
 )
 
-KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _ALL})
+KINDS: Mapping[str, DeviceKind] = MappingProxyType({kind.name: kind for kind in _ALL})
 
 
-def find_kind(name: str) -> Kind | None:
-    """The kind of that name, or None.
+def find_kind(name: str) -> DeviceKind | None:
+    """Return the device kind with this name, or None if it has no data sheet here.
 
     >>> kind = find_kind("T4")
     >>> kind.memory_bytes if kind else None
@@ -148,9 +148,9 @@ def find_kind(name: str) -> Kind | None:
 
 
 def relative_speed(kind: str, reference: str) -> float | None:
-    """How many times as fast as `reference` a device of `kind` does matrix products; None if one is unknown.
+    """Return the speed of `kind` over that of `reference` in matrix products, or None if either kind is unknown.
 
-    The attainable tensor-core rates are compared, so work that waits for memory differs by another ratio.
+    The ratio is that of attainable tensor-core rates; memory-bound work differs by another ratio.
 
     >>> relative_speed("H100", "A100-40") > 2
     True

@@ -1,4 +1,4 @@
-"""One door to every profile: a file of Penstock, PipeDream or Piper, a Hugging Face config.json, or a built-in name."""
+"""Loading of profiles: files of Penstock, PipeDream and Piper, Hugging Face config.json files, built-in model names."""
 
 import difflib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from penstock.profile.readers import parse_pipedream, parse_piper
 from penstock.profile.types import FORMAT, MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS, Profile
 
 if TYPE_CHECKING:
-    from penstock.profile.analytic import ReadConfig
+    from penstock.profile.analytic import ParsedConfig
 
 Precision = Literal["bf16", "fp32"]
 
@@ -30,14 +30,31 @@ def load_profile(
     sequence: int | None = None,
     precision: Precision | None = None,
 ) -> Profile:
-    """The profile in a file, or the computed one of a built-in name or a config.json.
+    """Load a profile from a file, or compute it for a known model.
 
-    `rows` are those of a micro-batch; for a PipeDream file, which does not say, those that it was measured with.
-    `kinds`, `sequence` and `precision` are for computed profiles. Files keep the kinds that they were measured on;
-    those of PipeDream and Piper do not name any, and if `kinds` has exactly one, it is taken to be that.
+    Args:
+        source: Path of a Penstock profile, a PipeDream graph, a Piper file or a Hugging Face config.json; or the name
+            of a built-in model, such as "gpt2-xl".
+        kinds: Device kinds to compute times for (default "A100-80"). PipeDream and Piper files do not name the device
+            that they were measured on: a single kind names it. Penstock profiles take none.
+        micro_batch_size: Rows of a micro-batch. For a PipeDream file, the micro-batch size of the measurement.
+        sequence: Tokens of a row, for computed profiles of language models (default: the longest configured).
+        precision: "bf16" (default) or "fp32", for computed profiles.
+
+    Returns:
+        The profile. Its `assumptions` list everything that the source does not specify.
+
+    Raises:
+        FileError: The file cannot be read.
+        InputError: The source is unknown, the file is invalid, or an argument does not apply to it.
+
+    Example:
+        >>> profile = load_profile("gpt2", kinds=["T4"], micro_batch_size=4, sequence=512)
+        >>> profile.num_units, profile.micro_batch_size
+        (26, 4)
     """
     if micro_batch_size is not None and not 1 <= micro_batch_size <= MAX_MICRO_BATCH_SIZE:
-        raise InputError(f"a micro-batch must have 1 to {MAX_MICRO_BATCH_SIZE:,} rows, not {micro_batch_size:,}")
+        raise InputError(f"micro-batch size must be 1 to {MAX_MICRO_BATCH_SIZE:,}, not {micro_batch_size:,}")
     if not _is_file(source):
         return _computed(_builtin(source), source, kinds, micro_batch_size, sequence, precision)
     text = io.read_text(source).removeprefix("\ufeff")
@@ -50,17 +67,17 @@ def load_profile(
     for what, value in (("sequence length", sequence), ("precision", precision)):
         if value is not None:
             raise InputError(
-                f"the {what} of a measured profile cannot be chosen",
+                f"the {what} of a measured profile cannot be changed",
                 where=source,
-                hint="Leave it out, or name a config.json or a built-in model.",
+                hint="Omit it, or name a config.json or a built-in model.",
             )
     if form == "penstock":
         if kinds:
-            raise InputError("this profile has its device kinds already", where=source, hint="Leave --kind out.")
+            raise InputError("the profile already names its device kinds", where=source, hint="Omit --kind.")
         profile = io.decode_json(text.encode(), Profile, where=source, expected_format=FORMAT)
         return _with_micro_batch_size(profile, micro_batch_size, source)
     kind = kinds[0] if len(kinds) == 1 else "profiled"
-    assumed = []
+    notes = []
     if form == "piper":
         profile = _with_micro_batch_size(
             parse_piper(text, name=name, where=source, kind=kind), micro_batch_size, source
@@ -68,26 +85,42 @@ def load_profile(
     else:
         profile = parse_pipedream(text, name=name, where=source, micro_batch_size=micro_batch_size or 1, kind=kind)
         if micro_batch_size is None:
-            assumed.append("The file does not say how many rows its micro-batch had: taken as 1.")
+            notes.append("The file does not specify its micro-batch size: assumed 1.")
     if len(kinds) == 1:
-        assumed.append(f"The file does not say what it was measured on: taken as {kind}, as asked for.")
-    return _assuming(profile, *assumed)
+        notes.append(f"The file does not specify its device kind: assumed {kind}, as requested.")
+    return _with_assumptions(profile, *notes)
 
 
 def is_computed(source: str) -> bool:
-    """Whether a source is a model whose profile is computed, and not a file of measurements."""
+    """Return whether `load_profile` computes the profile of this source, instead of reading measurements."""
     if not _is_file(source):
         return True
     return _form(io.read_text(source).removeprefix("\ufeff"), source) == "config"
 
 
 def save_profile(profile: Profile, path: str | Path) -> None:
-    """Write a profile as JSON, whole or not at all."""
+    """Write a profile as JSON. The write is atomic.
+
+    Args:
+        profile: The profile.
+        path: The file to write.
+
+    Raises:
+        FileError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> profile = load_profile("gpt2", kinds=["T4"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_profile(profile, f"{folder}/gpt2.json")
+        ...     load_profile(f"{folder}/gpt2.json") == profile
+        True
+    """
     io.write_whole(path, io.encode_json(profile))
 
 
 class _Keys(msgspec.Struct):
-    """The keys that tell the JSON formats apart; their values do not matter here."""
+    """The keys that distinguish the JSON formats; their values are not decoded."""
 
     format: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     nodes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -100,9 +133,9 @@ def _form(text: str, where: str) -> Literal["penstock", "piper", "config", "pipe
     try:
         keys = msgspec.json.decode(text, type=_Keys)
     except msgspec.ValidationError:
-        keys = _Keys()  # JSON, but no object
+        keys = _Keys()  # JSON, but not an object
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return "penstock"  # whose reader says where the JSON is broken
+        return "penstock"  # its reader reports where the JSON is broken
     if keys.format is not msgspec.UNSET:
         return "penstock"
     if keys.model_type is not msgspec.UNSET:
@@ -115,7 +148,7 @@ def _form(text: str, where: str) -> Literal["penstock", "piper", "config", "pipe
 def _is_file(source: str) -> bool:
     try:
         return Path(source).is_file()
-    except (OSError, ValueError):  # such as a name that is too long for any file
+    except (OSError, ValueError):  # such as a name that is too long for a path
         return False
 
 
@@ -126,11 +159,11 @@ def _builtin(source: str) -> str:
         return source
     near = difflib.get_close_matches(source[:100].lower(), BUILTIN_NAMES, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Built-in names: {', '.join(BUILTIN_NAMES)}."
-    raise InputError(f"{source[:100]!r} is neither a file nor a built-in name", hint=hint)
+    raise InputError(f"{source[:100]!r} is neither a file nor a built-in model", hint=hint)
 
 
 def _computed(
-    model: "str | ReadConfig",
+    model: "str | ParsedConfig",
     source: str,
     kinds: Sequence[str],
     micro_batch_size: int | None,
@@ -148,17 +181,17 @@ def _computed(
     )
     for unit in profile.units:
         if any(max(time.forward_s, time.input_grad_s, time.weight_grad_s) > MAX_SECONDS for time in unit.times):
-            raise InputError(f"unit {unit.name!r} would take over {MAX_SECONDS:,.0f} seconds", where=source)
-    assumed = []
+            raise InputError(f"layer {unit.name!r} would take over {MAX_SECONDS:,.0f} seconds", where=source)
+    notes = []
     if not kinds:
-        assumed.append(f"No device kind was asked for: the times are for {DEFAULT_KIND}.")
+        notes.append(f"No device kind is specified: the times are for {DEFAULT_KIND}.")
     if micro_batch_size is None:
-        assumed.append("No number of rows was asked for: a micro-batch has 1 row.")
-    return _assuming(profile, *assumed)
+        notes.append("No micro-batch size is specified: assumed 1.")
+    return _with_assumptions(profile, *notes)
 
 
-def _assuming(profile: Profile, *assumed: str) -> Profile:
-    return msgspec.structs.replace(profile, assumptions=(*profile.assumptions, *assumed))
+def _with_assumptions(profile: Profile, *notes: str) -> Profile:
+    return msgspec.structs.replace(profile, assumptions=(*profile.assumptions, *notes))
 
 
 def _with_micro_batch_size(profile: Profile, micro_batch_size: int | None, where: str) -> Profile:
@@ -166,5 +199,5 @@ def _with_micro_batch_size(profile: Profile, micro_batch_size: int | None, where
         return profile
     input_bytes = round(profile.input_bytes * micro_batch_size / profile.micro_batch_size)
     if input_bytes > MAX_BYTES:
-        raise InputError(f"the model's input for {micro_batch_size:,} rows is over 2**60 bytes", where=where)
+        raise InputError(f"the model's input for {micro_batch_size:,} rows exceeds 2**60 bytes", where=where)
     return msgspec.structs.replace(profile, micro_batch_size=micro_batch_size, input_bytes=input_bytes)

@@ -1,4 +1,4 @@
-"""A profile: what a model costs, unit by unit. These values are also the file format (docs/formats.md)."""
+"""`Profile` and its parts: the cost of a model by layer. The types are also the file format (docs/formats.md)."""
 
 import math
 from collections.abc import Hashable, Sequence
@@ -11,13 +11,13 @@ from penstock import io
 
 FORMAT = "penstock.profile/2"
 
-# Far beyond anything real, and small enough that sums and products of them never overflow.
+# Limits far beyond real values, small enough that sums and products never overflow.
 MAX_SECONDS = 1e9
 MAX_BYTES = 2**60
 MAX_MICRO_BATCH_SIZE = 2**40
 MAX_RATIO = 1e6
 LATER_FIELDS = ("largest_parameter_bytes", "overheads")
-"""Files that do not have them keep their digest."""
+"""Fields that the digest leaves out while they are empty: files that were written without them keep their digest."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
@@ -26,7 +26,20 @@ Ratio = Annotated[float, msgspec.Meta(ge=0, le=MAX_RATIO)]
 
 
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds of one unit for one micro-batch of `rows` rows on one device of `kind`."""
+    """Times of one layer for one micro-batch size on one device kind, in seconds.
+
+    Attributes:
+        kind: Device kind, such as "A100-40".
+        micro_batch_size: Rows of the micro-batch.
+        forward_s: Forward of one micro-batch.
+        input_grad_s: Input gradient of one micro-batch.
+        weight_grad_s: Weight gradient of one micro-batch.
+        step_s: Optimizer step of this layer, once per iteration.
+
+    Example:
+        >>> Times(kind="T4", micro_batch_size=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3).step_s
+        0.0
+    """
 
     kind: str
     micro_batch_size: Rows
@@ -34,7 +47,6 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     input_grad_s: Seconds
     weight_grad_s: Seconds
     step_s: Seconds = 0.0
-    """The optimizer's step for this unit, once per iteration."""
 
     def __post_init__(self) -> None:
         _make_floats(self, ("forward_s", "input_grad_s", "weight_grad_s", "step_s"))
@@ -43,19 +55,43 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Bytes of one unit for one micro-batch of `rows` rows."""
+    """Tensor sizes of one layer for one micro-batch size, in bytes.
+
+    Attributes:
+        micro_batch_size: Rows of the micro-batch.
+        cut_bytes: All tensors alive across the cut after this layer. Their gradients have the same size.
+        saved_bytes: Tensors that the forward saves for the backward, its input included.
+        pending_bytes: Tensors kept between the input gradient and the weight gradient. None: as `saved_bytes`.
+
+    Example:
+        >>> Sizes(micro_batch_size=4, cut_bytes=1 << 20, saved_bytes=1 << 22).cut_bytes
+        1048576
+    """
 
     micro_batch_size: Rows
     cut_bytes: Bytes
-    """Every tensor alive across the cut after this unit; its gradient has the same size."""
     saved_bytes: Bytes
-    """What the forward keeps for the backward, its input included."""
     pending_bytes: Bytes | None = None
-    """What is kept between the input gradient and the weight gradient; the same as saved_bytes if not given."""
 
 
 class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The smallest piece of a model that is never split."""
+    """One layer: the smallest piece of a model that is never split.
+
+    Attributes:
+        name: Unique name, such as "block.3.attn".
+        parameter_bytes: Parameters of the layer, tied ones included.
+        sizes: Tensor sizes, one entry for each micro-batch size.
+        times: Times, one entry for each pair of device kind and micro-batch size.
+
+    Raises:
+        ValueError: `sizes` or `times` is empty or has duplicate entries.
+
+    Example:
+        >>> times = Times(kind="T4", micro_batch_size=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3)
+        >>> sizes = Sizes(micro_batch_size=4, cut_bytes=1 << 20, saved_bytes=1 << 22)
+        >>> Unit(name="mlp", parameter_bytes=1 << 24, sizes=(sizes,), times=(times,)).name
+        'mlp'
+    """
 
     name: str
     parameter_bytes: Bytes
@@ -64,13 +100,23 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     def __post_init__(self) -> None:
         if not self.sizes or not self.times:
-            raise ValueError(f"unit {self.name!r} needs at least one entry in sizes and one in times")
-        _no_repeats([size.micro_batch_size for size in self.sizes], f"sizes of unit {self.name!r}")
-        _no_repeats([(time.kind, time.micro_batch_size) for time in self.times], f"times of unit {self.name!r}")
+            raise ValueError(f"layer {self.name!r} needs at least one entry in sizes and one in times")
+        _no_repeats([size.micro_batch_size for size in self.sizes], f"sizes of layer {self.name!r}")
+        _no_repeats([(time.kind, time.micro_batch_size) for time in self.times], f"times of layer {self.name!r}")
 
 
 class Tie(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Parameters that several units share; each unit's parameter_bytes includes them."""
+    """Parameters that several layers share, such as a tied word embedding.
+
+    Attributes:
+        name: Name of the parameters.
+        parameter_bytes: Their size. `parameter_bytes` of each layer includes it.
+        units: Indices of the layers, at least two.
+
+    Example:
+        >>> Tie(name="word embedding", parameter_bytes=1 << 24, units=(0, 25)).units
+        (0, 25)
+    """
 
     name: str
     parameter_bytes: Bytes
@@ -78,22 +124,31 @@ class Tie(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a device of `kind` spends around its units, where that takes its time: as on a processor.
+    """Time that the runtime spends on a device besides the layers themselves.
 
-    It counts for models so small that a job takes no longer than what must be done around it, and for large messages.
+    It is measured on CPUs, where the runtime and the layers compete for the same cores. It matters for small layers
+    and for large messages.
+
+    Attributes:
+        kind: Device kind.
+        job_s: Seconds for every compute action (F, I, W, B, R).
+        message_s: Seconds for every message sent and for every message received.
+        byte_s: Seconds for every byte sent.
+        split_ratio: Extra time of I and W over a fused backward, as a fraction of the fused backward.
+        moved_ratio: Extra time of a forward and its remote backward over both on one device, as a fraction of the
+            latter, messages excluded.
+
+    Example:
+        >>> Overhead(kind="cpu-1-thread", job_s=2e-4, message_s=1e-4, byte_s=3e-10).split_ratio
+        0.0
     """
 
     kind: str
     job_s: Seconds
-    """Every job (F, I, W, B, R), besides its units."""
     message_s: Seconds
-    """Every message that it sends, and every one that it receives."""
     byte_s: Seconds
-    """Every byte that it sends."""
     split_ratio: Ratio = 0.0
-    """How much longer I and W together take than one backward, as a part of it."""
     moved_ratio: Ratio = 0.0
-    """How much longer a forward and its backward take if they are in different places, besides messages."""
 
     def __post_init__(self) -> None:
         names = ("job_s", "message_s", "byte_s", "split_ratio", "moved_ratio")
@@ -103,39 +158,62 @@ class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
-    """The units of a model in topological order, with what was measured or computed for each."""
+    """The cost of a model: its layers as a chain, with times and sizes for each.
+
+    Profiles are immutable. `load_profile` reads or computes one, `penstock.profile` measures one.
+
+    Attributes:
+        format: Format version of the file.
+        name: Name of the model.
+        micro_batch_size: Default micro-batch size of plans.
+        units: The layers in topological order.
+        input_bytes: The model's input for one micro-batch of `micro_batch_size` rows.
+        ties: Parameters that several layers share.
+        gradient_ratio: Bytes of gradients per byte of parameters.
+        optimizer_ratio: Bytes of optimizer state per byte of parameters (Adam in one precision: 2).
+        assumptions: Sentences about everything that the source does not specify and that was assumed.
+        is_steady: False if the measurement ended before its times were within tolerance.
+        largest_parameter_bytes: The largest single parameter of each layer, for the workspace of actions. Empty if
+            unknown.
+        overheads: Runtime overhead by device kind. A kind without an entry has none.
+
+    Raises:
+        ValueError: Layers are missing, duplicate or measured for different device kinds and micro-batch sizes, or a
+            tie or another field contradicts the layers.
+
+    Example:
+        >>> import penstock
+        >>> profile = penstock.load_profile("gpt2", kinds=["T4"], micro_batch_size=4, sequence=512)
+        >>> profile.num_units, profile.kinds
+        (26, ('T4',))
+    """
 
     format: str = FORMAT
     name: str
     micro_batch_size: Rows
-    """Rows of a micro-batch, unless a plan says otherwise."""
     units: tuple[Unit, ...]
     input_bytes: Bytes = 0
-    """The model's input for one micro-batch of `rows` rows."""
     ties: tuple[Tie, ...] = ()
     gradient_ratio: Ratio = 1.0
-    """Bytes of gradients per byte of parameters."""
     optimizer_ratio: Ratio = 2.0
-    """Bytes of optimizer state per byte of parameters (Adam in one precision: 2)."""
     assumptions: tuple[str, ...] = ()
-    """What the source did not say and was assumed, for people."""
+    is_steady: bool = True
     largest_parameter_bytes: tuple[Bytes, ...] = ()
-    """For each unit its largest single parameter, which decides how much memory jobs need for themselves."""
     overheads: tuple[Overhead, ...] = ()
-    """What is spent around units, by kind of device; nothing for a kind that is not there."""
 
     def __post_init__(self) -> None:
         if not self.units:
-            raise ValueError("a profile needs at least one unit")
+            raise ValueError("a profile needs at least one layer")
         _make_floats(self, ("gradient_ratio", "optimizer_ratio"))
         if not (math.isfinite(self.gradient_ratio) and math.isfinite(self.optimizer_ratio)):
             raise ValueError("gradient_ratio and optimizer_ratio must be finite")
-        _no_repeats([unit.name for unit in self.units], "unit names")
-        expected = _measured(self.units[0])
+        _no_repeats([unit.name for unit in self.units], "layer names")
+        expected = _measurements(self.units[0])
         for unit in self.units:
-            if _measured(unit) != expected:
+            if _measurements(unit) != expected:
                 raise ValueError(
-                    f"unit {unit.name!r} is not measured on the same kinds and rows as {self.units[0].name!r}"
+                    f"layer {unit.name!r} must have times for the same device kinds and micro-batch sizes as "
+                    f"{self.units[0].name!r}"
                 )
         if self.largest_parameter_bytes:
             _check_largest(self.largest_parameter_bytes, self.units)
@@ -144,42 +222,42 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             _check_tie(tie, self.units)
         for number, unit in enumerate(self.units):
             if sum(tie.parameter_bytes for tie in self.ties if number in tie.units) > unit.parameter_bytes:
-                raise ValueError(f"the ties of unit {unit.name!r} come to more than its parameters")
+                raise ValueError(f"the ties of layer {unit.name!r} are larger than its parameters")
 
     @property
     def num_units(self) -> int:
-        """How many units the chain has."""
+        """Number of layers."""
         return len(self.units)
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The device kinds that were measured, in the order of the file."""
+        """Device kinds with times, in the order of the file."""
         return tuple(dict.fromkeys(time.kind for time in self.units[0].times))
 
     @cached_property
     def digest(self) -> str:
-        """A short name for the contents, what was assumed left aside."""
+        """Hash of the contents, without `assumptions` and `is_steady`."""
         plain = msgspec.structs.replace(self, assumptions=())
-        return io.digest(plain, without=[name for name in LATER_FIELDS if not getattr(self, name)])
+        return io.digest(plain, without=["is_steady", *(name for name in LATER_FIELDS if not getattr(self, name))])
 
 
 def _check_largest(largest: tuple[int, ...], units: tuple[Unit, ...]) -> None:
     if len(largest) != len(units):
-        raise ValueError(f"largest_parameter_bytes has {len(largest)} entries for {len(units)} units")
+        raise ValueError(f"largest_parameter_bytes has {len(largest)} entries for {len(units)} layers")
     for size, unit in zip(largest, units, strict=True):
         if size > unit.parameter_bytes:
-            raise ValueError(f"the largest parameter of unit {unit.name!r} is larger than its parameters together")
+            raise ValueError(f"the largest parameter of layer {unit.name!r} is larger than all its parameters together")
 
 
 def _make_floats(value: msgspec.Struct, names: tuple[str, ...]) -> None:
-    """Turn 2 into 2.0: they are equal but are written differently, and a profile must keep its digest in a file."""
+    """Turn 2 into 2.0: both are equal but encode differently, and reading a file back must not change the digest."""
     for name in names:
-        given = getattr(value, name)
-        if type(given) is not float:
-            msgspec.structs.force_setattr(value, name, float(given))
+        number = getattr(value, name)
+        if type(number) is not float:
+            msgspec.structs.force_setattr(value, name, float(number))
 
 
-def _measured(unit: Unit) -> frozenset[tuple[str, int]]:
+def _measurements(unit: Unit) -> frozenset[tuple[str, int]]:
     return frozenset((time.kind, time.micro_batch_size) for time in unit.times)
 
 
@@ -187,15 +265,15 @@ def _no_repeats(items: Sequence[Hashable], what: str) -> None:
     seen: set[Hashable] = set()
     for item in items:
         if item in seen:
-            raise ValueError(f"{what}: {item!r} is there twice")
+            raise ValueError(f"{what}: duplicate {item!r}")
         seen.add(item)
 
 
 def _check_tie(tie: Tie, units: tuple[Unit, ...]) -> None:
     if len(set(tie.units)) < 2 or len(set(tie.units)) != len(tie.units):
-        raise ValueError(f"tie {tie.name!r} must name two or more different units")
+        raise ValueError(f"tie {tie.name!r} must name two or more different layers")
     for index in tie.units:
         if index >= len(units):
-            raise ValueError(f"tie {tie.name!r} names unit {index}, but the last unit is {len(units) - 1}")
+            raise ValueError(f"tie {tie.name!r} names layer {index}, but the last layer is {len(units) - 1}")
         if units[index].parameter_bytes < tie.parameter_bytes:
-            raise ValueError(f"tie {tie.name!r} is larger than the parameters of unit {units[index].name!r}")
+            raise ValueError(f"tie {tie.name!r} is larger than the parameters of layer {units[index].name!r}")

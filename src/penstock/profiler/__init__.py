@@ -1,4 +1,4 @@
-"""Measuring a model: block times, runtime overhead, backward ratios. Everything here needs torch."""
+"""Profiler: block times, runtime overhead and backward ratios of a model. Requires torch."""
 
 from penstock.profiler.measurement import DEFAULT_SECONDS, measure
 from penstock.profiler.profile_model import profile, with_overheads

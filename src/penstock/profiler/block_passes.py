@@ -1,4 +1,4 @@
-"""One block on its own: its forward and backward passes timed, and its bytes counted."""
+"""Times the forward and backward passes of single blocks, and counts their bytes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from penstock.errors import InputError
-from penstock.model import Block, Carry, as_leaves, bytes_of, map_tensors, needs_gradient, tensors_of
+from penstock.model import Activations, Block, as_leaves, bytes_of, map_tensors, needs_gradient, tensors_of
 from penstock.model.tracing import Placeholder
 
 
 class Passes(NamedTuple):
-    """Seconds of one turn: a forward; a backward to the inputs; a backward to inputs and parameters."""
+    """Seconds of one turn: a forward, a backward to the inputs, a backward to inputs and parameters."""
 
     forward_s: float
     input_s: float
@@ -23,53 +23,53 @@ class Passes(NamedTuple):
 
 
 class Bytes(NamedTuple):
-    """What crosses to the next block, and what is kept for the backward."""
+    """Bytes of the activations for the next block, and of the tensors saved for the backward."""
 
     cut: int
     saved: int
 
 
 class Forward(NamedTuple):
-    """One forward pass: the tensors that went in, and the leaves among them; what came out, and what has a gradient."""
+    """One forward pass: its input tensors and the leaves among them, its result and the outputs with a gradient."""
 
     seconds: float
-    given: list[Tensor]
+    inputs: list[Tensor]
     leaves: list[Tensor]
-    carry: Carry
+    activations: Activations
     outputs: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Stand:
-    """A block with the carry that it gets for some number of rows. `loss` is there for the last block only."""
+class BlockHarness:
+    """A block with its input activations for some number of rows. Only the last block has a `loss`."""
 
     block: Block
-    carry: Carry
+    activations: Activations
     needs: tuple[bool, ...]
-    """For each tensor of the carry, whether it wants a gradient."""
-    loss: Callable[[Carry], Tensor] | None
+    """For each input tensor, whether it needs a gradient."""
+    loss: Callable[[Activations], Tensor] | None
     device: torch.device
 
     @property
     def trained(self) -> list[Tensor]:
-        """Its parameters that are trained."""
+        """Parameters with `requires_grad`."""
         return [parameter for parameter in self.block.parameters.values() if parameter.requires_grad]
 
     def forward(self) -> Forward:
-        """The forward pass, as in training; for the last block, the loss with it."""
-        carry, leaves = as_leaves(map_tensors(lambda tensor: tensor.clone(), self.carry), self.needs)
-        torch.clear_autocast_cache()  # else a weight cast in an earlier pass would be part of this one's graph
+        """Run the forward as in training; for the last block, with the loss."""
+        activations, leaves = as_leaves(map_tensors(lambda tensor: tensor.clone(), self.activations), self.needs)
+        torch.clear_autocast_cache()  # otherwise weights cast in an earlier pass would be part of this graph
         with torch.enable_grad():
             started = seconds_now(self.device)
-            result = self.block.call(carry)
+            result = self.block.call(activations)
             if self.loss is not None:
                 result = self.loss(result)
             seconds = seconds_now(self.device) - started
         unique = {id(tensor): tensor for tensor in tensors_of(result) if tensor.requires_grad}
-        return Forward(seconds, tensors_of(carry), leaves, result, tuple(unique.values()))
+        return Forward(seconds, tensors_of(activations), leaves, result, tuple(unique.values()))
 
     def backward(self, forward: Forward, *, inputs_only: bool) -> float:
-        """Seconds of the way back. Weight gradients are added to those of earlier passes, as in training."""
+        """Run the backward and return its seconds. Weight gradients accumulate, as in training."""
         targets = forward.leaves if inputs_only else [*forward.leaves, *self.trained]
         if not targets or not forward.outputs:
             return 0.0
@@ -79,95 +79,103 @@ class Stand:
         return seconds_now(self.device) - started
 
     def bytes(self) -> Bytes:
-        """The bytes of its tensors.
+        """Count the bytes of its activations and saved tensors.
 
-        Saved is every piece of memory that autograd keeps, and the input; not parameters and buffers, and not what is
-        handed on, since that is the next block's input.
+        Saved tensors are all storages that autograd keeps, and the input; without parameters, buffers and the output
+        activations, which count as the input of the next block.
         """
         kept: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
             if isinstance(tensor, Placeholder):
-                return tensor  # something that wraps a block keeps what it was called with, though it does not run
-            with torch._C.DisableTorchFunction():  # else this would pass for something that forward does
+                return tensor  # a wrapper around a block that does not run saves the placeholders it was called with
+            with torch._C.DisableTorchFunction():  # otherwise this call would count as an event of forward
                 storage = tensor.untyped_storage()
             kept[storage.data_ptr()] = storage.nbytes()
             return tensor
 
         with saved_tensors_hooks(note, lambda tensor: tensor):
             forward = self.forward()
-        for tensor in forward.given:
+        for tensor in forward.inputs:
             note(tensor)
-        handed_on = [] if self.loss else tensors_of(forward.carry)
-        for tensor in (*self.block.parameters.values(), *self.block.buffers.values(), *handed_on):
+        outgoing = [] if self.loss else tensors_of(forward.activations)
+        for tensor in (*self.block.parameters.values(), *self.block.buffers.values(), *outgoing):
             kept.pop(tensor.untyped_storage().data_ptr(), None)
-        return Bytes(bytes_of(handed_on), sum(kept.values()))
+        return Bytes(bytes_of(outgoing), sum(kept.values()))
 
 
-def take_turns(stands: Sequence[Stand]) -> list[Passes]:
-    """Every pass of every block once, in the order of training: all forwards, then all backwards.
+def time_passes(harnesses: Sequence[BlockHarness]) -> list[Passes]:
+    """Time every pass of every block once, in the order of training: all forwards, then all backwards.
 
-    So what a block needs has been used as long ago as in training, and is found in the same caches. Each of the two
-    backward passes has its own forward.
+    The caches are then in the same state as in training. Each of the two backward passes has its own forward.
     """
-    plain = _there_and_back(stands, inputs_only=True)
-    other = _there_and_back(stands, inputs_only=False)
+    plain = _forward_and_backward(harnesses, inputs_only=True)
+    other = _forward_and_backward(harnesses, inputs_only=False)
     return [
-        Passes((one[0] + two[0]) / 2, one[1], two[1] if stand.trained else one[1])
-        for stand, one, two in zip(stands, plain, other, strict=True)
+        Passes((one[0] + two[0]) / 2, one[1], two[1] if harness.trained else one[1])
+        for harness, one, two in zip(harnesses, plain, other, strict=True)
     ]
 
 
-def _there_and_back(stands: Sequence[Stand], *, inputs_only: bool) -> list[tuple[float, float]]:
-    """For each block the seconds of its forward and of its backward."""
-    forwards = [stand.forward() for stand in stands]
-    found = []
-    for stand in reversed(stands):
-        # What it has saved goes with it, before the next one's turn.
+def _forward_and_backward(harnesses: Sequence[BlockHarness], *, inputs_only: bool) -> list[tuple[float, float]]:
+    """Return the seconds of the forward and of the backward of each block."""
+    forwards = [harness.forward() for harness in harnesses]
+    times = []
+    for harness in reversed(harnesses):
+        # Its saved tensors are freed before the next block runs.
         forward = forwards.pop()
-        found.append((forward.seconds, stand.backward(forward, inputs_only=inputs_only)))
-    return found[::-1]
+        times.append((forward.seconds, harness.backward(forward, inputs_only=inputs_only)))
+    return times[::-1]
 
 
 def seconds_now(device: torch.device) -> float:
-    """The time, when the device has done all that it was asked to do."""
+    """Return the time after all work queued on the device has completed."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
-def set_up(
-    blocks: Sequence[Block], inputs: Carry, loss: Callable[[Carry], Tensor], device: torch.device
-) -> tuple[Stand, ...]:
-    """Every block with what it gets when the model runs on these inputs."""
-    stands = []
-    carry, needs = inputs, tuple(False for _ in tensors_of(inputs))
+def build_harnesses(
+    blocks: Sequence[Block], inputs: Activations, loss: Callable[[Activations], Tensor], device: torch.device
+) -> tuple[BlockHarness, ...]:
+    """Run the model on these inputs and return every block with its input activations.
+
+    Raises:
+        InputError: The loss is not a scalar tensor, or depends on no trained parameter.
+    """
+    harnesses = []
+    activations, needs = inputs, tuple(False for _ in tensors_of(inputs))
     for number, block in enumerate(blocks):
         is_last = number == len(blocks) - 1
-        stand = Stand(block, _detached(carry), needs, loss if is_last else None, device)
-        carry = stand.forward().carry
-        needs = needs_gradient(carry)
-        stands.append(stand)
-    if not isinstance(carry, Tensor) or carry.numel() != 1:
+        harness = BlockHarness(block, _detached(activations), needs, loss if is_last else None, device)
+        activations = harness.forward().activations
+        needs = needs_gradient(activations)
+        harnesses.append(harness)
+    if not isinstance(activations, Tensor) or activations.numel() != 1:
         raise InputError(
-            "the loss must be a tensor with one number, but is "
-            + (f"a tensor of shape {tuple(carry.shape)}" if isinstance(carry, Tensor) else f"a {type(carry).__name__}"),
+            "the loss must be a tensor with one element, not "
+            + (
+                f"a tensor of shape {tuple(activations.shape)}"
+                if isinstance(activations, Tensor)
+                else f"a {type(activations).__name__}"
+            ),
             hint="loss(output) or loss(output, targets) must return it.",
         )
-    if not carry.requires_grad:
-        raise InputError("the loss depends on no parameter that is trained", hint="Is requires_grad off everywhere?")
-    return tuple(stands)
+    if not activations.requires_grad:
+        hint = "Check requires_grad of the parameters."
+        raise InputError("the loss does not depend on a trained parameter", hint=hint)
+    return tuple(harnesses)
 
 
 def step_s(block: Block, device: torch.device, *, most_s: float = 0.2) -> float:
-    """Seconds of AdamW's step for the parameters of a block, tried on copies: the median of a few."""
+    """Return the median seconds of an AdamW step on copies of the block's parameters."""
     copies = [torch.zeros_like(parameter) for parameter in block.parameters.values() if parameter.requires_grad]
     if not copies:
         return 0.0
     for copy in copies:
         copy.grad = torch.ones_like(copy)
     optimizer = torch.optim.AdamW(copies)
-    optimizer.step()  # makes its state
+    optimizer.step()  # creates the optimizer state
     took: list[float] = []
     while len(took) < 3 or (sum(took) < most_s and len(took) < 15):
         started = seconds_now(device)
@@ -176,5 +184,5 @@ def step_s(block: Block, device: torch.device, *, most_s: float = 0.2) -> float:
     return sorted(took)[len(took) // 2]
 
 
-def _detached(carry: Carry) -> Any:
-    return map_tensors(lambda tensor: tensor.detach().clone(), carry)
+def _detached(activations: Activations) -> Any:
+    return map_tensors(lambda tensor: tensor.detach().clone(), activations)

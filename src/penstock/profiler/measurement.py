@@ -1,4 +1,4 @@
-"""Measuring a model: every block's passes timed in rounds, until the medians are steady. Needs torch."""
+"""Measurement of a model: the passes of every block are timed in rounds until the medians are steady."""
 
 import statistics
 import time
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError
 from penstock.profile import Profile, Sizes, Tie, Times, Unit
-from penstock.profiler.steadiness import Steadiness, judge
+from penstock.profiler.steadiness import Steadiness, assess
 from penstock.units import show_percent, show_seconds
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from penstock.model import Block
-    from penstock.profiler.block_passes import Passes, Stand
+    from penstock.profiler.block_passes import BlockHarness, Passes
 
 DEFAULT_SECONDS = 30.0
 DEFAULT_STEADY = 0.02
@@ -36,9 +36,12 @@ def measure(
     name: str = "",
     report: Callable[[Steadiness], None] | None = None,
 ) -> Profile:
-    """A model's units, measured where it is: `penstock.profile` without what the runtime spends around them."""
+    """Measure the layers of a model on its device: `penstock.profile` without the runtime overhead.
+
+    Args and errors are those of `penstock.profile`.
+    """
     try:
-        from penstock.model import bytes_of, find_blocks, keep_freed_memory, rows_of, undone, with_rows
+        from penstock.model import bytes_of, find_blocks, keep_freed_memory, preserve_state, rows_of, with_rows
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -47,59 +50,60 @@ def measure(
     started = time.perf_counter()
     device = _device_of(model)
     if device.type == "cpu":
-        # As in training: else what large tensors take is counted with the cleaning of fresh memory.
+        # As in training. Otherwise the times of large tensors would include page faults.
         keep_freed_memory()
     sizes = _sizes(micro_batch_sizes, rows_of(inputs))
     own_rows = max(micro_batch_sizes) if micro_batch_sizes else rows_of(inputs)
-    with undone(model):
-        found = find_blocks(model, blocks, inputs)
-        stands = [_stands(found, (inputs, targets), loss, size, device) for size in sizes]
-        turns, steadiness = _rounds(stands, [block.name for block in found], started, seconds, steady, report)
-        units = _units(found, stands, sizes, turns, device)
+    with preserve_state(model):
+        chain = find_blocks(model, blocks, inputs)
+        harnesses = [_build_harnesses(chain, (inputs, targets), loss, size, device) for size in sizes]
+        turns, steadiness = _rounds(harnesses, [block.name for block in chain], started, seconds, steady, report)
+        units = _units(chain, harnesses, sizes, turns, device)
     return Profile(
         name=name or type(model).__name__,
         micro_batch_size=own_rows,
         units=units,
         input_bytes=bytes_of(with_rows(inputs, own_rows)),
-        ties=_ties(found),
-        largest_parameter_bytes=tuple(_largest(block) for block in found),
+        ties=_ties(chain),
+        largest_parameter_bytes=tuple(_largest(block) for block in chain),
         gradient_ratio=1.0,
         optimizer_ratio=_ADAMW_RATIO,
         assumptions=_assumptions(model, steadiness),
+        is_steady=steadiness.is_steady,
     )
 
 
-def _in_words(steadiness: Steadiness) -> str:
-    """How steady the measurements were, for people."""
-    verdict = "" if steadiness.is_steady else f"NOT steady to {show_percent(steadiness.wanted)}: "
+def _describe(steadiness: Steadiness) -> str:
+    """Describe the variation of the measurements in a sentence."""
+    verdict = "" if steadiness.is_steady else f"NOT steady to {show_percent(steadiness.tolerance)}: "
     return (
-        f"{verdict}measured in {steadiness.num_rounds} rounds over {show_seconds(steadiness.seconds)}; all units "
+        f"{verdict}measured in {steadiness.num_rounds} rounds over {show_seconds(steadiness.seconds)}; all layers "
         f"together are steady to {show_percent(steadiness.overall)}, the least steady one ({steadiness.worst_unit}) "
         f"to {show_percent(steadiness.worst)}"
     )
 
 
 def _rounds(
-    stands: Sequence[Sequence["Stand"]],
+    harnesses: Sequence[Sequence["BlockHarness"]],
     names: Sequence[str],
     started: float,
     limit_s: float,
-    wanted: float,
+    tolerance: float,
     report: Callable[[Steadiness], None] | None,
 ) -> tuple[list[list[list["Passes"]]], Steadiness]:
-    """`turns[size][unit]`: all sizes and units in turn, so that a slow moment of the machine hits all alike."""
-    from penstock.profiler.block_passes import take_turns
+    """Return `turns[size][unit]`: sizes and layers take turns, so that a slow phase of the machine affects all."""
+    from penstock.profiler.block_passes import time_passes
 
-    turns: list[list[list[Passes]]] = [[[] for _ in size] for size in stands]
+    turns: list[list[list[Passes]]] = [[[] for _ in size] for size in harnesses]
     while True:
-        for size, taken in zip(stands, turns, strict=True):
-            for passes, turn in zip(take_turns(size), taken, strict=True):
+        for size, taken in zip(harnesses, turns, strict=True):
+            for passes, turn in zip(time_passes(size), taken, strict=True):
                 turn.append(passes)
-        steadiness = judge(
+        steadiness = assess(
             names,
             [[[passes.forward_s + passes.both_s for passes in unit] for unit in size] for size in turns],
             seconds=time.perf_counter() - started,
-            wanted=wanted,
+            tolerance=tolerance,
         )
         if report is not None:
             report(steadiness)
@@ -107,54 +111,55 @@ def _rounds(
             return turns, steadiness
 
 
-def _stands(
+def _build_harnesses(
     blocks: Sequence["Block"],
     sample: tuple[Any, Any],
     loss: Callable[..., Any],
     rows: int,
     device: "torch.device",
-) -> "tuple[Stand, ...]":
+) -> "tuple[BlockHarness, ...]":
     from penstock.model import with_rows
-    from penstock.profiler.block_passes import set_up
+    from penstock.profiler.block_passes import build_harnesses
 
     inputs, targets = with_rows(sample, rows)
     criterion = loss if targets is None else lambda output: loss(output, targets)
     try:
-        return set_up(blocks, inputs, criterion, device)
+        return build_harnesses(blocks, inputs, criterion, device)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            f"the model and its loss do not run on {rows} rows: {type(error).__name__}: {error}",
-            hint="Give what the loss compares with as targets, so that it has as many rows, or name other rows.",
+            f"the model and its loss fail on {rows} rows: {type(error).__name__}: {error}",
+            hint="Pass the targets of the loss as targets, so that they have the same rows; or choose other "
+            "micro-batch sizes.",
         ) from error
 
 
 def _units(
     blocks: Sequence["Block"],
-    stands: Sequence[Sequence["Stand"]],
+    harnesses: Sequence[Sequence["BlockHarness"]],
     sizes: Sequence[int],
     turns: Sequence[Sequence[Sequence["Passes"]]],
     device: "torch.device",
 ) -> tuple[Unit, ...]:
-    from penstock.model import is_compiled, kind_of
+    from penstock.model import device_kind_of, is_compiled
     from penstock.profiler.block_passes import step_s
 
-    kind = kind_of(device)
+    kind = device_kind_of(device)
     units = []
     for number, block in enumerate(blocks):
         step = step_s(block, device)
-        counted = [size[number].bytes() for size in stands]
+        sizes_in_bytes = [size[number].bytes() for size in harnesses]
         units.append(
             Unit(
                 name=block.name,
                 parameter_bytes=_bytes(block, block.parameters),
                 sizes=tuple(
                     Sizes(micro_batch_size=rows, cut_bytes=count.cut, saved_bytes=count.saved)
-                    for rows, count in zip(sizes, counted, strict=True)
+                    for rows, count in zip(sizes, sizes_in_bytes, strict=True)
                 ),
                 times=tuple(
-                    _times(kind, rows, size[number], step, is_whole=is_compiled(block.module))
+                    _times(kind, rows, size[number], step, is_fused=is_compiled(block.module))
                     for rows, size in zip(sizes, turns, strict=True)
                 ),
             )
@@ -162,18 +167,18 @@ def _units(
     return tuple(units)
 
 
-def _times(kind: str, rows: int, turns: Sequence["Passes"], step: float, *, is_whole: bool) -> Times:
-    """Medians. The weight gradient is what the whole backward takes longer than the one to the inputs, each round.
+def _times(kind: str, rows: int, turns: Sequence["Passes"], step: float, *, is_fused: bool) -> Times:
+    """Return medians over the turns. The weight gradient is the full backward minus the backward to the inputs.
 
-    With `is_whole` both gradients are made at once.
+    With `is_fused` both gradients are computed at once.
     """
-    beyond_s = 0.0 if is_whole else max(0.0, statistics.median(turn.both_s - turn.input_s for turn in turns))
+    weight_grad_s = 0.0 if is_fused else max(0.0, statistics.median(turn.both_s - turn.input_s for turn in turns))
     return Times(
         kind=kind,
         micro_batch_size=rows,
         forward_s=statistics.median(turn.forward_s for turn in turns),
-        input_grad_s=statistics.median(turn.both_s if is_whole else turn.input_s for turn in turns),
-        weight_grad_s=beyond_s,
+        input_grad_s=statistics.median(turn.both_s if is_fused else turn.input_s for turn in turns),
+        weight_grad_s=weight_grad_s,
         step_s=step,
     )
 
@@ -196,9 +201,9 @@ def _bytes(block: "Block", names: Any) -> int:
 
 
 def _sizes(rows: Sequence[int], sample_rows: int) -> tuple[int, ...]:
-    """The numbers of rows to measure, the most first."""
+    """Return the micro-batch sizes to measure, the largest first."""
     if any(size < 1 for size in rows):
-        raise InputError(f"a micro-batch has at least 1 row, not {min(rows)}")
+        raise InputError(f"micro-batch size must be at least 1, not {min(rows)}")
     if rows:
         return tuple(sorted(set(rows), reverse=True))
     return (sample_rows, sample_rows // 2) if sample_rows > 1 else (2, 1)
@@ -211,16 +216,16 @@ def _device_of(model: "nn.Module") -> "torch.device":
     if parameter.is_meta:
         raise InputError(
             "the model is on the meta device",
-            hint="Measuring needs real tensors: penstock.materialize(model) makes them.",
+            hint="Measurements need real tensors: call penstock.materialize(model) first.",
         )
     return parameter.device
 
 
 def _assumptions(model: "nn.Module", steadiness: Steadiness) -> tuple[str, ...]:
-    first = _in_words(steadiness)
+    first = _describe(steadiness)
     return (
         first[0].upper() + first[1:] + ".",
-        "The weight gradient is what the whole backward takes longer than the gradient of the inputs alone.",
-        "The optimizer is AdamW, in the parameters' own precision: its step is measured, its state is 2 x parameters.",
+        "The weight gradient is the time of the full backward minus that of the backward to the inputs.",
+        "The optimizer is AdamW in the precision of the parameters: its step is measured, its state is 2 x parameters.",
         *(() if model.training else ("The model was in evaluation mode.",)),
     )

@@ -1,4 +1,4 @@
-"""The profile of a model: its units measured, and what this runtime spends around them."""
+"""`penstock.profile`: measures the layers of a model and the overhead of the runtime."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,19 +29,47 @@ def profile(
     report: Callable[[Steadiness], None] | None = None,
     overheads: bool = True,
 ) -> Profile:
-    """What `model` costs on the device where it is, block by block: a profile to plan with.
+    """Measure the layers of a model on its current device.
 
-    It is trained on `inputs` as `penstock.model.blocks.find_blocks` says; `loss(output)`, or `loss(output, targets)`
-    if there are targets, is the number to train. `blocks` are the names of its blocks, found if not given. It is
-    measured for these `micro_batch_sizes` (the most of them is the profile's own size), else for all rows of the
-    inputs and half of them. Rounds are repeated until the medians are `steady` (to 2 %), for at most about `seconds`;
-    after every round `report` hears how steady they are, and the profile's assumptions say it in the end. On a
-    processor, two processes then find out for some seconds what the runtime spends around jobs and messages, unless
-    `overheads` are not wanted.
+    Rounds of forward and backward passes are repeated until the medians are steady or the time is over. On a CPU, two
+    processes then measure the overhead of the runtime for a few seconds. Parameters, gradients, buffers and torch's
+    random state are not changed.
 
-    Parameters, gradients, buffers and the state of torch's random numbers are left as they were.
+    Args:
+        model: The model, on the device to measure.
+        inputs: Sample inputs. A tuple is the positional arguments of the model, a dict its keyword arguments, anything
+            else its only argument. Rows are the first dimension.
+        loss: `loss(output)`, or `loss(output, targets)` if there are targets, returns the scalar to minimise.
+        targets: Targets of the loss for the rows of `inputs`.
+        blocks: Names of the submodules that become layers, in the order in which forward calls them. None: the
+            children of an nn.Sequential, else detected.
+        micro_batch_sizes: Micro-batch sizes to measure; the largest is that of the profile. Empty: all rows of
+            `inputs`, and half of them.
+        seconds: Approximate time limit of the measurement.
+        steady: Relative standard error of the medians at which the measurement ends.
+        name: Name of the profile (default: the class name of the model).
+        report: Called after every round with the current `Steadiness`.
+        overheads: Whether to measure the overhead of the runtime.
+
+    Returns:
+        The profile. `is_steady` is False if the time was over before the medians were steady.
+
+    Raises:
+        InputError: torch is not installed, the model cannot be split into blocks, or the model or its loss fails on
+            the inputs.
+
+    Example:
+        >>> import penstock, torch
+        >>> from torch import nn
+        >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+        >>> loss = nn.functional.mse_loss
+        >>> profile = penstock.profile(
+        ...     model, torch.randn(4, 8), loss, targets=torch.randn(4, 1), seconds=0.1, overheads=False
+        ... )
+        >>> profile.num_units, profile.micro_batch_size
+        (3, 4)
     """
-    found = measure(
+    measured = measure(
         model,
         inputs,
         loss,
@@ -53,7 +81,7 @@ def profile(
         name=name,
         report=report,
     )
-    return with_overheads(found, model, inputs, loss, targets=targets, blocks=blocks) if overheads else found
+    return with_overheads(measured, model, inputs, loss, targets=targets, blocks=blocks) if overheads else measured
 
 
 def with_overheads(
@@ -64,11 +92,20 @@ def with_overheads(
     *,
     targets: Any = None,
     blocks: Sequence[str] | None = None,
-    tell: Callable[[str], None] = lambda _text: None,
+    report: Callable[[str], None] = lambda _text: None,
 ) -> Profile:
-    """The profile of a model with what the runtime spends, if it is on this machine's processor.
+    """Return the profile with the measured overhead of the runtime, if the model is on the CPU.
 
-    `tell` hears what is being found out.
+    If the measurement fails, the profile has no overhead and an assumption that names the reason.
+
+    Args:
+        profile: The profile of the model.
+        model: The model.
+        inputs: Sample inputs, as for `profile`.
+        loss: The loss, as for `profile`.
+        targets: Targets of the loss.
+        blocks: Names of the blocks.
+        report: Called with a description of each step of the measurement.
     """
     import torch
 
@@ -78,19 +115,19 @@ def with_overheads(
     if next(model.parameters()).device.type != "cpu":
         return profile
     try:
-        tell("training tiny layers in two processes, to see what the runtime spends for a job and for a message")
-        spent = measure_overhead(profile.kinds[0], torch.get_num_threads())
-        tell("running the backward in two parts, and apart from the forward, to see how much longer that takes")
+        report("measuring the runtime overhead of actions and messages: two processes train small layers")
+        overhead = measure_overhead(profile.kinds[0], torch.get_num_threads())
+        report("measuring the extra time of a split backward and of a remote backward")
         ratios = measure_ratios(model, inputs, loss, targets, blocks)
-        spent = replace(spent, split_ratio=ratios.split, moved_ratio=ratios.moved)
+        overhead = replace(overhead, split_ratio=ratios.split, moved_ratio=ratios.remote)
     except PenstockError as error:
-        # It can be planned with all the same, if less well: blocks that cannot be run in two parts, no second process.
-        text = f"What the runtime spends around jobs and messages is not known, and taken as nothing: {error.what}"
+        # The profile is usable without it, such as for blocks whose backward cannot be split, or without subprocesses.
+        text = f"The overhead of the runtime is unknown: assumed none. {error.what}"
         return replace(profile, assumptions=(*profile.assumptions, f"{text.rstrip('.')}."))
     text = (
-        f"Around its units the runtime was found to spend {show_seconds(spent.job_s)} for every job, "
-        f"{show_seconds(spent.message_s)} for each end of a message and {show_seconds(spent.byte_s * 1e6)} for "
-        f"every MB sent; a backward in two jobs takes {show_percent(spent.split_ratio)} longer than one in one, and "
-        f"forward and backward {show_percent(spent.moved_ratio)} longer if they are in different places."
+        f"Measured overhead of the runtime: {show_seconds(overhead.job_s)} per action, "
+        f"{show_seconds(overhead.message_s)} per message sent or received, {show_seconds(overhead.byte_s * 1e6)} per "
+        f"MB sent; a split backward takes {show_percent(overhead.split_ratio)} longer than a fused one, forward and "
+        f"remote backward {show_percent(overhead.moved_ratio)} longer than both on one device."
     )
-    return replace(profile, overheads=(spent,), assumptions=(*profile.assumptions, text))
+    return replace(profile, overheads=(overhead,), assumptions=(*profile.assumptions, text))

@@ -1,4 +1,4 @@
-"""How steady repeated measurements are: when to stop, and what to say about it."""
+"""Variation of repeated measurements, as the criterion for ending them."""
 
 import math
 import statistics
@@ -6,28 +6,37 @@ from collections.abc import Sequence
 
 import msgspec
 
-# The median absolute deviation of normally distributed numbers is so much less than their standard deviation.
+# Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 _TO_DEVIATION = 1.4826
 
 
 class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
-    """How far medians may be off, as parts of themselves: for the sum of all units, and for the worst one."""
+    """Relative standard errors of the medians.
+
+    Attributes:
+        num_rounds: Rounds so far.
+        seconds: Time since the start.
+        overall: Error of all layers together, weighted by time.
+        worst: Error of the least steady layer.
+        worst_unit: Name of that layer.
+        tolerance: Required `overall`.
+    """
 
     num_rounds: int
     seconds: float
     overall: float
     worst: float
     worst_unit: str
-    wanted: float
+    tolerance: float
 
     @property
     def is_steady(self) -> bool:
-        """Whether the sum of all units is as steady as was wanted."""
-        return self.overall <= self.wanted
+        """Whether the error of all layers together is within the tolerance."""
+        return self.overall <= self.tolerance
 
 
 def spread(samples: Sequence[float]) -> float:
-    """About one standard error of the median, as a part of it. Few outliers do not matter.
+    """Return the approximate relative standard error of the median. It is robust to a few outliers.
 
     >>> round(spread([1.0, 1.1, 0.9, 1.0, 50.0]), 3)
     0.066
@@ -39,12 +48,19 @@ def spread(samples: Sequence[float]) -> float:
     return deviation / math.sqrt(len(samples)) / middle
 
 
-def judge(
-    names: Sequence[str], samples: Sequence[Sequence[Sequence[float]]], *, seconds: float, wanted: float
+def assess(
+    names: Sequence[str], samples: Sequence[Sequence[Sequence[float]]], *, seconds: float, tolerance: float
 ) -> Steadiness:
-    """How steady `samples[size][unit]` are: seconds of each unit, in rounds, for several sizes of micro-batches.
+    """Assess measurements.
 
-    The overall figure weighs every unit with its time, so that a tiny and restless one does not count for much.
+    Layers are weighted by their time, so that a small layer with high variation has little effect on the overall
+    error.
+
+    Args:
+        names: Names of the layers.
+        samples: `samples[size][unit]` are the seconds of a layer in each round, for each micro-batch size.
+        seconds: Time since the start.
+        tolerance: Required overall error.
     """
     overall, worst, worst_unit = 0.0, 0.0, names[0]
     for units in samples:
@@ -63,5 +79,5 @@ def judge(
         overall=overall,
         worst=worst,
         worst_unit=worst_unit,
-        wanted=wanted,
+        tolerance=tolerance,
     )

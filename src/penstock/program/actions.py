@@ -1,12 +1,12 @@
-"""Actions: one job of one stage, as people and files write it (torch's notation, with the peer behind an @).
+"""Actions, written as `torch.distributed.pipelining` writes them, with the peer behind an @.
 
-3F1  3I1  3W1  3B1      forward, input gradient, weight gradient, both gradients of stage 3, micro-batch 1
-3R1                     recomputation of the forward before its backward
+3F1  3I1  3W1  3B1      forward, input gradient, weight gradient, fused backward of stage 3, micro-batch 1
+3R1                     recompute: the forward again, before the backward
 3SEND_F1@d4  4RECV_F1@d3    stage 3's activations leave for d4, and arrive at stage 4 from d3
 3SEND_B1@d1  2RECV_B1@d3    the gradient of stage 3's input leaves for stage 2
-3SEND_S1@d7  3RECV_S1@d2    what the forward saved goes to the device that runs the backward
+3SEND_S1@d7  3RECV_S1@d2    saved tensors go to the device that runs the backward
 3REDUCE_GRAD            gradients of a replicated stage are summed over its group
-0REDUCE_TIE             gradients of shared parameters (tie 0) are summed over all that hold them
+0REDUCE_TIE             gradients of shared parameters (tie 0) are summed over all devices that hold them
 3STEP                   the optimizer steps stage 3
 3SEND_P@d2   3RECV_P@d7     fresh parameters go back to the device that runs the forward
 """
@@ -15,11 +15,17 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
+import numpy as np
+
+from penstock.arrays import Bools, Int8s
 from penstock.errors import InputError
 
 
 class Kind(IntEnum):
-    """What an action does. Up to STEP they keep their device busy; the others are only set going."""
+    """What an action does.
+
+    The order of the values is part of the packed formats; code asks the predicates below and never compares values.
+    """
 
     F = 0
     R = 1
@@ -38,18 +44,72 @@ class Kind(IntEnum):
     REDUCE_GRAD = 14
     REDUCE_TIE = 15
 
+    @property
+    def is_pass(self) -> bool:
+        """Whether it is a pass of one micro-batch through one stage: F, R, I, W or B."""
+        return self <= Kind.B
 
+    @property
+    def is_compute(self) -> bool:
+        """Whether it occupies its device: a pass or an optimizer step. The others only start a transfer."""
+        return self <= Kind.STEP
+
+    @property
+    def is_send(self) -> bool:
+        """Whether it sends to another device."""
+        return Kind.SEND_F <= self <= Kind.SEND_P
+
+    @property
+    def is_recv(self) -> bool:
+        """Whether it posts a receive from another device."""
+        return Kind.RECV_F <= self <= Kind.RECV_P
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether it sums gradients over several devices."""
+        return self >= Kind.REDUCE_GRAD
+
+
+def is_pass(kind: Int8s) -> Bools:
+    """Which kinds of an array are passes; see `Kind.is_pass`."""
+    return np.asarray(kind <= Kind.B)
+
+
+def is_compute(kind: Int8s) -> Bools:
+    """Which kinds of an array occupy their device; see `Kind.is_compute`."""
+    return np.asarray(kind <= Kind.STEP)
+
+
+def is_send(kind: Int8s) -> Bools:
+    """Which kinds of an array are sends."""
+    return np.asarray((kind >= Kind.SEND_F) & (kind <= Kind.SEND_P))
+
+
+def is_recv(kind: Int8s) -> Bools:
+    """Which kinds of an array are receives."""
+    return np.asarray((kind >= Kind.RECV_F) & (kind <= Kind.RECV_P))
+
+
+def is_reduction(kind: Int8s) -> Bools:
+    """Which kinds of an array are reductions of gradients."""
+    return np.asarray(kind >= Kind.REDUCE_GRAD)
+
+
+PASS_KINDS = (Kind.F, Kind.R, Kind.I, Kind.W, Kind.B)
+"""Kinds of a compute program: passes of one micro-batch through one stage. Lowering adds the others."""
+COMPUTE_KINDS = (*PASS_KINDS, Kind.STEP)
+"""Kinds that occupy their device."""
 SEND_KINDS = (Kind.SEND_F, Kind.SEND_B, Kind.SEND_S, Kind.SEND_P)
 RECV_KINDS = (Kind.RECV_F, Kind.RECV_B, Kind.RECV_S, Kind.RECV_P)
 ONCE_KINDS = (Kind.STEP, Kind.SEND_P, Kind.RECV_P, Kind.REDUCE_GRAD, Kind.REDUCE_TIE)
-"""Kinds that happen once an iteration, not once a micro-batch."""
+"""Kinds that occur once per iteration, not once per micro-batch."""
 
 NONE = -1
 """Stands for no micro-batch and no peer."""
 
 
 class Action(NamedTuple):
-    """One job. `peer` is the name of the device at the other end of a send or receive."""
+    """What one device does for one stage and one micro-batch. `peer` is the other end of a send or receive."""
 
     kind: Kind
     stage: int
@@ -66,7 +126,14 @@ _PATTERN = re.compile(r"(\d{1,9})([A-Z](?:[A-Z_]*[A-Z])?)(\d{0,9})(?:@(.+))?\Z",
 
 
 def parse_action(text: str, *, where: str = "") -> Action:
-    """An action from its text.
+    """Parse an action.
+
+    Args:
+        text: An action as it is printed.
+        where: The file and key, for the error.
+
+    Raises:
+        InputError: The text is no action.
 
     >>> parse_action("3SEND_F1@d4")
     Action(kind=<Kind.SEND_F: 6>, stage=3, microbatch=1, peer='d4')

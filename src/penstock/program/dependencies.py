@@ -1,8 +1,8 @@
-"""Wiring: which send meets which receive, who waits for it, and what comes before it on its links.
+"""The dependency graph of a lowered program: matched sends and receives, their consumers, and the order on links.
 
-A *transfer* is a message between two devices or a reduction over a ring. It starts when everybody has set it going
-(sender and receiver; all members of a ring) and when the transfers before it on all of its links are through; on a
-link, transfers go in the order in which the sending device sets them going.
+A *transfer* is a message between two devices or a reduction over a ring. It starts when all its participants have
+issued it (sender and receiver; all devices of a ring) and when the transfers before it on all of its links are done. On
+a link, transfers run in the order in which the sending device issues them.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from penstock.arrays import Floats, Ints
 from penstock.plan.pricing import PARAMETERS, SAVED, Costs, Reduction
-from penstock.program.actions import NONE, Kind
+from penstock.program.actions import NONE, Kind, is_recv, is_reduction, is_send
 from penstock.program.job_table import JobTable
 from penstock.program.types import Program
 
@@ -26,54 +26,54 @@ class Lists:
 
 
 @dataclass(frozen=True, eq=False)
-class Wiring:
+class Dependencies:
     """Transfers, messages first (in the order of their sends in the program), then reductions."""
 
     jobs: JobTable
     transfer_of: npt.NDArray[np.int32]
-    """For each action the transfer that it sets going, or NONE."""
+    """For each action the transfer that it issues, or NONE."""
     send: Ints
-    """For each message its send action; for each reduction the first action that sets it going."""
+    """For each message its send action; for each reduction the first action that issues it."""
     receive: Ints
     """For each message its receive action; for each reduction NONE."""
     num_bytes: Floats
-    """What passes: the message, or what every member of a ring sends."""
+    """Bytes of the message, or bytes that every device of a ring sends."""
     occupancy_s: Floats
     latency_s: Floats
     num_needs: npt.NDArray[np.int32]
-    """How many actions and earlier transfers must come before each transfer."""
+    """The number of actions and earlier transfers that each transfer waits for."""
     next_on_links: Lists
     consumers: Lists
     """The actions that wait for each transfer."""
     interfaces: Lists
     """Directions of shared interfaces that each transfer occupies: 2 * host for outgoing, 2 * host + 1 for incoming."""
     interface_s: Floats
-    """For how long, entry by entry of `interfaces`."""
+    """Seconds of each entry of `interfaces`."""
 
     @property
     def num_transfers(self) -> int:
-        """How many transfers there are."""
+        """The number of transfers."""
         return len(self.send)
 
 
-def wire(program: Program, costs: Costs, jobs: JobTable) -> Wiring:
-    """The wiring of a lowered program whose sends and receives pair up (the proof checks that)."""
+def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Dependencies:
+    """The dependency graph of a lowered program whose sends and receives pair up (the proof checks that)."""
     device = program.device_of.astype(np.int64)
     num_devices = len(program.devices)
-    send = np.flatnonzero((program.kind >= Kind.SEND_F) & (program.kind <= Kind.SEND_P))
-    receive = np.flatnonzero((program.kind >= Kind.RECV_F) & (program.kind <= Kind.RECV_P))
+    send = np.flatnonzero(is_send(program.kind))
+    receive = np.flatnonzero(is_recv(program.kind))
     link_out = device[send] * num_devices + program.peer[send]
     link_in = program.peer[receive] * num_devices + device[receive]
     matched = np.empty(len(send), dtype=np.int64)
     matched[np.argsort(link_out, kind="stable")] = receive[np.argsort(link_in, kind="stable")]
 
     reductions = costs.reductions
-    replicas = _replicas(program, costs)
+    participants = _participants(program, costs)
     num = len(send) + len(reductions)
     transfer_of = np.full(program.num_actions, NONE, dtype=np.int32)
     transfer_of[send] = np.arange(len(send))
     transfer_of[matched] = np.arange(len(send))
-    for number, actions in enumerate(replicas):
+    for number, actions in enumerate(participants):
         transfer_of[actions] = len(send) + number
 
     what = program.kind[send].astype(np.int64) - Kind.SEND_F
@@ -82,13 +82,13 @@ def wire(program: Program, costs: Costs, jobs: JobTable) -> Wiring:
     source, target = device[send], program.peer[send].astype(np.int64)
     occupancy = num_bytes / costs.cluster.bandwidth[source, target]
     interfaces, interface_s, occupancy = _interfaces(costs, source, target, num_bytes, occupancy)
-    next_on_links, num_before = _next_on_links(program, reductions, replicas, send, link_out)
-    set_going = np.concatenate([np.full(len(send), 2), [len(actions) for actions in replicas]])
-    return Wiring(
+    next_on_links, num_before = _next_on_links(program, reductions, participants, send, link_out)
+    set_going = np.concatenate([np.full(len(send), 2), [len(actions) for actions in participants]])
+    return Dependencies(
         jobs=jobs,
         transfer_of=transfer_of,
-        send=np.concatenate([send, [actions[0] for actions in replicas]]).astype(np.int64),
-        receive=np.concatenate([matched, np.full(len(replicas), NONE)]).astype(np.int64),
+        send=np.concatenate([send, [actions[0] for actions in participants]]).astype(np.int64),
+        receive=np.concatenate([matched, np.full(len(participants), NONE)]).astype(np.int64),
         num_bytes=np.concatenate([num_bytes, [item.ring.sent_bytes for item in reductions]]),
         occupancy_s=np.concatenate([occupancy, [item.ring.occupancy_s for item in reductions]]),
         latency_s=np.concatenate(
@@ -102,8 +102,8 @@ def wire(program: Program, costs: Costs, jobs: JobTable) -> Wiring:
     )
 
 
-def durations(program: Program, costs: Costs, place: Ints) -> Floats:
-    """Seconds for which each action keeps its device busy; zero for those that are only set going."""
+def durations(program: Program, costs: Costs, replica: Ints) -> Floats:
+    """Seconds for which each action occupies its device; zero for transfers."""
     seconds = np.zeros(program.num_actions)
     for kind, values in (
         (Kind.F, costs.forward_s),
@@ -114,13 +114,13 @@ def durations(program: Program, costs: Costs, place: Ints) -> Floats:
         (Kind.STEP, costs.step_s),
     ):
         rows = np.flatnonzero(program.kind == kind)
-        seconds[rows] = values[place[rows]]
+        seconds[rows] = values[replica[rows]]
     return seconds
 
 
-def _replicas(program: Program, costs: Costs) -> list[Ints]:
-    """For each reduction the actions that set it going, in ring order."""
-    rows = np.flatnonzero(program.kind >= Kind.REDUCE_GRAD)
+def _participants(program: Program, costs: Costs) -> list[Ints]:
+    """For each reduction the actions that issue it, in ring order."""
+    rows = np.flatnonzero(is_reduction(program.kind))
     where = {(int(program.kind[row]), int(program.stage[row]), int(program.device_of[row])): int(row) for row in rows}
     found = []
     for item in costs.reductions:
@@ -160,12 +160,12 @@ def _interfaces(
 
 
 def _next_on_links(
-    program: Program, reductions: tuple[Reduction, ...], replicas: list[Ints], send: Ints, link_out: Ints
+    program: Program, reductions: tuple[Reduction, ...], participants: list[Ints], send: Ints, link_out: Ints
 ) -> tuple[Lists, Ints]:
-    """For each transfer those that come next on its links; and how many come directly before it."""
+    """For each transfer the next ones on its links, and the number of transfers directly before it."""
     num_devices = len(program.devices)
     links, actions, owners = [link_out], [send], [np.arange(len(send))]
-    for number, (item, issued) in enumerate(zip(reductions, replicas, strict=True)):
+    for number, (item, issued) in enumerate(zip(reductions, participants, strict=True)):
         ends = np.array(item.ring.links, dtype=np.int64)
         links.append(ends[:, 0] * num_devices + ends[:, 1])
         actions.append(issued)
@@ -182,10 +182,10 @@ def _next_on_links(
 
 def _consumers(program: Program, costs: Costs, jobs: JobTable, matched: Ints, num: int) -> Lists:
     what = program.kind[matched].astype(np.int64) - Kind.RECV_F
-    place, microbatch = jobs.replica[matched], program.microbatch[matched]
-    waiting = np.where(what == 0, jobs.forward[place, microbatch], jobs.backward[place, microbatch])
-    again = (what == SAVED) & costs.recompute[costs.replica_stage[place]]
-    waiting[again] = jobs.recompute[place[again], microbatch[again]]
+    replica, microbatch = jobs.replica[matched], program.microbatch[matched]
+    waiting = np.where(what == 0, jobs.forward[replica, microbatch], jobs.backward[replica, microbatch])
+    again = (what == SAVED) & costs.recompute[costs.replica_stage[replica]]
+    waiting[again] = jobs.recompute[replica[again], microbatch[again]]
     regular = np.flatnonzero(what != PARAMETERS)
     owners, actions = [regular], [waiting[regular]]
     for number, item in enumerate(costs.reductions):

@@ -1,4 +1,4 @@
-"""Which place an action belongs to, and where in a program each job stands."""
+"""The replica of every action, and the index of every pass in a program."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from penstock.program.actions import NONE, Kind
 from penstock.program.types import Program
 
 FORWARD_SIDE = (Kind.F, Kind.SEND_F, Kind.RECV_F, Kind.SEND_S, Kind.RECV_P)
-"""Kinds that happen where a stage's forward runs; the others happen where its backward runs."""
+"""Kinds that run on the forward's device; the others run on the backward's device."""
 
 
 def replicas_of(program: Program, costs: Costs) -> Ints:
-    """The place that each action works for, or NONE where its device has no such job.
+    """The replica of each action, or NONE if the plan gives its device no such action.
 
-    Reductions over ties belong to no place.
+    Reductions of ties belong to no replica.
     """
     num_stages = len(costs.parameter_bytes)
     forward = np.isin(program.kind, FORWARD_SIDE)
@@ -24,21 +24,21 @@ def replicas_of(program: Program, costs: Costs) -> Ints:
     valid = (program.stage >= 0) & (program.stage < num_stages) & (program.kind != Kind.REDUCE_TIE)
     key = program.device_of.astype(np.int64) * num_stages + program.stage
     for devices, mask in ((costs.forward_device, forward), (costs.backward_device, ~forward)):
-        place_key = devices * num_stages + costs.replica_stage
-        order = np.argsort(place_key, kind="stable")
+        replica_key = devices * num_stages + costs.replica_stage
+        order = np.argsort(replica_key, kind="stable")
         rows = np.flatnonzero(mask & valid)
-        at = np.searchsorted(place_key[order], key[rows])
+        at = np.searchsorted(replica_key[order], key[rows])
         at[at == len(order)] = 0
         match = order[at]
-        found[rows] = np.where(place_key[match] == key[rows], match, NONE)
+        found[rows] = np.where(replica_key[match] == key[rows], match, NONE)
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class JobTable:
-    """Where each job of (place, micro-batch) stands in a program; NONE where it does not.
+    """The index of each pass of (replica, micro-batch) in a program, or NONE.
 
-    `backward` holds I or B, `weights` holds W or B; `step` has one entry a place.
+    `backward` holds I or B, `weights` holds W or B; `step` has one entry per replica.
     """
 
     replica: Ints
@@ -50,11 +50,11 @@ class JobTable:
 
 
 def find_jobs(program: Program, costs: Costs) -> JobTable:
-    """The table of a program in which no job stands twice (the proof sees to that; here the last one counts)."""
-    place = replicas_of(program, costs)
+    """The job table of a program. The proof refuses programs in which a pass occurs twice; here the last one counts."""
+    replica = replicas_of(program, costs)
     shape = (costs.num_replicas, costs.num_microbatches)
     forward, recompute, backward, weights = (np.full(shape, NONE, dtype=np.int64) for _ in range(4))
-    usable = (place != NONE) & (program.microbatch >= 0) & (program.microbatch < shape[1])
+    usable = (replica != NONE) & (program.microbatch >= 0) & (program.microbatch < shape[1])
     for table, kinds in (
         (forward, (Kind.F,)),
         (recompute, (Kind.R,)),
@@ -62,8 +62,8 @@ def find_jobs(program: Program, costs: Costs) -> JobTable:
         (weights, (Kind.W, Kind.B)),
     ):
         rows = np.flatnonzero(usable & np.isin(program.kind, kinds))
-        table[place[rows], program.microbatch[rows]] = rows
+        table[replica[rows], program.microbatch[rows]] = rows
     step = np.full(costs.num_replicas, NONE, dtype=np.int64)
-    rows = np.flatnonzero((place != NONE) & (program.kind == Kind.STEP))
-    step[place[rows]] = rows
-    return JobTable(place, forward, recompute, backward, weights, step)
+    rows = np.flatnonzero((replica != NONE) & (program.kind == Kind.STEP))
+    step[replica[rows]] = rows
+    return JobTable(replica, forward, recompute, backward, weights, step)

@@ -1,4 +1,4 @@
-"""How long a proved program takes, and nothing else: what searches need, without a timeline."""
+"""The iteration time of a proved program, without a timeline, for searches."""
 
 from penstock.program.dependencies import durations
 from penstock.program.engine import execute
@@ -7,5 +7,7 @@ from penstock.program.proof import Proof
 
 def makespan_s(proof: Proof) -> float:
     """The iteration's seconds, as the simulator finds them."""
-    program, wiring = proof.program, proof.wiring
-    return execute(program, wiring, proof.costs, durations(program, proof.costs, wiring.jobs.replica)).seconds
+    program, dependencies = proof.program, proof.dependencies
+    return execute(
+        program, dependencies, proof.costs, durations(program, proof.costs, dependencies.jobs.replica)
+    ).seconds

@@ -1,4 +1,4 @@
-"""A program: for each device its actions in order. Millions of them, so they are kept as arrays."""
+"""`Program`: the actions of every device in order, kept as arrays. Also the program file."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,26 @@ from penstock import io
 from penstock.arrays import Int8s, Int32s, Ints
 from penstock.errors import InputError
 from penstock.plan import Plan
-from penstock.program.actions import NONE, Action, Kind, parse_action
+from penstock.program.actions import NONE, Action, Kind, is_pass, parse_action
 
 FORMAT = "penstock.program/2"
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Actions of all devices, device after device; those of device d are at offsets[d] up to offsets[d + 1].
+    """The actions of all devices, device after device.
 
-    `peer` is a place in `devices`, or NONE. A program with compute actions only becomes a lowered one, with sends,
-    receives, reductions and steps, through `penstock.lower`.
+    The actions of device d have the indices offsets[d] up to offsets[d + 1]. `penstock.lower` adds sends, receives,
+    reductions and optimizer steps to a program of passes.
+
+    Attributes:
+        plan: The plan that the program is for.
+        devices: The names of the devices.
+        offsets: The index of each device's first action, and the number of all actions.
+        kind: The kind of each action.
+        stage: The stage of each action.
+        microbatch: The micro-batch of each action, or NONE.
+        peer: The index in `devices` of the other end of a send or receive, or NONE.
     """
 
     plan: Plan
@@ -36,33 +45,33 @@ class Program:
 
     @property
     def num_actions(self) -> int:
-        """How many actions all devices have together."""
+        """The number of actions of all devices."""
         return len(self.kind)
 
     @cached_property
     def is_lowered(self) -> bool:
-        """Whether it has more than compute actions."""
-        return bool((self.kind >= Kind.STEP).any())
+        """Whether it has more than passes."""
+        return bool((~is_pass(self.kind)).any())
 
     @cached_property
     def device_of(self) -> Int32s:
         """The device of each action."""
         return np.repeat(np.arange(len(self.devices), dtype=np.int32), np.diff(self.offsets))
 
-    def action(self, place: int) -> Action:
-        """The action at a place in the arrays."""
-        peer = int(self.peer[place])
+    def action(self, index: int) -> Action:
+        """The action at an index."""
+        peer = int(self.peer[index])
         name = self.devices[peer] if peer != NONE else ""
-        return Action(Kind(int(self.kind[place])), int(self.stage[place]), int(self.microbatch[place]), name)
+        return Action(Kind(int(self.kind[index])), int(self.stage[index]), int(self.microbatch[index]), name)
 
     def actions(self, device: str) -> Iterator[Action]:
         """The actions of one device, in order."""
         number = self.devices.index(device)
-        return (self.action(place) for place in range(int(self.offsets[number]), int(self.offsets[number + 1])))
+        return (self.action(index) for index in range(int(self.offsets[number]), int(self.offsets[number + 1])))
 
-    def name(self, place: int) -> str:
-        """The action at a place and its device, for messages."""
-        return f"{self.action(place)} on {self.devices[int(self.device_of[place])]}"
+    def name(self, index: int) -> str:
+        """The action at an index and its device, for messages."""
+        return f"{self.action(index)} on {self.devices[int(self.device_of[index])]}"
 
     def same_actions(self, other: "Program") -> bool:
         """Whether both have the same actions in the same order on the same devices."""
@@ -81,7 +90,7 @@ def program_from_arrays(
     microbatch: npt.ArrayLike,
     peer: npt.ArrayLike | None = None,
 ) -> Program:
-    """A program from arrays in device order; `counts` says how many actions each device has."""
+    """A program from arrays in device order; `counts` are the actions per device."""
     kinds = np.asarray(kind, dtype=np.int8)
     peers = np.full(len(kinds), NONE, dtype=np.int32) if peer is None else np.asarray(peer, dtype=np.int32)
     arrays = (
@@ -97,10 +106,10 @@ def program_from_arrays(
 
 
 def program_from_actions(plan: Plan, devices: Sequence[str], orders: Iterable[Iterable[Action]]) -> Program:
-    """A program from lists of actions, one list a device."""
+    """A program from lists of actions, one list per device."""
     lists = [list(order) for order in orders]
     flat = [action for order in lists for action in order]
-    places = {name: place for place, name in enumerate(devices)}
+    indices = {name: index for index, name in enumerate(devices)}
     return program_from_arrays(
         plan,
         devices,
@@ -108,7 +117,7 @@ def program_from_actions(plan: Plan, devices: Sequence[str], orders: Iterable[It
         [action.kind for action in flat],
         [action.stage for action in flat],
         [action.microbatch for action in flat],
-        [places[action.peer] if action.peer else NONE for action in flat],
+        [indices[action.peer] if action.peer else NONE for action in flat],
     )
 
 
@@ -128,29 +137,34 @@ class ProgramFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def save_program(program: Program, path: str | Path) -> None:
-    """Write a program file, whole or not at all."""
+    """Write a program file, atomically."""
     io.write_whole(path, encode_program(program))
 
 
 def encode_program(program: Program) -> bytes:
-    """The program as it is written."""
+    """The contents of a program file."""
     rows = [DeviceActions(name, tuple(map(str, program.actions(name)))) for name in program.devices]
     return io.encode_json(ProgramFile(plan=program.plan, devices=tuple(rows)))
 
 
 def load_program(path: str | Path) -> Program:
-    """Read a program file."""
+    """Read a program file.
+
+    Raises:
+        FileError: The file cannot be read.
+        InputError: The file is no valid program.
+    """
     where = str(path)
     found = io.decode_json(io.read_bytes(path), ProgramFile, where=where, expected_format=FORMAT)
     names = [row.device for row in found.devices]
     if len(set(names)) != len(names):
-        raise InputError("a device is there twice", where=f"{where}, at $.devices")
+        raise InputError("a device is listed twice", where=f"{where}, at $.devices")
     known = set(names)
     orders: list[list[Action]] = []
     for number, row in enumerate(found.devices):
         orders.append([])
-        for place, text in enumerate(row.actions):
-            at = f"{where}, at $.devices[{number}].actions[{place}]"
+        for index, text in enumerate(row.actions):
+            at = f"{where}, at $.devices[{number}].actions[{index}]"
             action = parse_action(text, where=at)
             if action.peer and action.peer not in known:
                 raise InputError(f"{text!r}: there is no device {action.peer!r}", where=at)

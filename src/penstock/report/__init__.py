@@ -1,6 +1,6 @@
 """Showing plans and timelines: analysis, text, terminal, Chrome trace, HTML."""
 
-from penstock.report.names import shown_name
-from penstock.report.subject import Shown, with_own_names
+from penstock.report.escaping import escape_text
+from penstock.report.subject import ReportSubject, with_unique_names
 
-__all__ = ["Shown", "shown_name", "with_own_names"]
+__all__ = ["ReportSubject", "escape_text", "with_unique_names"]

@@ -1,4 +1,4 @@
-"""What a report shows: a timeline, and as much as is known of what it came from."""
+"""The subject of a report: a timeline, with its costs and its profile where they are known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +13,15 @@ from penstock.timeline import Timeline
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
-    """One timeline of a report. Without costs and profile there are no limits, links and words about them."""
+class ReportSubject:
+    """One timeline of a report.
+
+    Args:
+        name: The name under which the report shows the timeline.
+        timeline: A simulated or measured timeline.
+        costs: The priced plan. Without it the report has no memory limits and no links.
+        profile: The profile of the model. Without it the report has no layers, no bound and no suggested changes.
+    """
 
     name: str
     timeline: Timeline
@@ -28,67 +35,73 @@ class Shown:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it really happened."""
+        """Whether the timeline comes from a real run."""
         return self.timeline.origin == "measured"
 
-    def is_same_work(self, other: "Shown") -> bool:
-        """Whether both are of the same program. Those of different models may have the same actions."""
+    def is_same_work(self, other: "ReportSubject") -> bool:
+        """Whether both run the same program on the same problem. Two models can have the same actions."""
         return self.problem == other.problem and self.timeline.program.same_actions(other.timeline.program)
 
     @cached_property
     def problem(self) -> tuple[str, str]:
-        """Which model and which cluster it is for, by their contents."""
+        """Digests of the profile and of the cluster."""
         profile = self.plan.profile if self.profile is None else self.profile
         cluster = self.plan.cluster if self.costs is None else self.costs.cluster
         return profile.digest, cluster.digest
 
     @cached_property
     def bound(self) -> Bound | None:
-        """What no plan of the same problem can beat by the profile's times. A run has times of its own."""
+        """The lower bound of the problem by the profile's times. It does not hold for measured times."""
         if self.costs is None or self.profile is None:
             return None
         return lower_bound(self.profile, self.costs.cluster, self.plan.num_microbatches, self.plan.micro_batch_size)
 
 
-Showable = Shown | Evaluation | Timeline
+SubjectLike = ReportSubject | Evaluation | Timeline
 
 
-def as_shown(item: Showable, profile: Profile | None = None) -> Shown:
-    """A timeline or an evaluation as a report shows it, named after its plan."""
-    if isinstance(item, Shown):
+def as_subject(item: SubjectLike, profile: Profile | None = None) -> ReportSubject:
+    """Wrap a timeline or an evaluation as a report subject that is named after its plan."""
+    if isinstance(item, ReportSubject):
         return item
     timeline = item if isinstance(item, Timeline) else item.timeline
     plan = timeline.program.plan
     name = f"{plan.planner} + {plan.schedule}" + (", measured" if timeline.origin == "measured" else "")
-    return Shown(name, timeline, None if isinstance(item, Timeline) else item.costs, profile)
+    return ReportSubject(name, timeline, None if isinstance(item, Timeline) else item.costs, profile)
 
 
-def with_own_names(items: Sequence[Shown]) -> list[Shown]:
-    """The same with names that tell them apart: later ones of one name get a number.
+def with_unique_names(subjects: Sequence[ReportSubject]) -> list[ReportSubject]:
+    """Number the subjects that share a name, from the second on.
 
-    >>> [item.name for item in with_own_names([Shown("a", None), Shown("b", None), Shown("a", None)])]
+    Args:
+        subjects: The subjects of a report, in order.
+
+    Returns:
+        Copies of the subjects with distinct names.
+
+    >>> [subject.name for subject in with_unique_names([ReportSubject(name, None) for name in "aba"])]
     ['a', 'b', 'a (2)']
     """
     taken: set[str] = set()
-    found = []
-    for item in items:
-        name, number = item.name, 1
+    renamed = []
+    for subject in subjects:
+        name, number = subject.name, 1
         while name in taken:
             number += 1
-            name = f"{item.name} ({number})"
+            name = f"{subject.name} ({number})"
         taken.add(name)
-        found.append(replace(item, name=name))
-    return found
+        renamed.append(replace(subject, name=name))
+    return renamed
 
 
-def pairs(items: Sequence[Shown]) -> list[tuple[int, int]]:
-    """Places of predicted and measured timelines of the same program; every measured one is in at most one pair."""
-    found = []
-    for place, item in enumerate(items):
-        if not item.is_measured:
+def prediction_pairs(subjects: Sequence[ReportSubject]) -> list[tuple[int, int]]:
+    """Indices (predicted, measured) of subjects with the same program; each measured one is in at most one pair."""
+    pairs = []
+    for index, subject in enumerate(subjects):
+        if not subject.is_measured:
             continue
-        for other_place, other in enumerate(items):
-            if not other.is_measured and other.is_same_work(item):
-                found.append((other_place, place))
+        for other_index, other in enumerate(subjects):
+            if not other.is_measured and other.is_same_work(subject):
+                pairs.append((other_index, index))
                 break
-    return found
+    return pairs

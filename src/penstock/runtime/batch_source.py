@@ -1,4 +1,4 @@
-"""Batches: the same ones on every rank, whatever else draws random numbers."""
+"""Batches that are the same on every rank, independent of other random numbers."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -14,23 +14,34 @@ from penstock.runtime.tensors import count_rows
 from penstock.runtime.training_loop import Batch
 
 
-def repeated(sample: Batch, num_rows: int) -> Iterator[Batch]:
-    """One batch over and over: the rows of the sample, repeated until there are enough."""
-    given = count_rows(*sample)
-    picked = torch.arange(num_rows) % given
+def repeat_sample(sample: Batch, num_rows: int) -> Iterator[Batch]:
+    """Yield one batch forever: the rows of a sample, repeated up to a number of rows.
+
+    Args:
+        sample: Inputs and targets.
+        num_rows: Rows of the batch.
+    """
+    indices = torch.arange(num_rows) % count_rows(*sample)
 
     def tile(leaf: Any) -> Any:
-        return leaf.detach()[picked.to(leaf.device)] if isinstance(leaf, Tensor) else leaf
+        return leaf.detach()[indices.to(leaf.device)] if isinstance(leaf, Tensor) else leaf
 
     batch = pytree.tree_map(tile, sample)
     while True:
         yield batch
 
 
-def with_own_numbers(batches: Iterable[Any], seed: int) -> Iterator[Batch]:
-    """The same batches, with a state of torch's random numbers of their own.
+def with_own_rng(batches: Iterable[Any], seed: int) -> Iterator[Batch]:
+    """Yield batches that are drawn from a random state of their own.
 
-    Ranks draw differently while they train; batches that are drawn from the same state must not notice.
+    Ranks draw different random numbers while they train. Batches must not depend on them.
+
+    Args:
+        batches: Pairs of inputs and targets.
+        seed: Seed of torch's random state while batches are drawn.
+
+    Raises:
+        InputError: A batch is not a pair.
     """
     source = iter(batches)
     state = torch.Generator().manual_seed(seed).get_state()
@@ -44,30 +55,33 @@ def with_own_numbers(batches: Iterable[Any], seed: int) -> Iterator[Batch]:
             state = torch.get_rng_state()
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise InputError(
-                f"make_batches gave a {type(batch).__name__}", hint="Every batch is a pair: inputs and targets."
+                f"make_batches yielded a {type(batch).__name__}", hint="Yield pairs of inputs and targets."
             )
         yield batch[0], batch[1]
 
 
 def check_same_batch(batch: Batch, step: int) -> None:
-    """Refuse to train on batches that differ between ranks. Every rank must ask together."""
-    mine = _digest(batch)
-    everybody: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(everybody, mine)
-    for rank, theirs in enumerate(everybody):
-        if theirs != everybody[0]:
+    """Check that all ranks have the same batch. Collective.
+
+    Raises:
+        MismatchError: They do not.
+    """
+    digests: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(digests, _digest(batch))
+    for rank, digest in enumerate(digests):
+        if digest != digests[0]:
             raise MismatchError(
-                f"at step {step} rank {rank} was given another batch than rank 0",
-                hint="make_batches must give every rank the same: draw from torch, or from a generator with a seed.",
+                f"rank 0 and rank {rank} have different batches in step {step}",
+                hint="make_batches must yield the same batches on every rank: draw from torch, or from a seeded generator.",
             )
 
 
 def _digest(batch: Batch) -> str:
-    found = hashlib.blake2b()
+    digest = hashlib.blake2b()
     for leaf in pytree.tree_leaves(batch):
         if isinstance(leaf, Tensor):
-            found.update(repr((tuple(leaf.shape), leaf.dtype)).encode())
-            found.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(repr((tuple(leaf.shape), leaf.dtype)).encode())
+            digest.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         else:
-            found.update(repr(leaf).encode())
-    return found.hexdigest()
+            digest.update(repr(leaf).encode())
+    return digest.hexdigest()

@@ -1,293 +1,238 @@
-"""The user's end: a model, a plan and a loss become a pipeline that trains."""
+"""`Pipeline`: trains a model by a plan."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import _get_default_store
 
-from penstock.cluster import Cluster
-from penstock.dist import Agreement, failing_in_words
+from penstock.dist import translate_errors
 from penstock.errors import InputError
-from penstock.model import Carry, find_blocks, keep_freed_memory
 from penstock.plan import Plan
-from penstock.profile import Profile
-from penstock.program import SEND_KINDS
-from penstock.runtime.assembly import check_enough_ranks, forward_buffers, make_stages, trained_parameters
-from penstock.runtime.checks import Profiled, SameBatches, SharedBuffers, check_same, let_go, make_held, told_forms
-from penstock.runtime.executor import (
-    Addresses,
-    Clipping,
-    Evaluator,
-    Executor,
-    Iteration,
-    Losses,
-    Returns,
-    clip,
-    eval_mode,
-    forwards_of,
-    gather_timeline,
-)
-from penstock.runtime.health import Doing, Watch
-from penstock.runtime.layout import (
-    check_meetings,
-    check_units,
-    first_trainers,
-    links_of,
-    make_layout,
-    prove_plan,
-    split_jobs,
-)
+from penstock.runtime.assembly import assemble, forward_buffers, trained_parameters
+from penstock.runtime.executor import Executor, Iteration, clip_grads, eval_mode, gather_timeline
+from penstock.runtime.health import RankStatus
+from penstock.runtime.options import PipelineOptions
 from penstock.runtime.remote_backward import AS_PLANNED, KEPT, NOT_RUN
-from penstock.runtime.rng import untouched
+from penstock.runtime.rng import forbid_untracked_draws
 from penstock.runtime.stage import Loss
-from penstock.runtime.state import (
-    DEFAULT_KEEP,
-    Checkpoints,
-    Holdings,
-    Init,
-    Loaded,
-    check_fillable,
-    is_on_meta,
-    state_entries,
-    writers,
-)
+from penstock.runtime.state import DEFAULT_KEEP, LoadedCheckpoint
 from penstock.runtime.tensors import count_rows, signature
-from penstock.runtime.transport import Mail, backend_for, open_lanes, open_words
 from penstock.timeline import Timeline
 
-DEFAULT_TIMEOUT_S = 120.0
+_log = logging.getLogger(__name__)
 
 
 class Pipeline:
-    """A model that is trained by a plan, over the ranks of torch.distributed.
+    """Trains a model by a plan, over the ranks of torch.distributed, with the numbers of a single process.
 
-    Rank k works as the k-th device in use, in the order of the cluster. Every rank makes the same call, with the same
-    model, and keeps only what it needs of it. Without `profile` and `cluster` the jobs are ordered as if all blocks
-    took the same time.
+    Rank k is the k-th device in use, in the order of the cluster. Every rank makes the same calls with the same model
+    and the same batches, and keeps only its own part of the model. A model on the meta device is materialized on
+    `device`, each rank its own part (see `penstock.materialize`); any other model stays on its device.
 
-    A model on the meta device is made real on `device`, by each rank what it holds (`penstock.materialize` says with
-    which values, and what `init` is); a model on a real device stays there.
+    Args:
+        model: The model: a chain of layers.
+        plan: The plan, for a profile of this model.
+        loss: Loss function of output and targets: the mean over their rows.
+        **options: Keyword arguments, the fields of `PipelineOptions`:
+
+            - profile, cluster: Those that the plan was made for. Without them, actions are ordered as if all layers
+              took the same time.
+            - blocks: Names of the modules that are the layers, if they are not found automatically.
+            - inputs: Example inputs, if the layers can only be found by running the model.
+            - seed: Seed of the random numbers in forwards.
+            - timeout_s: Deadline of every wait for another rank, in seconds (120).
+            - check_finite: Whether to stop at the first layer whose output is not finite.
+            - device: Device for a model on the meta device ("cpu").
+            - init: Fills modules without `reset_parameters`; or "checkpoint", if values are loaded later.
+
+    Raises:
+        InputError: The model or the plan cannot be trained.
+        MismatchError: The plan does not fit the model, or ranks have different inputs.
+        ProofError: The plan's program cannot run.
+        RunError: Another rank does not connect.
+
+    Example:
+        >>> pipe = penstock.Pipeline(model, plan, torch.nn.functional.mse_loss)  # doctest: +SKIP
+        >>> optimizer = pipe.optimizer(torch.optim.AdamW, lr=1e-3)  # doctest: +SKIP
+        >>> for inputs, targets in batches:  # doctest: +SKIP
+        ...     optimizer.zero_grad()
+        ...     loss = pipe.step(inputs, targets)
+        ...     optimizer.step()
+        >>> pipe.close()  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        plan: Plan,
-        loss: Loss,
-        *,
-        profile: Profile | None = None,
-        cluster: Cluster | None = None,
-        blocks: Sequence[str] | None = None,
-        inputs: Carry = None,
-        seed: int = 0,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        check_finite: bool = False,
-        device: torch.device | str = "cpu",
-        init: Init | None = None,
-    ) -> None:
-        if not dist.is_initialized():
-            raise InputError(
-                "torch.distributed is not set up",
-                hint="Call torch.distributed.init_process_group first, on every rank.",
-            )
-        check_fillable(model, init)
-        found = find_blocks(model, blocks, inputs, torch.device(device))
-        check_units(plan, found)
-        self.proof = prove_plan(plan, found, profile, cluster)
-        self._layout = make_layout(self.proof.costs, found)
-        check_meetings(self.proof, self._layout)
-        self._rank, self._world = dist.get_rank(), dist.get_world_size()
-        check_enough_ranks(self._layout, self._world)
-        real = (item.device for block in found for item in block.parameters.values() if not item.is_meta)
-        self._device = next(real, torch.device(device))
-        if self._device.type == "cpu":
-            keep_freed_memory()
-        backend = backend_for(self._device)
-        told = f"rank {self._rank}, makes its pipeline with the other ranks"
-        with failing_in_words(lambda: told):
-            self._group = group = open_words(timeout_s)
-        # Until a checkpoint is loaded there is nothing to train with.
-        self._lacks_values = init == "checkpoint" and is_on_meta(model)
-        found, failed = make_held(
-            found, model, self._layout.stages, self._rank, seed=seed, device=self._device, init=init
-        )
-        with failing_in_words(lambda: f"rank {self._rank}, compares what it was given with other ranks"):
-            check_same(found, self.proof.program, seed, group, failed)
-        self._shared_buffers = SharedBuffers(model, found, self._layout.stages)
-        links = links_of(self.proof.program, self._layout.devices, SEND_KINDS)
-        rings = [item.ranks for item in self._layout.reducers]
-        with failing_in_words(lambda: told):
-            lanes, groups = open_lanes(group, backend, links, rings, device=self._device, timeout_s=timeout_s)
-            self._mail = Mail(lanes, self._device, timeout_s)
+    def __init__(self, model: nn.Module, plan: Plan, loss: Loss, **options: Any) -> None:
+        chosen = PipelineOptions(**options)
         self._step = 0
+        self._seed = chosen.seed
+        self._running: Executor | None = None
+        """The executor that runs or ran last."""
         self._has_run = False
-        self._seed = seed
         self._stepped_s = (0.0, 0.0)
-        self._runners = make_stages(
-            self._layout,
-            self._rank,
-            found,
-            model,
-            self._mail,
-            device=self._device,
-            seed=seed,
-            check_finite=check_finite,
-        )
-        tellers = first_trainers(self._layout, found)
-        everything = {name: item for name, item in model.named_parameters() if name in tellers}
-        self._clipping = Clipping(everything, tellers, group, self._mail)
-        entries = state_entries(model)
-        let_go(model, [block for runner in self._runners.values() for block in runner.blocks])
+        """Span of the last optimizer step."""
         self._model = model
-        actions = list(self.proof.program.actions(self._layout.devices[self._rank])) if self._is_used else []
-        named = {name: item for runner in self._runners.values() for name, item in runner.trained.items()}
-        reduced = {
-            (item.is_tie, item.number): (one, [named[name] for name in item.parameters])
-            for item, one in zip(self._layout.reducers, groups, strict=True)
-            if self._rank in item.ranks
-        }
-        trained = self.named_parameters()
-        home = writers(entries, found, self._layout.stages)
-        addresses = Addresses(self._layout, self._rank)
-        split = split_jobs(self.proof.program, self._layout.devices)
-        given = self._runners, loss, self._mail
-        self._executor = Executor(addresses, actions, *given, reduced, self._wait_for_parameters, split)
-        self._evaluator = Evaluator(addresses, forwards_of(actions), *given, {}, self._wait_for_parameters, ())
-        pairs = told_forms(self.proof.program, self._layout, self._world, in_order=lanes.is_in_order)
-        store = _get_default_store()
-        self._same = SameBatches(pairs, self._rank, self._mail, addresses.num_tags, store, group.group_name)
-        self._profiled = Profiled(profile, found, self._layout.stages, self._rank)
-        self._losses = Losses(self._layout, self._rank, self._world, self._mail)
-        self._at_work = self._executor
-        self._returns = Returns(
-            actions,
-            {number: list(runner.trained.values()) for number, runner in self._runners.items()},
-            trained.values(),
-            self._mail,
-            addresses,
-        )
-        self._watch = Watch(group, self._layout.devices, self._doing, self._mail.sends.give_up)
-        agreement = Agreement(self._mail, self._rank, self._world, self._watch.failed)
-        self._checkpoints = Checkpoints(Holdings(model, entries, home, trained, self._device), agreement)
+        self._parts = parts = assemble(model, plan, loss, chosen, self._status)
+        self._layout, self._rank, self._runners = parts.layout, parts.rank, parts.runners
+        self._transport, self._weight_return, self._heartbeat = parts.transport, parts.weight_return, parts.heartbeat
+        self._lacks_values = parts.lacks_values
+        self.proof = parts.proof
 
-    @property
-    def _is_used(self) -> bool:
-        return self._rank < len(self._layout.devices)
-
-    def _doing(self) -> Doing:
-        return self._at_work.doing(self._step - 1)
-
-    def _wait_for_parameters(self, stage: int) -> None:
-        self._returns.finish(stage)
+    def _status(self) -> RankStatus:
+        if self._running is None:
+            return RankStatus(self._step - 1, "between steps", 0.0, is_busy=False)
+        return self._running.status(self._step - 1)
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters that are trained on this rank, under the model's own names, in the model's order."""
+        """Return the parameters that this rank trains, by their names in the model, in the order of the model."""
         return trained_parameters(self._layout, self._rank, self._runners)
 
     def named_buffers(self) -> dict[str, Tensor]:
-        """The buffers of stages whose forward runs on this rank, under the model's own names."""
+        """Return the buffers of stages whose forward is on this rank, by their names in the model."""
         return forward_buffers(self._layout, self._rank, self._runners, self._model)
 
     def optimizer(self, kind: Callable[..., torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
-        """An optimizer of that kind, or made by that function, for the parameters that are trained on this rank.
+        """Create an optimizer of the parameters that this rank trains.
 
-        After its step, parameters that are also used elsewhere go there.
+        After its step, updated weights are returned to the ranks that use them in forwards.
+
+        Args:
+            kind: Optimizer class, or a function that returns an optimizer of a list of parameters.
+            **options: Passed to `kind`.
         """
         parameters = list(self.named_parameters().values())
-        # torch refuses an optimizer of nothing; this one never gets a gradient.
-        made = kind(parameters or [nn.Parameter(torch.empty(0))], **options)
-        self._checkpoints.add(made)
-        made.register_step_pre_hook(lambda *_: self._stepping(begins=True))
-        made.register_step_post_hook(lambda *_: self._stepping(begins=False))
-        return made
+        # Torch refuses an optimizer without parameters. This dummy never gets a gradient.
+        optimizer = kind(parameters or [nn.Parameter(torch.empty(0))], **options)
+        self._parts.checkpoints.add(optimizer)
+        optimizer.register_step_pre_hook(lambda *_: self._before_step())
+        optimizer.register_step_post_hook(lambda *_: self._after_step())
+        return optimizer
 
-    def _stepping(self, *, begins: bool) -> None:
-        if begins:
-            self._stepped_s = (perf_counter(), 0.0)
-            return
+    def _before_step(self) -> None:
+        self._stepped_s = (perf_counter(), 0.0)
+
+    def _after_step(self) -> None:
         self._stepped_s = (self._stepped_s[0], perf_counter())
-        with self._watch.failing():
-            self._returns.start(self._step - 1)
+        with self._heartbeat.guard():
+            self._weight_return.start(self._step - 1)
 
     def last_timeline(self) -> Timeline:
-        """What happened when in the last iteration, on all ranks. Every rank must ask together."""
+        """Return the measured timeline of the last iteration on all ranks. Collective.
+
+        Raises:
+            InputError: No iteration has run yet.
+        """
         if not self._has_run:
             raise InputError("no iteration has been run yet", hint="Call pipe.step first.")
-        spans, devices = self._executor.spans_s(), self._layout.devices
-        # Without a step of the optimizer since then, that takes no time at the end.
+        spans = self._parts.executor.spans_s()
+        # If the optimizer has not stepped since, its step takes no time.
         ended_s = max((end for _, end in spans), default=0.0)
         stepped_s = self._stepped_s if self._stepped_s[0] >= ended_s else (ended_s, ended_s)
-        with self._watch.failing(), failing_in_words(lambda: f"rank {self._rank}, puts together what happened when"):
-            return gather_timeline(self.proof, devices, spans, stepped_s, self._group)
+        with self._heartbeat.guard(), translate_errors(lambda: f"rank {self._rank}, gathers the timeline"):
+            return gather_timeline(self.proof, self._layout.devices, spans, stepped_s, self._parts.control)
 
     def mechanisms(self) -> dict[int, str]:
-        """For each stage that this rank has a part in: how its backward gets what it needs of the forward.
+        """Return for each stage of this rank how its backward gets the tensors of the forward.
 
-        For a moved stage that is known when it has run: saved tensors shipped, or the forward run again, and why.
+        For a remote backward this is known after its first run: saved tensors sent, or forward recomputed, with the
+        reason.
         """
-        found = {}
+        mechanisms = {}
         for number in self._runners:
             view = self._layout.stages[number]
-            found[number] = AS_PLANNED if view.recompute else KEPT if view.is_at_home(self._rank) else NOT_RUN
-        return found | self._executor.mechanisms()
+            mechanisms[number] = AS_PLANNED if view.recompute else KEPT if view.is_local(self._rank) else NOT_RUN
+        return mechanisms | self._parts.executor.mechanisms()
 
     def step(self, inputs: Any, targets: Any) -> Tensor:
-        """One iteration on a batch, up to the optimizer's step: gradients as one process would have them.
+        """Run one iteration on a batch, up to the optimizer step. Gradients equal those of a single process.
 
-        Every rank is given the whole batch, rows first. The loss is the mean over all rows, on every rank.
+        Args:
+            inputs: Inputs of the whole batch, the same on every rank. The first dimension of every tensor is rows.
+            targets: Targets of the whole batch.
+
+        Returns:
+            The loss, the mean over all rows, on every rank.
+
+        Raises:
+            RunError: The iteration failed on this rank or on another one.
         """
-        iteration = self._iteration(self._step, inputs, targets, "step")
+        iteration = self._make_iteration(self._step, inputs, targets, "step")
         self._step += 1
-        self._profiled.begin(iteration)
-        loss = self._run(self._executor, iteration)
-        self._has_run = True
-        self._profiled.finish()
+        began_s = perf_counter()
+        self._parts.profile_drift.begin(iteration)
+        loss = self._run(self._parts.executor, iteration)
+        if not self._has_run:
+            self._has_run = True
+            _log.info("rank %d: first iteration ran in %.3f s", self._rank, perf_counter() - began_s)
+        self._parts.profile_drift.finish()
         return loss
 
     def evaluate(self, inputs: Any, targets: Any) -> Tensor:
-        """The loss of a batch, the mean over all rows, on every rank: in eval mode, without gradients.
+        """Return the loss of a batch, in eval mode and without gradients.
 
-        Every rank is given the whole batch, as for a step.
+        Args:
+            inputs: Inputs of the whole batch, as for `step`.
+            targets: Targets of the whole batch.
+
+        Returns:
+            The loss, the mean over all rows, on every rank.
         """
-        iteration = self._iteration(max(0, self._step - 1), inputs, targets, "evaluate")
+        iteration = self._make_iteration(max(0, self._step - 1), inputs, targets, "evaluate")
         with eval_mode(self._model):
-            return self._run(self._evaluator, iteration)
+            return self._run(self._parts.evaluator, iteration)
 
     def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False) -> Tensor:
-        """Scale all gradients of the model so that their norm is at most this; gives the norm before.
+        """Clip the norm of all gradients of the model, as `torch.nn.utils.clip_grad_norm_` does in one process.
 
-        Between `step` and the optimizer's step, on every rank; as `torch.nn.utils.clip_grad_norm_` in one process.
+        Collective. Call it between `step` and the optimizer step.
+
+        Args:
+            max_norm: Maximum norm of the gradients.
+            norm_type: Type of the p-norm.
+            error_if_nonfinite: Whether to raise an error if the norm is not finite.
+
+        Returns:
+            The norm before clipping.
         """
-        with self._watch.failing():
-            total = self._clipping.norm(norm_type)
-        clip(list(self.named_parameters().values()), total, max_norm, strict=error_if_nonfinite)
+        with self._heartbeat.guard():
+            total = self._parts.grad_norm.compute(norm_type)
+        clip_grads(list(self.named_parameters().values()), total, max_norm, strict=error_if_nonfinite)
         return total
 
     def save(self, folder: str | Path, *, extra: Any = None, keep: int | None = DEFAULT_KEEP) -> Path:
-        """Save a checkpoint in a folder of checkpoints, of which the last `keep` stay (None: all); gives its path.
+        """Save a checkpoint: the model, its optimizers, the random state and the number of the next step.
 
-        All ranks together, between an optimizer's step and the next iteration. It has the model, its optimizers, the
-        random state, the number of the next step, and `extra` as rank 0 gives it, such as a scheduler's state_dict().
-        Gradients are not in it. The folder must be the same for all ranks.
+        Collective. Call it between an optimizer step and the next iteration. Gradients are not saved.
+
+        Args:
+            folder: Folder of checkpoints, the same for all ranks.
+            extra: More state, such as a scheduler's state_dict(). That of rank 0 is saved.
+            keep: How many checkpoints remain in the folder; None for all.
+
+        Returns:
+            The path of the checkpoint.
         """
         self._require_values()
-        return self._checkpoints.save(Path(folder), step=self._step, seed=self._seed, extra=extra, keep=keep)
+        path = self._parts.checkpoints.save(Path(folder), step=self._step, seed=self._seed, extra=extra, keep=keep)
+        _log.info("rank %d: checkpoint of step %d saved: %s", self._rank, self._step, path)
+        return path
 
-    def load(self, folder: str | Path, *, step: int | None = None, optimizer: bool = True) -> Loaded:
-        """Load the checkpoint that was saved last, or that of a step; saved under this plan or any other.
+    def load(self, folder: str | Path, *, step: int | None = None, optimizer: bool = True) -> LoadedCheckpoint:
+        """Load a checkpoint that was saved with this plan or another one. Collective.
 
-        All ranks together. Optimizers must have been made by then, unless `optimizer` is False: then theirs is left.
+        Args:
+            folder: Folder of checkpoints.
+            step: Step of the checkpoint; None for the last one.
+            optimizer: Whether to load the state of optimizers, which must have been created before.
         """
-        # What is still on its way must not come on top of what is loaded.
-        with self._watch.failing():
-            self._returns.finish_all()
-        loaded = self._checkpoints.load(Path(folder), step=step, with_optimizers=optimizer)
-        self._returns.note()
+        # Weights in transit must not overwrite the loaded ones.
+        with self._heartbeat.guard():
+            self._weight_return.finish_all()
+        loaded = self._parts.checkpoints.load(Path(folder), step=step, with_optimizers=optimizer)
+        self._weight_return.note_versions()
         self._step, self._seed, self._lacks_values = loaded.step, loaded.seed, False
         for runner in self._runners.values():
             runner.reseed(loaded.seed)
@@ -301,28 +246,29 @@ class Pipeline:
             )
 
     def close(self) -> None:
-        """Wait until everything that was sent has arrived; before the process group is destroyed."""
-        with self._watch.failing():
-            self._returns.finish_all()
-        self._mail.close()
-        self._watch.close()
+        """Wait until everything that was sent has arrived. Call it before the process group is destroyed."""
+        with self._heartbeat.guard():
+            self._weight_return.finish_all()
+        self._transport.close()
+        self._heartbeat.close()
 
-    def _iteration(self, step: int, inputs: Any, targets: Any, purpose: str) -> Iteration:
+    def _make_iteration(self, step: int, inputs: Any, targets: Any, purpose: str) -> Iteration:
         self._require_values()
         num_rows = count_rows(inputs, targets)
-        # Messages of another purpose have another form: evaluation wants no gradients.
+        # Payloads of steps and evaluations differ in form: evaluation needs no gradients.
         form = (purpose, *signature(inputs, targets))
-        return Iteration(step, inputs, targets, num_rows, self._layout.rows(num_rows), form, self._device)
+        return Iteration(step, inputs, targets, num_rows, self._layout.rows(num_rows), form, self._parts.device)
 
     def _run(self, executor: Executor, iteration: Iteration) -> Tensor:
-        self._at_work = executor
-        with self._watch.failing():
-            self._returns.check()
-            self._shared_buffers.begin()
-            self._same.begin(iteration)
-            with untouched(self._device):
-                executor.run(iteration, self._losses.sharing(iteration))
-            self._shared_buffers.check()
-            loss = self._losses.collect(iteration)
-            self._same.finish()
+        parts = self._parts
+        self._running = executor
+        with self._heartbeat.guard():
+            self._weight_return.check()
+            parts.shared_buffers.begin()
+            parts.batch_check.begin(iteration)
+            with forbid_untracked_draws(parts.device):
+                executor.run(iteration, parts.losses.sender(iteration))
+            parts.shared_buffers.check()
+            loss = parts.losses.collect(iteration)
+            parts.batch_check.finish()
             return loss

@@ -1,9 +1,9 @@
-"""Random numbers that belong to a place in training, not to a process.
+"""Random numbers keyed by position in training, so that they do not depend on the rank.
 
-Dropout draws the mask of every row from a stream of its own, named by (seed, step, row of the batch, unit, which call
-in that unit): so it is the same on any device, however rows are split, and when a forward runs again. All else that
-draws random numbers reads torch's own generators, which are set for every unit from (seed, step, first row, unit) and
-put back afterwards.
+Dropout draws the mask of every row from a generator seeded with (seed, step, row of the batch, layer, number of the
+call within the layer). The mask is the same on every device, for every split of the rows, and when a forward is
+recomputed. All other random functions read torch's own generators. These are seeded for every layer with (seed, step,
+first row, layer) and restored afterwards.
 """
 
 import hashlib
@@ -19,137 +19,152 @@ from penstock.errors import InputError, RunError
 from penstock.runtime.tensors import Rows
 
 ALPHA = 1.0507009873554805 * 1.6732632423543772
-"""SELU's two constants: minus its lowest value."""
+"""The product of SELU's two constants: minus its lowest value."""
 
 
-class Streams:
-    """The streams of one run of some units for some rows."""
+class RowRng:
+    """The random numbers of one forward: some layers, some rows of a batch.
+
+    Args:
+        seed: Seed of the training run.
+        step: Number of the iteration.
+        rows: The rows of the batch that the forward computes.
+        is_split: Whether several devices share the rows of a micro-batch. Then every mask must be drawn by row.
+        device: Device of the forward.
+    """
 
     def __init__(self, seed: int, step: int, rows: Rows, *, is_split: bool, device: torch.device) -> None:
-        self._name = (seed, step)
+        self._key = (seed, step)
         self._rows = rows
         self._is_split = is_split
         self._device = device
-        self._own: torch.Generator | None = None
-        self._unit = 0
-        self._calls = 0
-        self._set: list[Tensor] | None = None
-        """What the generators were set to last, if somebody wants to know whether they were drawn from."""
+        self._generator: torch.Generator | None = None
+        self._layer = 0
+        self._num_calls = 0
+        self._seeded_states: list[Tensor] | None = None
+        """States of torch's generators at the start of the layer, if draws are tracked."""
         self.may_draw = False
-        """Whether something asked for random numbers, or would with other settings."""
+        """Whether the forward draws random numbers, or would with other settings (p > 0)."""
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """The generators of torch are afterwards as they were before."""
-        states = generator_states(self._device)
+    def preserve_state(self) -> Iterator[None]:
+        """Restore torch's generators on exit."""
+        states = get_rng_states(self._device)
         try:
             yield
         finally:
-            set_generator_states(self._device, states)
+            set_rng_states(self._device, states)
 
-    def enter(self, unit: int, *, watch: bool = False) -> None:
-        """What comes next belongs to this unit. With `watch`, `may_draw` says whether it reads torch's generators."""
-        self.leave()
-        self._unit, self._calls = unit, 0
+    def enter_layer(self, layer: int, *, track: bool = False) -> None:
+        """Start a layer: the following draws belong to it.
+
+        Args:
+            layer: Number of the layer in the model.
+            track: Whether to set `may_draw` if the layer reads torch's generators.
+        """
+        self.leave_layer()
+        self._layer, self._num_calls = layer, 0
         for generator in _generators(self._device):
-            generator.manual_seed(_number(*self._name, self._rows.start, unit, -1))
-        self._set = generator_states(self._device) if watch else None
+            generator.manual_seed(_seed_of(*self._key, self._rows.start, layer, -1))
+        self._seeded_states = get_rng_states(self._device) if track else None
 
-    def leave(self) -> None:
-        """What belonged to the unit has ended."""
-        if self._set is not None:
-            now = generator_states(self._device)
-            self.may_draw |= not all(map(torch.equal, self._set, now))
-            self._set = None
+    def leave_layer(self) -> None:
+        """End the layer."""
+        if self._seeded_states is not None:
+            states = get_rng_states(self._device)
+            self.may_draw |= not all(map(torch.equal, self._seeded_states, states))
+            self._seeded_states = None
 
     def dropout(self, x: Tensor, p: float, *, in_place: bool, by_channel: bool = False) -> Tensor:
-        """Dropout in training; `by_channel` drops whole channels, as dropout2d does."""
+        """Dropout in training mode. With `by_channel` whole channels are dropped, as by dropout2d."""
         noise = self._noise(x, p, by_channel=by_channel)
         if p < 1.0:
             noise.div_(1.0 - p)
         return x.mul_(noise) if in_place else x * noise
 
     def alpha_dropout(self, x: Tensor, p: float, *, in_place: bool, by_channel: bool = False) -> Tensor:
-        """Dropout that keeps mean and variance behind SELU: what is dropped becomes that function's lowest value."""
+        """Dropout that keeps mean and variance after SELU: dropped elements become the lowest value of SELU."""
         noise = self._noise(x, p, by_channel=by_channel)
         if p == 1.0:
             return x.mul_(noise) if in_place else x * noise
         scale = 1 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p))
-        moved = (noise - 1).mul_(ALPHA * scale).add_(ALPHA * scale * p)
+        shift = (noise - 1).mul_(ALPHA * scale).add_(ALPHA * scale * p)
         noise.mul_(scale)
-        return x.mul_(noise).add_(moved) if in_place else x * noise + moved
+        return x.mul_(noise).add_(shift) if in_place else x * noise + shift
 
     def _noise(self, x: Tensor, p: float, *, by_channel: bool) -> Tensor:
-        """Ones, and zeros where something is dropped."""
+        """Zeros for dropped elements, ones for the others."""
         if not 0.0 <= p <= 1.0:
-            raise InputError(f"the probability of dropout must be between 0 and 1, not {p}")
-        call, self._calls = self._calls, self._calls + 1
+            raise InputError(f"dropout probability ({p}) must be between 0 and 1")
+        call, self._num_calls = self._num_calls, self._num_calls + 1
         shape = [*x.shape[:2], *[1] * (x.dim() - 2)] if by_channel else list(x.shape)
         noise = torch.zeros(shape, dtype=x.dtype, device=x.device)
         if p == 1.0:
             return noise
-        if self._own is None:
-            self._own = torch.Generator(x.device)
+        if self._generator is None:
+            self._generator = torch.Generator(x.device)
         count = self._rows.num
         if noise.dim() > 0 and noise.shape[0] % count == 0:
-            # Often rows and positions, or rows and heads, are one dimension: a row's part lies together.
+            # Models often merge rows and positions, or rows and heads, into one dimension. Then the elements of a row
+            # are contiguous.
             parts = noise.view(count, noise.shape[0] // count, *shape[1:])
         elif self._is_split:
             raise InputError(
-                f"dropout of a tensor of shape {tuple(x.shape)}, whose first dimension is not the {count} rows, in a "
-                "stage that several devices share: which mask belongs to which row is not known",
-                hint="Put rows first, or plan so that one device has the whole stage.",
+                f"dropout of a tensor of shape {tuple(x.shape)} in a stage with several replicas: its first dimension "
+                f"must be divisible by the number of rows ({count}), so that every row gets its own mask",
+                hint="Put rows first, or plan the stage on one device.",
             )
         else:
             parts = noise.unsqueeze(0)
         for number, part in enumerate(parts):
-            self._own.manual_seed(_number(*self._name, self._rows.start + number, self._unit, call))
-            part.bernoulli_(1.0 - p, generator=self._own)
+            self._generator.manual_seed(_seed_of(*self._key, self._rows.start + number, self._layer, call))
+            part.bernoulli_(1.0 - p, generator=self._generator)
         return noise
 
 
 @contextmanager
-def untouched(device: torch.device) -> Iterator[None]:
-    """Around an iteration, whose blocks draw from streams: if one does not, its numbers are not those of one process.
+def forbid_untracked_draws(device: torch.device) -> Iterator[None]:
+    """Raise RunError if torch's generators advance during an iteration.
 
-    That happens where a stage did not draw in its first run, and so is not looked at in later ones.
+    A stage that draws nothing in its first forward runs without a `RowRng` later. If it then draws after all, its
+    numbers are not those of a single process.
     """
-    before = generator_states(device)
+    states = get_rng_states(device)
     yield
-    if not all(map(torch.equal, before, generator_states(device))):
+    if not all(map(torch.equal, states, get_rng_states(device))):
         raise RunError(
-            "a block drew random numbers, which it did not when it first ran",
-            hint="Random numbers must be drawn in the first step too (dropout may begin with p = 0), and no other "
-            "thread may draw from torch's own generator during a step.",
+            "a layer drew random numbers in this step, but drew none in its first forward",
+            hint="Draw random numbers in the first step too (dropout may start with p = 0), and do not use torch's "
+            "default generator in another thread during a step.",
         )
 
 
 @contextmanager
-def drawing_from(device: torch.device, *name: int) -> Iterator[None]:
-    """Torch's generators begin at this name, and are afterwards as they were before."""
-    states = generator_states(device)
+def fork_rng(device: torch.device, *key: int) -> Iterator[None]:
+    """Seed torch's generators with a key, and restore them on exit."""
+    states = get_rng_states(device)
     try:
         for generator in _generators(device):
-            generator.manual_seed(_number(*name))
+            generator.manual_seed(_seed_of(*key))
         yield
     finally:
-        set_generator_states(device, states)
+        set_rng_states(device, states)
 
 
-def generator_states(device: torch.device) -> list[Tensor]:
-    """The states of torch's generators for work on this device: the processor's, and the device's own if it has one."""
+def get_rng_states(device: torch.device) -> list[Tensor]:
+    """States of torch's generators for work on a device: the CPU generator, and the device's own if it has one."""
     return [generator.get_state() for generator in _generators(device)]
 
 
-def set_generator_states(device: torch.device, states: Sequence[Tensor]) -> None:
-    """Put them back; a generator that has no state there is left as it is."""
+def set_rng_states(device: torch.device, states: Sequence[Tensor]) -> None:
+    """Restore the states of torch's generators. A generator without a state is left unchanged."""
     for generator, state in zip(_generators(device), states, strict=False):
         generator.set_state(state)
 
 
-def _number(*name: int) -> int:
-    """A seed from a name: different names, unrelated seeds."""
-    digest = hashlib.blake2b(struct.pack(f"<{len(name)}q", *name), digest_size=8).digest()
+def _seed_of(*key: int) -> int:
+    """Hash a key to a seed, so that the seeds of different keys are unrelated."""
+    digest = hashlib.blake2b(struct.pack(f"<{len(key)}q", *key), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 

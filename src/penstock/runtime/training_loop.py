@@ -1,4 +1,4 @@
-"""The loop around a pipeline: batches, steps, and the optimizer."""
+"""The training loop: batches, iterations, gradient accumulation, clipping and optimizer steps."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -16,42 +16,42 @@ Batch = tuple[Any, Any]
 
 
 class Trainer(Protocol):
-    """What the loop needs of a Pipeline, or of a model in one process."""
+    """The methods of a `Pipeline`, or of single-process training, that the loop uses."""
 
     def step(self, inputs: Any, targets: Any) -> Tensor:
-        """Gradients of a batch, and its loss."""
+        """Compute the gradients of a batch; return its loss."""
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
-        """Those that are trained here."""
+        """Return the parameters that this rank trains."""
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
-        """Scale the gradients of all ranks together."""
+        """Clip the norm of all gradients of the model."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train."""
+    """Options of the training loop."""
 
     num_steps: int
     num_accumulated: int = 1
-    """Batches to a step of the optimizer."""
+    """Batches for each optimizer step."""
     max_norm: float | None = None
     bf16: bool = False
     device_type: str = "cpu"
     first_step: int = 0
-    """Where to go on; the batches before it are passed over."""
+    """First step to run. The batches of earlier steps are skipped."""
 
 
 @dataclass(frozen=True)
-class StepDone:
-    """One step of the optimizer."""
+class StepResult:
+    """Result of one optimizer step."""
 
     step: int
     loss: float
     num_rows: int
     seconds: float
     batch: Batch
-    """The last one of the step."""
+    """The last batch of the step."""
 
 
 def train_steps(
@@ -61,15 +61,28 @@ def train_steps(
     recipe: Recipe,
     *,
     scheduler: Any = None,
-    begins: Callable[[int], None] = lambda _step: None,
+    on_step: Callable[[int], None] = lambda _step: None,
     before_optimizer: Callable[[], None] = lambda: None,
-) -> Iterator[StepDone]:
-    """Train step after step, until there are no batches left or all steps are done."""
+) -> Iterator[StepResult]:
+    """Run optimizer steps until all steps are done or the batches end.
+
+    Args:
+        trainer: Computes gradients.
+        optimizer: Optimizer of the trainer's parameters.
+        batches: Batches of inputs and targets.
+        recipe: Options of the loop.
+        scheduler: Learning-rate scheduler; it steps after each optimizer step.
+        on_step: Called with the step before its first batch is read.
+        before_optimizer: Called before each optimizer step.
+
+    Yields:
+        The result of each step.
+    """
     for _ in range(recipe.first_step * recipe.num_accumulated):
         next(batches, None)
     for step in range(recipe.first_step, recipe.num_steps):
         began_s = perf_counter()
-        begins(step)
+        on_step(step)
         optimizer.zero_grad()
         losses, num_rows = [], 0
         batch: Batch | None = None
@@ -80,7 +93,7 @@ def train_steps(
             with _precision(recipe):
                 losses.append(trainer.step(*batch))
             num_rows += count_rows(*batch)
-        assert batch is not None, "at least one batch is trained on"
+        assert batch is not None, "a step has at least one batch"
         if recipe.num_accumulated > 1:
             _average(trainer, recipe.num_accumulated)
         if recipe.max_norm is not None:
@@ -90,7 +103,7 @@ def train_steps(
         if scheduler is not None:
             scheduler.step()
         loss = float(torch.stack([item.detach() for item in losses]).mean())
-        yield StepDone(step, loss, num_rows, perf_counter() - began_s, batch)
+        yield StepResult(step, loss, num_rows, perf_counter() - began_s, batch)
 
 
 def _precision(recipe: Recipe) -> contextlib.AbstractContextManager[Any]:
@@ -98,7 +111,7 @@ def _precision(recipe: Recipe) -> contextlib.AbstractContextManager[Any]:
 
 
 def _average(trainer: Trainer, num: int) -> None:
-    """Gradients of several batches have been added up: the step is that of their mean."""
+    """Turn the sum of the gradients of several batches into their mean."""
     for parameter in trainer.named_parameters().values():
         if parameter.grad is not None:
             parameter.grad /= num

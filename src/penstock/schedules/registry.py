@@ -1,4 +1,4 @@
-"""Schedules: plan -> program. One file a method; `SCHEDULES` names them all."""
+"""The registry of schedules, and `schedule`, which orders a priced plan."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from penstock.errors import InputError
 from penstock.plan import Shape
 from penstock.plan.pricing import Costs
-from penstock.program import Program
+from penstock.program import Program, program_of_order
 from penstock.schedules.methods import auto, auto_whole, gpipe, interleaved, one_f_one_b, pe, zb_h1, zb_v
 from penstock.schedules.ordering import in_turn
 
@@ -16,7 +16,7 @@ MAX_JOBS = 10_000_000
 
 
 class Schedule(NamedTuple):
-    """A method that orders the jobs of a plan, and the shape of plan that it is made for."""
+    """A method that orders the passes of a plan, and the shape of plan that it is made for."""
 
     name: str
     order: Callable[[Costs], Program]
@@ -30,12 +30,12 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         for item in (
             Schedule("gpipe", gpipe, Shape.STRAIGHT, "all forwards, then all backwards"),
             Schedule("1f1b", one_f_one_b, Shape.STRAIGHT, "one forward, one backward, in turn"),
-            Schedule("interleaved", interleaved, Shape.LOOP, "1F1B over several stages a device, in a loop"),
-            Schedule("zb_h1", zb_h1, Shape.STRAIGHT, "1F1B with weight gradients filling the waits"),
-            Schedule("zb_v", zb_v, Shape.V, "two stages a device in a V, weight gradients filling the waits"),
-            Schedule("pe", pe, Shape.STRAIGHT, "the earliest micro-batch that is there, backwards first"),
+            Schedule("interleaved", interleaved, Shape.LOOP, "1F1B over several stages per device, in a loop"),
+            Schedule("zb_h1", zb_h1, Shape.STRAIGHT, "1F1B with weight gradients in the bubbles"),
+            Schedule("zb_v", zb_v, Shape.V, "two stages per device in a V, weight gradients in the bubbles"),
+            Schedule("pe", pe, Shape.STRAIGHT, "the earliest available micro-batch, backwards first"),
             Schedule("auto", auto, Shape.STRAIGHT, "the best of all these and of list scheduling, within memory"),
-            Schedule("auto_whole", auto_whole, Shape.STRAIGHT, "the same with every backward left whole"),
+            Schedule("auto_whole", auto_whole, Shape.STRAIGHT, "the same with every backward fused"),
         )
     }
 )
@@ -44,18 +44,39 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
 def find_schedule(name: str) -> Schedule:
     """The schedule of that name."""
     if name not in SCHEDULES:
-        raise InputError(f"there is no schedule {name!r}", hint=f"There are: {', '.join(SCHEDULES)}.")
+        raise InputError(f"unknown schedule {name!r}", hint=f"Schedules: {', '.join(SCHEDULES)}.")
     return SCHEDULES[name]
 
 
 def schedule(costs: Costs, name: str | None = None) -> Program:
-    """The compute program of a plan, by the schedule that it names unless another is given."""
-    found = find_schedule(name or costs.plan.schedule)
+    """The compute program of a priced plan.
+
+    Args:
+        costs: The priced plan.
+        name: The schedule to order it by. By default the plan's own order is used, or its schedule if it holds none.
+
+    Returns:
+        The compute actions of every device, in order.
+
+    Raises:
+        InputError: There is no such schedule, or the program would be too large.
+    """
+    if name is None and costs.plan.has_order:
+        return program_of_order(costs.plan, [device.name for device in costs.cluster.devices])
+    check_size(costs)
+    return in_turn(find_schedule(name or costs.plan.schedule).order(costs))
+
+
+def check_size(costs: Costs) -> None:
+    """Refuse a plan with more forwards than fit into memory.
+
+    Raises:
+        InputError: The plan has more than `MAX_JOBS` forwards.
+    """
     num_jobs = costs.num_replicas * costs.num_microbatches
     if num_jobs > MAX_JOBS:
         raise InputError(
-            f"{costs.num_microbatches:,} micro-batches on {costs.num_replicas:,} places are {num_jobs:,} forwards: "
+            f"{costs.num_microbatches:,} micro-batches on {costs.num_replicas:,} replicas are {num_jobs:,} forwards: "
             f"more than the {MAX_JOBS:,} that fit into memory",
             hint="Use fewer micro-batches, with more rows each.",
         )
-    return in_turn(found.order(costs))

@@ -1,4 +1,4 @@
-"""From a plan to its timeline in one call."""
+"""`evaluate`: from a plan to its timeline in one call."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,13 @@ from penstock.timeline import Timeline
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A plan with everything that follows from it."""
+    """A priced, proved and simulated plan.
+
+    Attributes:
+        costs: The priced plan.
+        proof: The proof of its lowered program.
+        timeline: The simulated timeline.
+    """
 
     costs: Costs
     proof: Proof
@@ -31,12 +37,35 @@ class Evaluation:
 def evaluate(
     plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True, within_memory: bool = True
 ) -> Evaluation:
-    """Price a plan, order its jobs by its schedule, lower and prove the program, and simulate it."""
+    """Price, order, lower, prove and simulate a plan.
+
+    Args:
+        plan: The plan. If it holds the order of its actions, that order is used.
+        profile: The profile that it was made for.
+        cluster: The cluster that it was made for.
+        strict: Whether to refuse another profile or cluster than those.
+        within_memory: Whether to refuse a plan that does not fit into memory.
+
+    Returns:
+        The evaluation.
+
+    Raises:
+        MismatchError: The plan does not fit the profile or the cluster.
+        ProofError: The program cannot run, or does not fit into memory.
+
+    Example:
+        >>> import penstock
+        >>> profile = penstock.load_profile("gpt2", kinds=["T4"])
+        >>> cluster = penstock.load_cluster("2 x T4 @ 1 GB/s")
+        >>> plan = penstock.plan(profile, cluster, 4, planner="balanced")
+        >>> evaluate(plan, profile, cluster).timeline.iteration_s > 0
+        True
+    """
     return evaluate_costs(price(plan, profile, cluster, strict=strict), within_memory=within_memory)
 
 
 def evaluate_costs(costs: Costs, *, program: Program | None = None, within_memory: bool = True) -> Evaluation:
-    """The same from a priced plan; with a program, that one is used instead of the plan's schedule."""
+    """Evaluate a priced plan; `program` replaces its own order."""
     found = schedule(costs) if program is None else program
     proof = prove(found if found.is_lowered else lower(found, costs), costs, within_memory=within_memory)
     return Evaluation(costs, proof, simulate(proof))

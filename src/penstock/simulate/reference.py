@@ -1,11 +1,11 @@
-"""The plain simulator: written to be read, and the oracle of the fast one.
+"""The plain simulator: written to be read, and the oracle of the compiled one.
 
-Devices take their actions in order. Compute keeps the device busy, after everything it waits for has arrived. Sends,
-receives and reductions are only set going. A transfer starts when all have set it going and its links are free of
-the transfers before it; it holds them while its bytes pass and arrives one latency later. Transfers that cross a
-shared interface at the same time share it evenly: all get the same bytes a second, but those that something else holds
-below that, and what they leave goes to the others; whoever began first gets a trace more. Of several that are ready
-together, messages come before reductions, then the lower sender, then the earlier send.
+Devices run their actions in order. A compute action occupies its device after everything it depends on has arrived.
+Sends, receives and reductions are only issued. A transfer starts when all its participants have issued it and the
+transfers before it on its links are done. It occupies its links while its bytes pass and arrives one latency later.
+Transfers that cross a shared interface at the same time share it evenly: all get the same bandwidth, except those that
+another limit holds below that, whose rest goes to the others; earlier transfers get a trace more. Among transfers that
+are ready together, messages come before reductions, then the lower sender, then the earlier send.
 """
 
 import heapq
@@ -25,7 +25,7 @@ _CARRIES = {Kind.SEND_F: ACTIVATION, Kind.SEND_B: GRADIENT, Kind.SEND_S: SAVED, 
 
 
 class _Simulation:
-    """The state while it runs: what is done, and what each thing still waits for."""
+    """The state of a run: what is done, and what each action and transfer still waits for."""
 
     def __init__(self, orders: Orders, transfers: list[Transfer], costs: Costs) -> None:
         self.orders = orders
@@ -35,10 +35,10 @@ class _Simulation:
         self.ready_s: dict[Place, float] = {}
         for transfer in transfers:
             transfer.num_open += len(transfer.issued_by)
-            for place in transfer.issued_by:
-                self.issues[place] = transfer
-            for place in transfer.waiting:
-                self.num_open[place] = self.num_open.get(place, 0) + 1
+            for slot in transfer.issued_by:
+                self.issues[slot] = transfer
+            for slot in transfer.waiting:
+                self.num_open[slot] = self.num_open.get(slot, 0) + 1
             for later in transfer.next_on_links:
                 later.num_open += 1
         self.clock = [0.0 for _ in orders]
@@ -51,7 +51,7 @@ class _Simulation:
         self.todo: list[int | Transfer] = list(range(len(orders)))
 
     def run(self) -> None:
-        """Go on while anything can be worked out; what shares an interface goes on only when nothing else can."""
+        """Run while anything can start; transfers over shared interfaces start only when nothing else can."""
         while self.todo or self.queue or self.passing:
             if self.todo:
                 item = self.todo.pop()
@@ -63,21 +63,21 @@ class _Simulation:
                 self.pass_on()
 
     def advance(self, device: int) -> None:
-        """Do the actions of a device up to the first that waits."""
+        """Run the actions of a device up to the first that waits."""
         while self.done[device] < len(self.orders[device]):
-            place = (device, self.done[device])
-            action = self.orders[device][place[1]]
-            if action.kind <= Kind.STEP:
-                if self.num_open.get(place, 0):
+            slot = (device, self.done[device])
+            action = self.orders[device][slot[1]]
+            if action.kind.is_compute:
+                if self.num_open.get(slot, 0):
                     return
-                self.start[place] = max(self.clock[device], self.ready_s.get(place, 0.0))
-                self.clock[device] = self.end[place] = self.start[place] + self.seconds.of(action, device)
+                self.start[slot] = max(self.clock[device], self.ready_s.get(slot, 0.0))
+                self.clock[device] = self.end[slot] = self.start[slot] + self.seconds.of(action, device)
             else:
-                self.meet(self.issues[place], self.clock[device])
+                self.meet(self.issues[slot], self.clock[device])
             self.done[device] += 1
 
     def meet(self, transfer: Transfer, at_s: float) -> None:
-        """One of the things that a transfer waits for has come."""
+        """One dependency of a transfer is met."""
         transfer.ready_s = max(transfer.ready_s, at_s)
         transfer.num_open -= 1
         if transfer.num_open == 0:
@@ -87,7 +87,7 @@ class _Simulation:
                 self.todo.append(transfer)
 
     def pass_on(self) -> None:
-        """Go to the next moment at which a transfer over a shared interface begins or ends."""
+        """Advance to the next start or end of a transfer over a shared interface."""
         ends = [self.moment_s + transfer.left_s / transfer.speed for transfer in self.passing]
         first_end = min(ends, default=np.inf)
         begins = bool(self.queue) and self.queue[0][0] < first_end
@@ -106,24 +106,24 @@ class _Simulation:
             self.release(transfer, moment_s)
 
     def begin(self, transfer: Transfer) -> None:
-        """A transfer starts that shares nothing: so its end is known."""
+        """Start a transfer that shares no interface, so its end is known."""
         transfer.start_s = transfer.ready_s
         self.release(transfer, transfer.start_s + transfer.occupancy_s)
 
     def release(self, transfer: Transfer, released_s: float) -> None:
-        """A transfer has passed: so what follows from it is known."""
+        """Finish a transfer and release what waits for it."""
         transfer.arrived_s = released_s + transfer.latency_s
         for later in transfer.next_on_links:
             self.meet(later, released_s)
-        for place in transfer.waiting:
-            self.ready_s[place] = max(self.ready_s.get(place, 0.0), transfer.arrived_s)
-            self.num_open[place] -= 1
-            if self.num_open[place] == 0 and self.done[place[0]] == place[1]:
-                self.todo.append(place[0])
+        for slot in transfer.waiting:
+            self.ready_s[slot] = max(self.ready_s.get(slot, 0.0), transfer.arrived_s)
+            self.num_open[slot] -= 1
+            if self.num_open[slot] == 0 and self.done[slot[0]] == slot[1]:
+                self.todo.append(slot[0])
 
 
 def simulate_plainly(program: Program, costs: Costs) -> tuple[Floats, Floats]:
-    """Start and end of every action of a lowered program, worked out step by step."""
+    """Start and end of every action of a lowered program, computed step by step."""
     orders = [list(program.actions(name)) for name in program.devices]
     transfers = _messages(orders, costs) + _reductions(orders, costs)
     _queue_on_links(transfers)
@@ -131,12 +131,12 @@ def simulate_plainly(program: Program, costs: Costs) -> tuple[Floats, Floats]:
     simulation.run()
     for device, order in enumerate(orders):
         if simulation.done[device] < len(order):
-            raise DeadlockError(f"{order[simulation.done[device]]} on {program.devices[device]} waits for ever")
+            raise DeadlockError(f"{order[simulation.done[device]]} on {program.devices[device]} waits forever")
     start, end = simulation.start, simulation.end
-    for place, transfer in simulation.issues.items():
-        start[place], end[place] = transfer.start_s, transfer.arrived_s
-    places = [(device, number) for device, order in enumerate(orders) for number in range(len(order))]
-    return np.array([start[place] for place in places]), np.array([end[place] for place in places])
+    for slot, transfer in simulation.issues.items():
+        start[slot], end[slot] = transfer.start_s, transfer.arrived_s
+    slots = [(device, number) for device, order in enumerate(orders) for number in range(len(order))]
+    return np.array([start[slot] for slot in slots]), np.array([end[slot] for slot in slots])
 
 
 def _messages(orders: Orders, costs: Costs) -> list[Transfer]:
@@ -146,12 +146,12 @@ def _messages(orders: Orders, costs: Costs) -> list[Transfer]:
     jobs: dict[tuple[int, str, int, int], int] = {}
     for device, order in enumerate(orders):
         for number, action in enumerate(order):
-            if Kind.RECV_F <= action.kind <= Kind.RECV_P:
+            if action.kind.is_recv:
                 received.setdefault((cluster.index[action.peer], device), []).append((device, number))
-            elif action.kind <= Kind.B:
+            elif action.kind.is_pass:
                 name = "I" if action.kind == Kind.B else action.kind.name
                 jobs[device, name, action.stage, action.microbatch] = number
-    turns = {link: iter(places) for link, places in received.items()}
+    turns = {link: iter(slots) for link, slots in received.items()}
     sizes = _sizes(costs)
     found = []
     for source, order in enumerate(orders):
@@ -188,7 +188,7 @@ def _messages(orders: Orders, costs: Costs) -> list[Transfer]:
 
 
 def _consumer(receive: Action, costs: Costs) -> str:
-    """Which kind of action waits for what is received."""
+    """The kind of action that consumes a received payload."""
     if receive.kind == Kind.RECV_P:
         return ""
     if receive.kind == Kind.RECV_F:
@@ -202,9 +202,9 @@ def _reductions(orders: Orders, costs: Costs) -> list[Transfer]:
     for number, item in enumerate(costs.reductions):
         kind = Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD
         waiting = [
-            (device, place)
+            (device, slot)
             for device, order in enumerate(orders)
-            for place, action in enumerate(order)
+            for slot, action in enumerate(order)
             if action.kind == Kind.STEP and action.stage in item.stages
         ]
         found.append(
@@ -223,7 +223,7 @@ def _reductions(orders: Orders, costs: Costs) -> list[Transfer]:
 
 
 def _queue_on_links(transfers: list[Transfer]) -> None:
-    """On every link, transfers follow each other in the order in which the sending device sets them going."""
+    """On every link, transfers follow each other in the order in which the sending device issues them."""
     queues: dict[tuple[int, int], list[tuple[int, Transfer]]] = {}
     for transfer in transfers:
         for link in transfer.links:
@@ -236,7 +236,7 @@ def _queue_on_links(transfers: list[Transfer]) -> None:
 
 
 def _sizes(costs: Costs) -> dict[tuple[int, int, int, int], float]:
-    """Bytes of a message by what it carries, its devices and the stage that it leaves."""
+    """Bytes of a message by its content, its devices and the stage that it leaves."""
     flows = costs.flows
     return {
         (

@@ -1,4 +1,4 @@
-"""Transfers of the plain simulator, and how those that pass together share interfaces."""
+"""Transfers of the plain simulator, and how concurrent ones share interfaces."""
 
 from dataclasses import dataclass, field
 
@@ -6,12 +6,12 @@ Place = tuple[int, int]
 """A device and the number of an action in its order."""
 
 UNEVEN = 1e-3
-"""By so much more than the next does each get, of those that pass together, that began before it."""
+"""The factor by which an earlier one of concurrent transfers gets more than the next."""
 
 
 @dataclass(eq=False)
 class Transfer:
-    """A message or a reduction: who sets it going, over which links, for how long, and who waits for it."""
+    """A message or a reduction: the actions that issue it, its links, its duration, and its consumers."""
 
     turn: tuple[int, int, int]
     issued_by: list[Place]
@@ -20,7 +20,7 @@ class Transfer:
     occupancy_s: float
     latency_s: float
     interfaces: list[tuple[int, bool, float]]
-    """Hosts and directions, and the seconds that it would take of each if it had it alone."""
+    """Hosts and directions, and the seconds that it would occupy each if it were alone."""
     waiting: list[Place]
     next_on_links: list["Transfer"] = field(default_factory=list)
     num_open: int = 0
@@ -28,27 +28,27 @@ class Transfer:
     start_s: float = 0.0
     arrived_s: float = 0.0
     left_s: float = 0.0
-    """What is still to pass, in seconds at full speed."""
+    """What is left to send, in seconds at full speed."""
     speed: float = 0.0
     weight: float = 1.0
 
     @property
     def alone(self) -> float:
-        """Bytes a second if it had the interfaces for itself."""
+        """Bytes per second if it were alone."""
         return self.num_bytes / self.occupancy_s
 
     @property
     def needs(self) -> list[tuple[tuple[int, bool], float]]:
-        """The part of each interface that it takes for every byte a second."""
+        """The part of each interface that one byte per second takes."""
         return [((host, outgoing), seconds / self.num_bytes) for host, outgoing, seconds in self.interfaces]
 
 
 def share(passing: list[Transfer]) -> None:
-    """The speeds of transfers that pass together: filled up alike, until their links or interfaces are full."""
+    """The speeds of concurrent transfers: raised together until their links or interfaces are full."""
     room: dict[tuple[int, bool], float] = {}
     rate = 0.0
-    for place, transfer in enumerate(passing):
-        transfer.weight = 1.0 + UNEVEN * (len(passing) - 1 - place)
+    for index, transfer in enumerate(passing):
+        transfer.weight = 1.0 + UNEVEN * (len(passing) - 1 - index)
     still_open = list(passing)
     while still_open:
         need: dict[tuple[int, bool], float] = {}

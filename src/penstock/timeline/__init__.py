@@ -3,7 +3,7 @@
 from penstock.timeline.build import build_timeline
 from penstock.timeline.causes import compute_before
 from penstock.timeline.files import FORMAT, encode_timeline, load_timeline, save_timeline
-from penstock.timeline.summary import Wait, bubble_fraction, critical_path, device_uses, waits
+from penstock.timeline.summary import Wait, bubble_fraction, critical_path, device_uses, rows_per_second, waits
 from penstock.timeline.types import Timeline
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "device_uses",
     "encode_timeline",
     "load_timeline",
+    "rows_per_second",
     "save_timeline",
     "waits",
 ]

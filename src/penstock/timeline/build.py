@@ -10,9 +10,9 @@ from penstock.timeline.types import Timeline
 
 
 def build_timeline(proof: Proof, start_s: Floats, end_s: Floats, origin: str) -> Timeline:
-    """Add what is known of the program: bytes, memory, and what each action waited for."""
-    transfer = proof.wiring.transfer_of
-    moved = np.append(proof.wiring.num_bytes, 0.0)
+    """Add bytes, memory and causes to starts and ends."""
+    transfer = proof.dependencies.transfer_of
+    moved = np.append(proof.dependencies.num_bytes, 0.0)
     return Timeline(
         program=proof.program,
         origin=origin,

@@ -1,4 +1,4 @@
-"""The compiled inner loop of `causes`: who came last."""
+"""The compiled inner loop of `causes`: the last of several candidates."""
 
 import numba
 

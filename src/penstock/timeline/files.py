@@ -1,4 +1,4 @@
-"""A timeline as a file: everything in it can be read without Penstock (docs/formats.md)."""
+"""The timeline file, which can be read without Penstock (docs/formats.md)."""
 
 import math
 from pathlib import Path
@@ -20,7 +20,7 @@ Place = tuple[str, int]
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One action: when it ran (or its transfer passed), what it moved, the memory of its device, and its cause."""
+    """One action: its times (or those of its transfer), bytes, the memory of its device, and its cause."""
 
     action: str
     start_s: float
@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class DeviceTimeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One device: its events in program order, and what they come to."""
+    """One device: its events in program order, and their summary."""
 
     device: str
     busy_s: float
@@ -48,7 +48,7 @@ class DeviceTimeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WaitEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A device waited before one of its actions: for which other one, and how long the transfer was."""
+    """A wait of a device before one of its actions: its cause, and the duration of the transfer."""
 
     device: str
     action: int
@@ -59,7 +59,7 @@ class WaitEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TimelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A timeline as a file. Bubbles, waits and the critical path follow from the events; they are there to be read."""
+    """A timeline file. Bubbles, waits and the critical path follow from the events and are included for readers."""
 
     format: str = FORMAT
     origin: str
@@ -72,22 +72,22 @@ class TimelineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def save_timeline(timeline: Timeline, path: str | Path) -> None:
-    """Write a timeline file, whole or not at all."""
+    """Write a timeline file, atomically."""
     io.write_whole(path, encode_timeline(timeline))
 
 
 def encode_timeline(timeline: Timeline) -> bytes:
-    """The timeline as it is written."""
+    """The contents of a timeline file."""
     return msgspec.json.encode(timeline_file(timeline)) + b"\n"
 
 
 def timeline_file(timeline: Timeline) -> TimelineFile:
-    """The timeline as it is written."""
+    """The contents of a timeline file."""
     program = timeline.program
     device_of = program.device_of.tolist()
     offsets = program.offsets.tolist()
 
-    def place(action: int) -> Place | None:
+    def index(action: int) -> Place | None:
         return None if action == NONE else (program.devices[device_of[action]], action - offsets[device_of[action]])
 
     uses = {use.device: use for use in device_uses(timeline)}
@@ -103,7 +103,7 @@ def timeline_file(timeline: Timeline) -> TimelineFile:
     devices = []
     for name in program.devices:
         events = tuple(
-            Event(str(action), start, end, during, after, num_bytes, place(cause))
+            Event(str(action), start, end, during, after, num_bytes, index(cause))
             for action, (start, end, during, after, num_bytes, cause) in zip(
                 program.actions(name), columns, strict=False
             )
@@ -123,22 +123,27 @@ def timeline_file(timeline: Timeline) -> TimelineFile:
                 wait.start_s,
                 wait.end_s,
                 wait.transfer_s,
-                place(wait.cause),
+                index(wait.cause),
             )
             for wait in waits(timeline)
         ),
-        critical_path=tuple(found for found in map(place, critical_path(timeline)) if found is not None),
+        critical_path=tuple(found for found in map(index, critical_path(timeline)) if found is not None),
         is_warm_up=True if timeline.is_warm_up else msgspec.UNSET,
     )
 
 
 def load_timeline(path: str | Path) -> Timeline:
-    """Read a timeline file."""
+    """Read a timeline file.
+
+    Raises:
+        FileError: The file cannot be read.
+        InputError: The file is no valid timeline.
+    """
     where = str(path)
     found = io.decode_json(io.read_bytes(path), TimelineFile, where=where, expected_format=FORMAT)
     names = [row.device for row in found.devices]
     if len(set(names)) != len(names):
-        raise InputError("a device is there twice", where=f"{where}, at $.devices")
+        raise InputError("a device is listed twice", where=f"{where}, at $.devices")
     begins = dict(zip(names, np.cumsum([0] + [len(row.events) for row in found.devices]).tolist(), strict=False))
     counts = {row.device: len(row.events) for row in found.devices}
     orders: list[list[Action]] = []
@@ -154,12 +159,12 @@ def load_timeline(path: str | Path) -> Timeline:
             if event.cause is None:
                 causes.append(NONE)
                 continue
-            device, place = event.cause
-            if device not in counts or not 0 <= place < counts[device]:
-                raise InputError(f"the cause {device!r}, {place} is not there", where=at)
-            causes.append(begins[device] + place)
+            device, index = event.cause
+            if device not in counts or not 0 <= index < counts[device]:
+                raise InputError(f"the cause {device!r}, {index} is not there", where=at)
+            causes.append(begins[device] + index)
     if _has_circle(causes):
-        raise InputError("the causes go round in a circle", where=f"{where}, at $.devices")
+        raise InputError("the causes form a cycle", where=f"{where}, at $.devices")
     events = [event for row in found.devices for event in row.events]
     return Timeline(
         program=program_from_actions(found.plan, names, orders),
@@ -175,7 +180,7 @@ def load_timeline(path: str | Path) -> Timeline:
 
 
 def _has_circle(causes: list[int]) -> bool:
-    """Whether following causes never ends somewhere: each round goes twice as far as the one before."""
+    """Whether the causes form a cycle. Every round follows them twice as far as the one before."""
     reached = np.append(np.array(causes, dtype=np.int64), NONE)
     for _ in range(len(causes).bit_length()):
         reached = reached[reached]

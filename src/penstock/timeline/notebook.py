@@ -1,4 +1,4 @@
-"""A timeline as notebooks show it: a row a device, time to the right. `penstock report` makes one that answers."""
+"""A timeline as HTML for notebooks: one row per device. `penstock report` makes an interactive one."""
 
 from html import escape
 
@@ -10,7 +10,7 @@ from penstock.plan import ink_on
 from penstock.program import NONE, Kind
 from penstock.timeline.summary import bubble_fraction, device_uses
 from penstock.timeline.types import Timeline
-from penstock.units import counted, show_percent, show_seconds
+from penstock.units import show_count, show_percent, show_seconds
 
 COLOURS = {
     Kind.F: ("#0072b2", "forward"),
@@ -27,13 +27,13 @@ MOST_SINGLE = 4_000
 
 
 def timeline_html(timeline: Timeline) -> str:
-    """A line of words, the rows, and which colour is which kind of work. Names are text, whatever they say."""
+    """A summary line, the rows and the legend. Names are always text, never markup."""
     program, plan = timeline.program, timeline.program.plan
     names = [use.device for use in device_uses(timeline)]
     shown = names[:MOST_ROWS]
     words = (
         f"<b>{escape(plan.planner)} + {escape(plan.schedule)}</b>, {escape(timeline.origin)}: "
-        f"{show_seconds(timeline.iteration_s)} for {counted(plan.num_microbatches, 'micro-batch', 'es')}, "
+        f"{show_seconds(timeline.iteration_s)} for {show_count(plan.num_microbatches, 'micro-batch', 'es')}, "
         f"bubble {show_percent(bubble_fraction(timeline))}"
     )
     height = ROW * len(shown)
@@ -58,7 +58,7 @@ def timeline_html(timeline: Timeline) -> str:
         for kind, (colour, text) in COLOURS.items()
         if kind in kinds
     )
-    more = f"<span>and {counted(len(names) - len(shown), 'more device')}</span>" if len(names) > len(shown) else ""
+    more = f"<span>and {show_count(len(names) - len(shown), 'more device')}</span>" if len(names) > len(shown) else ""
     return f'<div style="line-height:1.5">{words}{"".join(parts)}<div>{legend}{more}</div></div>'
 
 
@@ -95,7 +95,7 @@ def _columns(timeline: Timeline, jobs: Ints, y: int) -> list[str]:
     for row in range(len(COLOURS)):
         mine = kind == row
         cover[row] = _covered(start[mine], end[mine])
-    # Up to any column as many are filled as the device has worked columns of time: so the picture has the right bubble.
+    # The number of filled columns up to any column is the busy time up to it, so the picture shows the right bubble.
     filled = np.diff(np.floor(np.cumsum(cover.sum(axis=0)) + 0.5), prepend=0.0) > 0
     main = np.where(filled, cover.argmax(axis=0), NONE)[:WIDTH]
     begins = np.flatnonzero(np.diff(main, prepend=NONE - 1))
@@ -115,8 +115,8 @@ def _covered(start: npt.NDArray[np.float64], end: npt.NDArray[np.float64]) -> np
     for at, sign in ((np.sort(start), 1.0), (np.sort(end), -1.0)):
         # The sum over stretches of max(0, edge - at), by running sums of the sorted ends.
         sums = np.append(0.0, np.cumsum(at))
-        place = np.searchsorted(at, edges)
-        before += sign * (place * edges - sums[place])
+        index = np.searchsorted(at, edges)
+        before += sign * (index * edges - sums[index])
     return np.diff(before)
 
 

@@ -1,4 +1,4 @@
-"""What a timeline means: bubbles, waits and their reasons, the critical path."""
+"""Summaries of a timeline: bubbles, waits and their causes, the critical path."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Ints
-from penstock.program import NONE, SEND_KINDS, Kind
+from penstock.program import NONE, SEND_KINDS, Kind, is_compute
 from penstock.timeline.causes import compute_before
 from penstock.timeline.types import Timeline
 
@@ -30,16 +30,16 @@ class DeviceUse(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A device that could not go on: before which action, when, and for what."""
+    """A wait of a device: before which action, when, and for which transfer."""
 
     device: str
     action: int
     start_s: float
     end_s: float
     cause: int
-    """The send or reduction that it waited for."""
+    """The send or reduction that the device waited for."""
     transfer_s: float
-    """How much of the wait the transfer itself took; the rest was for what came before it."""
+    """Seconds of the wait during which the transfer ran; before that it waited itself."""
 
 
 def device_uses(timeline: Timeline) -> list[DeviceUse]:
@@ -70,14 +70,30 @@ def device_uses(timeline: Timeline) -> list[DeviceUse]:
 
 
 def bubble_fraction(timeline: Timeline) -> float:
-    """The part of all used devices' time in which they did not work."""
+    """The part of the used devices' time in which they do not compute."""
     uses = device_uses(timeline)
     total = timeline.iteration_s * len(uses)
     return sum(use.bubble_s for use in uses) / total if total > 0 else 0.0
 
 
+def rows_per_second(timeline: Timeline) -> float | None:
+    """Rows trained per second; None where an iteration takes no time."""
+    plan, seconds = timeline.program.plan, timeline.iteration_s
+    return plan.num_microbatches * plan.micro_batch_size / seconds if seconds > 0 else None
+
+
 def waits(timeline: Timeline) -> Iterator[Wait]:
-    """Every time a device waits between two of its actions, or before its first, and for what."""
+    """All waits of devices before their compute actions, with their causes.
+
+    Example:
+        >>> import penstock
+        >>> profile = penstock.load_profile("gpt2", kinds=["T4"])
+        >>> cluster = penstock.load_cluster("2 x T4 @ 1 GB/s")
+        >>> plan = penstock.plan(profile, cluster, 4, planner="balanced")
+        >>> found = waits(penstock.evaluate(plan, profile, cluster).timeline)
+        >>> all(wait.end_s > wait.start_s for wait in found)
+        True
+    """
     program = timeline.program
     for number, name in enumerate(program.devices):
         free = 0.0
@@ -104,15 +120,15 @@ def critical_path(timeline: Timeline) -> list[int]:
 
 
 def _held_by(timeline: Timeline) -> Ints:
-    """For each action its cause; but where a run waited a little for a message that had long been sent, the job before.
+    """For each action its cause, or the action before it where the measured wait was short.
 
-    When a message came is only known if it was waited for, and a short wait at its end may be that of the runtime. So
-    a message that was longer under way beside other work than it was waited for does not lead to its sender.
+    The arrival of a message is only known if the device waited for it, and a short wait may be runtime overhead. So a
+    message that was in flight during other work for longer than the device waited does not lead to its sender.
     """
     cause, start, end = timeline.cause, timeline.start_s, timeline.end_s
     if timeline.origin != "measured":
         return cause
     before = compute_before(timeline.program)
-    waits = timeline.is_compute & (before != NONE) & (cause != NONE) & (timeline.program.kind[cause] > Kind.STEP)
+    waits = timeline.is_compute & (before != NONE) & (cause != NONE) & (~is_compute(timeline.program.kind[cause]))
     beside, waited = end[before] - start[cause], end[cause] - end[before]
     return np.where(waits & (beside > waited), before, cause)

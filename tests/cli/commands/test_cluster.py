@@ -61,7 +61,7 @@ def test_what_to_do_next_fits_the_devices(run: Run, tmp_path: Path) -> None:
     text.write_text(DGX_A100)
     # Nobody has said which GPUs these are.
     out = run("cluster", "import", str(text), "-o", str(made))[1]
-    assert out.rstrip().splitlines()[-1] == "next: the same with --kind, such as --kind A100-40"
+    assert out.rstrip().splitlines()[-1] == "next: repeat with --kind, such as --kind A100-40"
     out = run("cluster", "2 x cpu-2-threads @ 1 GB/s")[1]
     assert out.rstrip().splitlines()[-1] == (
         "next: penstock profile script.py:make_model --threads 2 -o profile.json, then "
@@ -83,7 +83,7 @@ def test_a_csv_file_is_told_what_is_wrong_with_it(run: Run, tmp_path: Path) -> N
     assert code == 2
     assert "bad.csv:3, column 2: '10' has no unit" in err
     path.write_text("a\n")
-    assert "there is no matrix in it" in run("cluster", "import", str(path))[2]
+    assert "the file has no matrix" in run("cluster", "import", str(path))[2]
 
 
 def test_import_from_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +99,10 @@ def test_import_from_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -
     ("words", "message"),
     [
         (("--from", "csv"), "rows and columns"),
-        (("--hosts", "2"), "--hosts is of no use for Slurm"),
-        (("--link", "SW1"), "a class and its wire are needed"),
+        (("--hosts", "2"), "--hosts does not apply to Slurm"),
+        (("--link", "SW1"), "must be CLASS=WIRE"),
         (("--between", "fast"), "--between: 'fast' is not a quantity"),
-        (("--nodes", "node["), "--nodes: 'node[' is no list of hosts"),
+        (("--nodes", "node["), "--nodes: 'node[' is not a host list"),
     ],
 )
 def test_import_refuses(run: Run, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
@@ -120,7 +120,7 @@ def test_old_clusters_are_warned_of(run: Run, tmp_path: Path) -> None:
     code, out, err = run("cluster", str(path))
     assert code == 0
     assert warning in err
-    assert "measured 2020-01-01 00:00 UTC with gloo; times are 13.0 % from the fit in the median, 25.0 %" in out
+    assert "measured 2020-01-01 00:00 UTC with gloo; residuals of the fit: median 13.0 %, worst link 25.0 %" in out
     words = ("--profile", "gpt2", "--cluster", str(path), "-m", "2")
     assert warning in run("plan", *words, "--planner", "balanced", "-o", str(plan), "-q")[2]
     assert warning in run("simulate", str(plan), "-q")[2]
@@ -137,7 +137,7 @@ def test_probe_says_what_it_needs(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     for text in ("x", "1", "65", ""):
         code, _, err = run("cluster", "probe", "--local", text)
         assert code == 2
-        assert f"{text!r} is not a number of processes to start on this computer. Write one from 2 to 64" in err
+        assert f"{text!r} is not a valid number of processes. Use a number from 2 to 64" in err
     code, _, err = run("cluster", "probe", "--local", "2", "-o", "/no such folder/found.toml")
     assert code == 2
     assert "no such folder" in err

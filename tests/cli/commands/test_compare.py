@@ -60,8 +60,8 @@ def test_auto_keeps_to_the_schedules_that_are_named(run: Run) -> None:
 
 def test_names_that_are_not_there(run: Run) -> None:
     for words, said in (
-        (("--planners", "best"), "there is no planner 'best'"),
-        (("--schedules", "1f1b,2f2b"), "there is no schedule '2f2b'"),
+        (("--planners", "best"), "unknown planner 'best'"),
+        (("--schedules", "1f1b,2f2b"), "unknown schedule '2f2b'"),
         (("--planners", " ,"), "no planner is named"),
         (("--ablate", "--planners", "auto"), "--ablate is about the planner auto alone"),
     ):

@@ -16,7 +16,7 @@ import pytest
 
 import penstock
 from penstock.cluster.toml.writer import write_cluster
-from penstock.emulation.faults import Faults, Killed, LinkFault, Slowed
+from penstock.emulation.faults import Faults, KilledRank, LinkFault, SlowDevice
 from penstock.emulation.spec import Emulation
 from penstock.launch.emulation import emulate
 from penstock.program.actions import Kind
@@ -102,7 +102,7 @@ def test_a_slow_device_and_a_bad_link() -> None:
     emulation = small()
     predicted_s = emulation.evaluation.timeline.iteration_s
     links = (("d1", "d2"), ("d2", "d1"))
-    slowed = emulate(changed(emulation, num_steps=2, faults=Faults(slowed=(Slowed("d1", 3.0),))))
+    slowed = emulate(changed(emulation, num_steps=2, faults=Faults(slowed=(SlowDevice("d1", 3.0),))))
     broken = emulate(changed(emulation, num_steps=2, faults=Faults(links=(LinkFault(links, 0.2),))))
     must(slowed.failure is None, slowed.log)
     must(broken.failure is None, broken.log)
@@ -133,7 +133,7 @@ def test_what_is_measured_is_after_the_faults(run: Run, plan: str) -> None:
 
 @needs_shaping
 def test_a_rank_that_dies_is_named() -> None:
-    found = emulate(changed(small(), faults=Faults(killed=(Killed(2, 1),))))
+    found = emulate(changed(small(), faults=Faults(killed=(KilledRank(2, 1),))))
     told = str(found.failure)
     assert told.startswith("rank 2 (d2) was killed when step 1 began, as --kill 2@1 asked; so the others ended too")
     assert "memory" not in told

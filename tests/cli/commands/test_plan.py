@@ -101,7 +101,7 @@ def test_the_size_of_micro_batches_is_chosen(run: Run, tmp_path: Path) -> None:
     assert _data(run("simulate", path, "--json"))["iteration_s"] == found["iteration_s"]
     code, out, _ = run(*words)
     assert code == 0
-    assert "12 rows: how many micro-batches?" in out
+    assert "12 rows per iteration: number of micro-batches" in out
     assert out.index("best") < out.index("balanced + 1f1b")
 
 
@@ -128,9 +128,9 @@ def test_a_batch_is_divided(run: Run) -> None:
     _refused(
         run(*GPT2, *QUICK, "--micro-batch-size", "5", "--global-batch-size", "24"),
         "24 is not a multiple",
-        "20 or 25 rows",
+        "20 or 25",
     )
-    _refused(run(*GPT2, *QUICK, "-m", "4", "--global-batch-size", "24"), "-m and --global-batch-size both")
+    _refused(run(*GPT2, *QUICK, "-m", "4", "--global-batch-size", "24"), "-m and --global-batch-size exclude each other")
     _refused(run(*GPT2, *QUICK, "-m", "auto"), "--global-batch-size 512")
     _refused(
         run(*GPT2, *QUICK, "-m", "auto", "--global-batch-size", "24", "--micro-batch-size", "2"),
@@ -155,7 +155,7 @@ def test_how_many_devices(run: Run, tmp_path: Path) -> None:
     assert run("check", program, "-q")[0] == 0
     code, out, _ = run(*GPT2, *QUICK, "--under", target)
     assert code == 0
-    assert "how many devices for an iteration under" in out
+    assert "number of devices for an iteration under" in out
     assert "3 of the 4 devices of" in out
     one = _data(run(*GPT2, *QUICK, "--devices", "2", "--json"))
     assert one["iteration_s"] == seconds[1]
@@ -163,7 +163,7 @@ def test_how_many_devices(run: Run, tmp_path: Path) -> None:
 
 
 def test_numbers_of_devices_that_cannot_be(run: Run) -> None:
-    _refused(run(*GPT2, *QUICK, "--devices", "5"), "--devices", "the cluster has 1 to 4")
+    _refused(run(*GPT2, *QUICK, "--devices", "5"), "--devices", "is not within 1 to 4")
     _refused(run(*GPT2, *QUICK, "--devices", "3..1"), "smaller number first")
     _refused(run(*GPT2, *QUICK, "--devices", "some"), "'some' is not a number of devices", "1..16")
     _refused(run(*GPT2, *QUICK, "--under", "soon"), "--under")

@@ -88,7 +88,7 @@ def test_machines_get_figures_and_words(run: Run, files: dict[str, Path], tmp_pa
     assert first["helps"][0]["seconds"] < first["iteration_s"]
     assert second["bound_s"] is None
     assert "different models" not in done.err
-    assert "shown without links, limits and a prediction" in done.err
+    assert "shown without links, limits and prediction" in done.err
 
 
 def test_what_cannot_be_shown_is_refused(run: Run, files: dict[str, Path], tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_what_cannot_be_shown_is_refused(run: Run, files: dict[str, Path], tmp_p
     assert run("report").code == 2
     done = run("report", str(files["plan"]), "-o", str(files["plan"]))
     assert done.code == 2
-    assert "is read by this command" in done.err
+    assert "is an input of this command" in done.err
     done = run("report", str(files["plan"]), "-o", str(tmp_path / "no" / "such" / "out.html"))
     assert done.code == 2
     assert f"there is no folder '{tmp_path}/no/such'" in done.err

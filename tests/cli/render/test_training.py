@@ -1,12 +1,12 @@
-"""What is shown of a training."""
+"""The text of a training run."""
 
 import pytest
 
 import penstock
-from penstock.cli.console import Screen
-from penstock.cli.render.training import show_trained
-from penstock.launch.events import Stepped
-from penstock.launch.training import Trained
+from penstock.cli.console import Console
+from penstock.cli.render.training import show_training
+from penstock.launch.processes.events import Stepped
+from penstock.launch.training import TrainResult
 
 
 def test_a_speed_up_that_cannot_be_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,12 +15,12 @@ def test_a_speed_up_that_cannot_be_is_marked(capsys: pytest.CaptureFixture[str])
     plan = penstock.plan(profile, cluster, 2, planner="balanced", schedule="1f1b")
     predicted = penstock.evaluate(plan, profile, cluster)
 
-    def trained(seconds: float) -> Trained:
-        return Trained(tuple(Stepped(step, 1.0, 8, seconds) for step in range(6)), (), (), False, None)
+    def result(seconds: float) -> TrainResult:
+        return TrainResult(tuple(Stepped(step, 1.0, 8, seconds) for step in range(6)), (), (), False, None)
 
-    for alone_s, is_marked in ((1.9, False), (3.5, True)):
-        show_trained(Screen(), trained(1.0), predicted, trained(alone_s))
+    for single_s, is_marked in ((1.9, False), (3.5, True)):
+        show_training(Console(), result(1.0), predicted, result(single_s))
         out, err = capsys.readouterr()
-        assert f"{alone_s:.2f} x as fast" in out
-        assert f"(half of them {alone_s:.2f} s to {alone_s:.2f} s) in one process" in out
-        assert ("do not trust this speed-up" in err) == is_marked
+        assert f"{single_s:.2f} x as fast" in out
+        assert f"(quartiles {single_s:.2f} s and {single_s:.2f} s) in one process" in out
+        assert ("is not plausible" in err) == is_marked

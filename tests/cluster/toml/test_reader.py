@@ -52,15 +52,15 @@ def test_five_lines() -> None:
         name="c",
         hosts=tuple(Host(name=name, inside=Wire(bandwidth=100e9, latency_s=5e-6)) for name in ("h0", "h1")),
         devices=tuple(
-            Device(name=f"h{host}.d{place}", host=f"h{host}", kind="A100-40", memory_bytes=40_000_000_000)
+            Device(name=f"h{host}.d{index}", host=f"h{host}", kind="A100-40", memory_bytes=40_000_000_000)
             for host in range(2)
-            for place in range(4)
+            for index in range(4)
         ),
         between=Wire(bandwidth=1.25e9, latency_s=30e-6),
         assumptions=(
-            "The memory of kind 'A100-40' is not given: 40.0 GB is taken from its data sheet.",
-            "No speed is given for any device: the full speed of the kind (1.0) is taken.",
-            "`shared_interface` is not given for any host: its devices do not slow each other down on the network.",
+            "The memory of kind 'A100-40' is not specified: 40.0 GB from its data sheet.",
+            "No speed is specified for any device: assumed 1.0, the full speed of the kind.",
+            "`shared_interface` is not specified for any host: devices are assumed not to share network bandwidth.",
         ),
     )
 
@@ -69,7 +69,7 @@ def test_one_host_names_its_devices_shortly_and_needs_no_between() -> None:
     cluster = parse('hosts = 1\ndevices_per_host = 2\nkind = "X"\nmemory = "1 GB"\nspeed = 2\ninside = "1 GB/s, 0 s"')
     assert [device.name for device in cluster.devices] == ["d0", "d1"]
     assert [device.speed for device in cluster.devices] == [2.0, 2.0]
-    # There is nothing to join, so nothing was assumed.
+    # There is no connection, so nothing is assumed.
     assert cluster.assumptions == ()
 
 
@@ -91,13 +91,13 @@ def test_device_by_device_and_link_by_link() -> None:
     inf = np.inf
     assert (cluster.bandwidth / 1e9).tolist() == [[inf, 12, 6], [12, inf, 12], [6, 3, inf]]
     assert cluster.assumptions == (
-        "The memory of kind 'RTX-3090' is not given: 24.0 GB is taken from its data sheet.",
-        "No speed is given for all of RTX-3090: the full speed of the kind (1.0) is taken.",
-        "No latency is given for host[0].inside, link[1].wire: none (0 s) is taken.",
+        "The memory of kind 'RTX-3090' is not specified: 24.0 GB from its data sheet.",
+        "No speed is specified for all of RTX-3090: assumed 1.0, the full speed of the kind.",
+        "No latency is specified for host[0].inside, link[1].wire: assumed 0 s.",
     )
 
 
-def test_defaults_at_the_top_hold_where_nothing_nearer_is_said() -> None:
+def test_top_level_defaults_apply_without_a_more_specific_value() -> None:
     cluster = parse("""
         kind = "A"
         memory = "1 GB"
@@ -129,20 +129,20 @@ def test_defaults_at_the_top_hold_where_nothing_nearer_is_said() -> None:
     assert cluster.devices == (
         Device(name="p.d0", host="p", kind="A", memory_bytes=10**9, speed=0.5),
         Device(name="plain", host="p", kind="A", memory_bytes=10**9, speed=0.5),
-        # Half the speed was said of kind A, so a B does not take it over.
+        # Half the speed belongs to kind A, so a device of kind B does not inherit it.
         Device(name="other", host="q", kind="B", memory_bytes=3 * 10**9, speed=1.0),
     )
-    assert cluster.assumptions == ("No speed is given for all of B: the full speed of the kind (1.0) is taken.",)
+    assert cluster.assumptions == ("No speed is specified for all of B: assumed 1.0, the full speed of the kind.",)
 
 
-def test_an_unknown_kind_has_no_memory_limit_and_says_so() -> None:
+def test_an_unknown_kind_has_no_memory_limit() -> None:
     cluster = parse('devices_per_host = 1\nkind = "A100_40"\nspeed = 1')
     assert cluster.devices[0].memory_bytes is None
     assert cluster.assumptions == (
-        "`hosts` is not given: all devices are on one host, h0.",
+        "`hosts` is not specified: all devices are on one host, h0.",
         (
-            "The memory of kind 'A100_40' is not given and the kind is not a known one (did you mean 'A100-40'?): "
-            "no memory limit is taken."
+            "The memory of kind 'A100_40' is not specified and the kind has no data sheet (did you mean 'A100-40'?): "
+            "no memory limit is assumed."
         ),
     )
 
@@ -156,14 +156,14 @@ def test_unlimited_memory_and_bandwidth_can_be_written() -> None:
 def test_inside_falls_back_to_between() -> None:
     cluster = parse('hosts = 2\ndevices_per_host = 2\nkind = "T4"\nbetween = "1 GB/s, 1 us"\nshared_interface = true')
     assert [host.inside for host in cluster.hosts] == [cluster.between] * 2
-    expected = "`inside` is not given for any host: its devices are taken to be joined as by `between`."
+    expected = "`inside` is not specified for any host: assumed equal to `between`."
     assert expected in cluster.assumptions
 
 
 def test_hosts_alone_have_one_device_each() -> None:
     cluster = parse('hosts = 2\nkind = "T4"\nbetween = "1 GB/s, 1 us"\n[[host]]\nname = "empty"')
     assert [device.name for device in cluster.devices] == ["h0.d0", "h1.d0"]
-    assert "`devices_per_host` is not given: each of the `hosts` has one device." in cluster.assumptions
+    assert "`devices_per_host` is not specified: each of the `hosts` has one device." in cluster.assumptions
 
 
 def test_wires_are_not_needed_where_every_pair_has_a_link() -> None:
@@ -173,10 +173,10 @@ def test_wires_are_not_needed_where_every_pair_has_a_link() -> None:
         parse(text + one_way)
     cluster = parse(text + one_way.replace("from", "to", 1).replace('to = "b', 'from = "b') + one_way)
     assert cluster.bandwidth.tolist() == [[np.inf, 1e9], [1e9, np.inf]]
-    assert "`between` is not given, and no two devices need it." in cluster.assumptions
+    assert "`between` is not specified, and no two devices need it." in cluster.assumptions
 
 
-def test_the_name_is_the_one_given_else_that_of_the_file() -> None:
+def test_the_name_defaults_to_that_of_the_file() -> None:
     assert parse(FIVE_LINES).name == "c"
     assert parse('name = "mine"' + FIVE_LINES).name == "mine"
     assert parse_cluster(FIVE_LINES, where="").name == "cluster"

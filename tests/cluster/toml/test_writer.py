@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.from_wires import assemble
+from penstock.cluster.from_wires import cluster_from_wires
 from penstock.cluster.load import parse_spec
 from penstock.cluster.toml.reader import parse_cluster, read_cluster
 from penstock.cluster.toml.writer import write_cluster
@@ -72,14 +72,14 @@ def regular_clusters(draw: st.DrawFn) -> Cluster:
     kind, memory_bytes, speed = draw(NAMES), draw(MEMORIES), draw(SPEEDS)
     devices = tuple(
         Device(
-            name=f"h{host}.d{place}" if num_hosts > 1 else f"d{place}",
+            name=f"h{host}.d{index}" if num_hosts > 1 else f"d{index}",
             host=f"h{host}",
             kind=kind,
             memory_bytes=memory_bytes,
             speed=speed,
         )
         for host in range(num_hosts)
-        for place in range(per_host)
+        for index in range(per_host)
     )
     return Cluster(
         name=draw(st.text(max_size=10)),
@@ -152,19 +152,19 @@ def test_device_by_device() -> None:
     )
 
 
-def test_what_no_file_can_hold_is_refused() -> None:
+def test_names_that_cannot_be_encoded() -> None:
     cluster = parse_spec("1 x T4")
-    with pytest.raises(InputError, match="no file can hold"):
+    with pytest.raises(InputError, match="cannot be encoded as UTF-8"):
         write_cluster(Cluster(name="\ud800", hosts=cluster.hosts, devices=cluster.devices, between=cluster.between))
 
 
-def test_what_one_host_does_not_need_is_not_made_up() -> None:
+def test_wires_that_one_host_does_not_need_are_omitted() -> None:
     devices = tuple(Device(name=f"gpu{number}", host="lab", kind="T4") for number in range(2))
     wires = {pair: Wire(bandwidth=rate) for pair, rate in (((0, 1), 3e9), ((1, 0), 4e9))}
-    for cluster in (assemble("two", devices, wires), assemble("one", devices[:1], {})):
+    for cluster in (cluster_from_wires("two", devices, wires), cluster_from_wires("one", devices[:1], {})):
         text = write_cluster(cluster)
         assert "between" not in text
         assert ("inside" in text) == (len(cluster.devices) > 1)
         assert read_back(cluster) == cluster
-    # What was said stays.
+    # Declared wires are kept.
     assert "between = " in write_cluster(parse_spec("1 x 2 x T4 @ 3 GB/s / 1 GB/s"))

@@ -3,14 +3,14 @@
 import pytest
 
 from penstock.cluster.topology.csv_matrix import looks_like_csv, parse_csv
-from penstock.cluster.topology.options import Wanted
+from penstock.cluster.topology.options import ImportOptions
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
 from tests.support.topology_texts import MATRIX, MATRIX_WITH_UNITS
 
 
 def parse(text: str) -> Cluster:
-    return parse_csv(text, name="m", where="m.csv", wanted=Wanted(kind="T4"))
+    return parse_csv(text, name="m", where="m.csv", options=ImportOptions(kind="T4"))
 
 
 def test_unit_in_the_corner() -> None:
@@ -42,16 +42,16 @@ def test_one_device() -> None:
         ("", "no matrix"),
         ("GB/s,a,b\na,,1\n", "1 rows, 2 columns"),
         ("GB/s,a,b\na,,1\nc,1,\n", "'c' is the first to differ"),
-        ("GB/s,a,a\na,,1\na,1,\n", "there twice"),
+        ("GB/s,a,a\na,,1\na,1,\n", "duplicate"),
         ("GB/s,a,b\na,,1,2\nb,1,\n", "has 3 cells for 2 columns"),
         (",a,b\na,,1\nb,1,\n", "m.csv:2, column 3: '1' has no unit"),
         ("GB/s,a,b\na,,\nb,1,\n", "m.csv:2, column 3: the bandwidth is missing"),
-        ("GB/s,a,b\na,,0\nb,1,\n", "above zero"),
+        ("GB/s,a,b\na,,0\nb,1,\n", "must be positive"),
         ("GB/s,a,b\na,,fast\nb,1,\n", "'fast' is not a quantity"),
         ('GB/s,a,b\na,,"1\nb,1,\n', "broken CSV"),
     ],
 )
-def test_what_is_refused(text: str, message: str) -> None:
+def test_invalid_inputs(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(text)
     assert message in str(caught.value)

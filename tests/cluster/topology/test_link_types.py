@@ -1,4 +1,4 @@
-"""The table of classes, and what a user puts in its place."""
+"""The table of link classes and its overrides."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from penstock.errors import InputError
 from tests.support.paths import DOCS
 
 
-def test_every_class_says_where_its_figure_comes_from() -> None:
+def test_every_class_names_its_source() -> None:
     assert len({item.name for item in LINK_TYPES}) == len(LINK_TYPES)
     assert all(item.source for item in LINK_TYPES)
 
@@ -27,17 +27,17 @@ def test_generations_of_nvlink() -> None:
     assert links.nvlinks(12, 80).bandwidth == 240e9
 
 
-def test_given_ones_come_first() -> None:
+def test_overrides_take_precedence() -> None:
     links = parse_link_types(["NV=21GB/s", "NV4=100GB/s", "PIX = 24 GB/s, 3 us"])
     assert links.nvlinks(4, 90).bandwidth == 100e9
     assert links.nvlinks(2, 90).bandwidth == 42e9
     assert links.wire("PIX") == Wire(bandwidth=24e9, latency_s=3e-6)
-    # A latency that is not given stays what it is.
+    # A missing latency keeps its default.
     assert links.nvlinks(4).latency_s == LinkTypes().wire("NV").latency_s
 
 
 @pytest.mark.parametrize("text", ["NV4", "=1GB/s", "NVX=1GB/s", "NV0=1GB/s", "PIX=fast", "PIX=1", "PIX="])
-def test_what_is_refused(text: str) -> None:
+def test_invalid_inputs(text: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_link_types([text])
     assert caught.value.where.startswith("--link")

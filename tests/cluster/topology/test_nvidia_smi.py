@@ -1,18 +1,18 @@
-"""The matrix of nvidia-smi, as terminals and people hand it over."""
+"""The matrix of nvidia-smi, from terminals, logs and pasted text."""
 
 import numpy as np
 import pytest
 
 from penstock.cluster.topology.link_types import parse_link_types
 from penstock.cluster.topology.nvidia_smi import looks_like_nvidia_smi, parse_nvidia_smi
-from penstock.cluster.topology.options import Wanted
+from penstock.cluster.topology.options import ImportOptions
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
 from tests.support.topology_texts import DGX_A100, NCCL_PCI, SLURM_TREE, V100_CUBE, WORKSTATION_MIG
 
 
 def parse(text: str, **given: object) -> Cluster:
-    return parse_nvidia_smi(text, name="host", where="topo.txt", wanted=Wanted(**given))  # type: ignore[arg-type]
+    return parse_nvidia_smi(text, name="host", where="topo.txt", options=ImportOptions(**given))  # type: ignore[arg-type]
 
 
 def test_tabs_and_colours() -> None:
@@ -41,7 +41,7 @@ def test_mig_and_old_names_and_no_kind() -> None:
     assert any("--kind" in note for note in cluster.assumptions)
 
 
-def test_links_can_be_given() -> None:
+def test_links_can_be_overridden() -> None:
     links = parse_link_types(["NV12=300 GB/s, 3 us", "SYS=20GB/s"])
     assert parse(DGX_A100, links=links).hosts[0].inside == Wire(bandwidth=300e9, latency_s=3e-6)
     assert parse(V100_CUBE, links=links).bandwidth[0, 5] == 20e9
@@ -52,7 +52,7 @@ def test_several_hosts() -> None:
     assert cluster.num_devices == 12
     assert cluster.devices[5].name == "h1.d1"
     assert cluster.bandwidth[0, [1, 4]].tolist() == [240e9, 25e9]
-    with pytest.raises(InputError, match="what joins hosts"):
+    with pytest.raises(InputError, match="no bandwidth between hosts"):
         parse(DGX_A100, num_hosts=2)
 
 
@@ -63,21 +63,21 @@ def test_one_gpu() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no line with the columns"),
+        ("", "no line has the columns"),
         ("GPU0 GPU1 CPU Affinity\nGPU0 X NV4 0\n", "row of GPU1 is missing"),
-        ("GPU0 GPU1\nGPU0 X NV4\nGPU0 X NV4\n", "topo.txt:3: the row of GPU0 is there twice"),
+        ("GPU0 GPU1\nGPU0 X NV4\nGPU0 X NV4\n", "topo.txt:3: duplicate row GPU0"),
         ("GPU0 GPU1\nGPU0 X\n", "has 1 of 2 cells"),
-        ("GPU0 GPU0\n", "a column is there twice"),
-        ("GPU0 GPU1\nGPU0 X FAST\nGPU1 FAST X\n", "'FAST' is no class of links"),
-        ("GPU0 GPU1\nGPU0 X NV0\nGPU1 NV0 X\n", "'NV0' is no class of links"),
-        ("GPU0 GPU1\nGPU0 X NV999\nGPU1 NV999 X\n", "'NV999' is no class of links"),
+        ("GPU0 GPU0\n", "duplicate column"),
+        ("GPU0 GPU1\nGPU0 X FAST\nGPU1 FAST X\n", "unknown link class 'FAST'"),
+        ("GPU0 GPU1\nGPU0 X NV0\nGPU1 NV0 X\n", "unknown link class 'NV0'"),
+        ("GPU0 GPU1\nGPU0 X NV999\nGPU1 NV999 X\n", "unknown link class 'NV999'"),
     ],
 )
-def test_what_is_refused(text: str, message: str) -> None:
+def test_invalid_inputs(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(text)
     assert message in str(caught.value)
-    assert "nvidia-smi topo -m" in caught.value.hint or "Known are" in caught.value.hint
+    assert "nvidia-smi topo -m" in caught.value.hint or "Known classes" in caught.value.hint
 
 
 def test_looks_like() -> None:
@@ -95,17 +95,17 @@ def test_nvlinks_are_those_of_the_kind() -> None:
     assert rates == pytest.approx([240e9, 247.2e9, 144e9])
 
 
-def test_it_is_told_what_classes_were_taken_for() -> None:
+def test_classes_are_listed_in_the_assumptions() -> None:
     first, *others = parse(WORKSTATION_MIG).assumptions
-    assert "nothing is measured: NODE, SYS: 10.0 GB/s, 10.0 us; PHB: 12.0 GB/s, 10.0 us (--link" in first
-    assert any("cut into MIG devices: each is taken as one whole GPU" in note for note in others)
-    # What was given was not taken.
+    assert "not measured: NODE, SYS: 10.0 GB/s, 10.0 us; PHB: 12.0 GB/s, 10.0 us (change them with --link" in first
+    assert any("divided into MIG devices: each GPU counts as one device" in note for note in others)
+    # Overridden classes are not listed.
     links = parse_link_types(["PHB=24GB/s", "NV=25GB/s"])
     assert "PHB" not in parse(WORKSTATION_MIG, links=links).assumptions[0]
     assert not any("nothing is measured" in note for note in parse(DGX_A100, links=links).assumptions)
-    # Only several hosts need to know how they are joined.
+    # Only several hosts need a connection.
     between = Wire(bandwidth=25e9)
-    assert not any("say what joins" in note for note in parse(DGX_A100, num_hosts=2, between=between).assumptions)
+    assert not any("specify it" in note for note in parse(DGX_A100, num_hosts=2, between=between).assumptions)
 
 
 def test_interfaces_that_are_fewer_than_gpus_are_shared() -> None:
@@ -113,16 +113,16 @@ def test_interfaces_that_are_fewer_than_gpus_are_shared() -> None:
     cluster = parse(DGX_A100, num_hosts=2, between=between)
     # Four GPUs, two interfaces of 12 GB/s.
     assert [host.interface_bandwidth for host in cluster.hosts] == [24e9, 24e9]
-    assert any("share the 2 network interfaces evenly; what --between says" in note for note in cluster.assumptions)
+    assert any("share the 2 network interfaces evenly; --between applies to" in note for note in cluster.assumptions)
     lone = DGX_A100.replace("\tNIC1\t", "\t").replace("\tSYS\t48", "\t48").replace("\tPXB\t16", "\t16")
     assert [host.interface_bandwidth for host in parse(lone, num_hosts=2, between=between).hosts] == [12e9, 12e9]
-    # As many as GPUs, or none that is shown: it is told what is assumed.
+    # As many interfaces as GPUs, or none: an assumption is recorded.
     pair = "GPU0 GPU1 NIC0 NIC1 CPU\nGPU0 X NV4 PIX SYS\nGPU1 NV4 X SYS PIX\n"
     own = parse(pair, num_hosts=2, between=between)
     assert own.hosts[0].interface_bandwidth is None
     assert any("one of the 2 network interfaces to itself" in note for note in own.assumptions)
     none = parse(WORKSTATION_MIG, num_hosts=2, between=between)
     assert none.hosts[0].interface_bandwidth is None
-    assert any("shows no network interface" in note for note in none.assumptions)
-    # A single host reaches nobody.
+    assert any("has no network interface" in note for note in none.assumptions)
+    # A single host needs no network.
     assert parse(DGX_A100).hosts[0].interface_bandwidth is None

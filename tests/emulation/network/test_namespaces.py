@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
-from penstock.emulation.network.namespaces import Built, build, leave_host
-from penstock.emulation.network.syscalls import become_root_inside, enter
+from penstock.emulation.network.namespaces import BuiltNetwork, build_network, leave_host
+from penstock.emulation.network.syscalls import become_root_inside, enter_namespace
 from penstock.emulation.network.topology import Network
 from penstock.errors import InputError
 from tests.support.small_emulation import needs_shaping
@@ -31,7 +31,7 @@ SLOW_DOWN = 10.0
 MESSAGE = bytes(2_000_000)
 
 
-def inside(work: Callable[[Built], bool]) -> None:
+def inside(work: Callable[[BuiltNetwork], bool]) -> None:
     """Do something in a process of its own that has left the machine's network; it must give True."""
     pid = os.fork()
     if not pid:
@@ -42,23 +42,23 @@ def inside(work: Callable[[Built], bool]) -> None:
             os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         code = 1
         try:
-            code = 0 if work(build(Network(CLUSTER, ("d0", "d1", "d2"), SLOW_DOWN))) else 1
+            code = 0 if work(build_network(Network(CLUSTER, ("d0", "d1", "d2"), SLOW_DOWN))) else 1
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def rate(built: Built, *links: tuple[int, int]) -> float:
+def rate(built: BuiltNetwork, *links: tuple[int, int]) -> float:
     """Bytes a second over links that are used at the same time; the best of eight, as a busy machine is slower."""
     return max(_rate(built, links) for _ in range(8))
 
 
-def _rate(built: Built, links: Sequence[tuple[int, int]]) -> float:
+def _rate(built: BuiltNetwork, links: Sequence[tuple[int, int]]) -> float:
     pairs = []
     for number, (source, target) in enumerate(links):
-        enter(built.devices[target])
+        enter_namespace(built.devices[target])
         with socket.create_server((built.network.address(target), 6000 + number)) as server:
-            enter(built.devices[source])
+            enter_namespace(built.devices[source])
             sender = socket.create_connection((built.network.address(target), 6000 + number))
             pairs.append((sender, server.accept()[0]))
 
@@ -80,7 +80,7 @@ def _rate(built: Built, links: Sequence[tuple[int, int]]) -> float:
 @needs_shaping
 @undisturbed
 def test_links_have_their_bandwidths() -> None:
-    def work(built: Built) -> bool:
+    def work(built: BuiltNetwork) -> bool:
         # d0 to d1 inside a host; d1 to d2 has 40 MB/s, but the interface of its host 30; d2 to d0 a link of its own.
         measured = [rate(built, link) for link in ((0, 1), (1, 2), (2, 0))]
         return measured == pytest.approx([80e6, 30e6, 10e6], rel=0.1)
@@ -91,7 +91,7 @@ def test_links_have_their_bandwidths() -> None:
 @needs_shaping
 @undisturbed
 def test_an_interface_is_shared() -> None:
-    def work(built: Built) -> bool:
+    def work(built: BuiltNetwork) -> bool:
         alone, together = rate(built, (0, 2)), rate(built, (0, 2), (1, 2))
         return [alone, together] == pytest.approx([30e6, 30e6], rel=0.1)
 
@@ -101,7 +101,7 @@ def test_an_interface_is_shared() -> None:
 @needs_shaping
 @undisturbed
 def test_a_link_changes_while_it_is_used() -> None:
-    def work(built: Built) -> bool:
+    def work(built: BuiltNetwork) -> bool:
         built.change_link(0, 1, 0.25)
         return rate(built, (0, 1)) == pytest.approx(20e6, rel=0.1)
 
@@ -139,6 +139,6 @@ def test_who_may_not_make_namespaces_is_told_what_is_needed() -> None:
     os.close(writing)
     with os.fdopen(reading) as told:
         what, hint = told.read().splitlines()
-    assert what.endswith("network namespaces, and this process may not make them (the limit of namespaces is reached)")
+    assert what.endswith("network namespaces, which this process may not create (the limit on namespaces is reached)")
     assert "root" in hint
     assert hint.endswith("--no-shaping.")

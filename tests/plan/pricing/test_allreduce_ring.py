@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.plan.pricing.allreduce_ring import EXACT_RING, LOCAL_SEARCH_RING, InterfaceUse, reduce_ring
+from tests.support.reach import reach, reaches
 from tests.support.thoroughness import examples
 
 SLOW = Wire(bandwidth=1.0)
@@ -136,6 +137,7 @@ def test_devices_of_a_host_stay_together_in_large_rings() -> None:
     assert ring.occupancy_s == pytest.approx(2 * (size - 1) / size / 5.0)
 
 
+@reaches(faster=0.8)
 @examples(15)
 @given(st.integers(EXACT_RING + 1, 14), st.randoms(use_true_random=False))
 def test_local_search_is_no_worse_than_the_plain_order(size: int, random: object) -> None:
@@ -143,4 +145,6 @@ def test_local_search_is_no_worse_than_the_plain_order(size: int, random: object
     matrix = [[shuffle(1.0, 10.0) for _ in range(size)] for _ in range(size)]
     ring = reduce_ring(cluster_of(matrix), range(size), 1.0)
     assert sorted(ring.devices) == list(range(size))
-    assert slowest(matrix, ring.devices) >= slowest(matrix, tuple(range(size)))
+    plain = slowest(matrix, tuple(range(size)))
+    assert slowest(matrix, ring.devices) >= plain
+    reach("faster", slowest(matrix, ring.devices) > plain)

@@ -5,6 +5,7 @@ from hypothesis import given
 
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, NONE, PARAMETERS, SAVED, Flows
 from penstock.plan.types import Replica, on
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases, two_stages
 from tests.support.thoroughness import examples
 
@@ -78,6 +79,7 @@ def test_one_device_moves_nothing() -> None:
     assert flows.incoming(0, 0, 1).tolist() == NONE
 
 
+@reaches(local=0.05, remote=0.05)
 @examples(100)
 @given(cases())
 def test_everything_arrives_once(case: Case) -> None:
@@ -98,6 +100,7 @@ def test_everything_arrives_once(case: Case) -> None:
                 continue
             arriving = float(flows.num_bytes[mine].sum())
             whole = float(cut[stage] * costs.share[place])
+            reach("local" if len(local) else "remote")
             if len(local):
                 assert arriving <= whole + 1e-6
             else:

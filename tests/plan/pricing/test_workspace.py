@@ -70,7 +70,7 @@ def test_an_old_profile_keeps_its_digest() -> None:
     assert profile.digest != make_profile().digest
 
 
-@pytest.mark.parametrize(("largest", "text"), [((1, 2), "2 entries for 3 units"), ((25, 40, 8), "unit 'a'")])
+@pytest.mark.parametrize(("largest", "text"), [((1, 2), "2 entries for 3 "), ((25, 40, 8), "layer 'a'")])
 def test_wrong_sizes_are_refused(largest: tuple[int, ...], text: str) -> None:
     with pytest.raises((ValueError, InputError), match=text):
         replace(make_profile(()), largest_parameter_bytes=largest)

@@ -10,7 +10,7 @@ from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT
 from penstock.plan.pricing.pricing import price
-from penstock.planners.costs.replica_groups import BACKWARD, FORWARD, Replicas, reduce_price
+from penstock.planners.costs.replica_groups import BACKWARD, FORWARD, GroupCosts, reduce_price
 from penstock.planners.problem import Problem
 from tests.support.planner_cases import cluster_of, profile_of
 from tests.support.small import equal_profile, one_host
@@ -45,27 +45,27 @@ def hosts_of(
 def test_devices_host_by_host() -> None:
     cluster = hosts_of([2, 2])
     mixed = msgspec.structs.replace(cluster, devices=tuple(cluster.devices[place] for place in (2, 0, 3, 1)))
-    assert Replicas(Problem(equal_profile(4), mixed, 1)).hosts == ((0, 2), (1, 3))
-    assert Replicas(Problem(equal_profile(4), mixed, 1)).row == (0, 2, 1, 3)
-    assert Replicas(Problem(equal_profile(4), mixed, 1, pipeline_depth=3)).row == (0, 2, 1)
+    assert GroupCosts(Problem(equal_profile(4), mixed, 1)).hosts == ((0, 2), (1, 3))
+    assert GroupCosts(Problem(equal_profile(4), mixed, 1)).devices == (0, 2, 1, 3)
+    assert GroupCosts(Problem(equal_profile(4), mixed, 1, pipeline_depth=3)).devices == (0, 2, 1)
 
 
 def test_shares_follow_speed() -> None:
-    replicas = Replicas(Problem(profile_of([(1.0, 1.0, 1.0)]), cluster_of([1.0, 3.0, 1e-12]), 1))
-    assert replicas.shares((0, 1)) == pytest.approx((0.25, 0.75))
-    assert replicas.shares((2,)) == (1.0,)
-    assert replicas.shares((0, 2)) is None  # 1e-12 of the rows is less than a plan can say
-    idle = Replicas(Problem(profile_of([(0.0, 0.0, 0.0)]), cluster_of([1.0, 3.0]), 1))
+    group_costs = GroupCosts(Problem(profile_of([(1.0, 1.0, 1.0)]), cluster_of([1.0, 3.0, 1e-12]), 1))
+    assert group_costs.shares((0, 1)) == pytest.approx((0.25, 0.75))
+    assert group_costs.shares((2,)) == (1.0,)
+    assert group_costs.shares((0, 2)) is None  # 1e-12 of the rows is less than a plan can say
+    idle = GroupCosts(Problem(profile_of([(0.0, 0.0, 0.0)]), cluster_of([1.0, 3.0]), 1))
     assert idle.shares((0, 1)) == (0.5, 0.5)
 
 
 def test_seconds_of_a_group() -> None:
     # Three units of F = 1 and I + W = 2; both devices of a group of speeds 1 and 3 take a quarter of the time.
-    replicas = Replicas(Problem(equal_profile(3), cluster_of([1.0, 3.0]), 1))
-    assert replicas.seconds((0, 1), 1, 3, FORWARD) == pytest.approx(2 / 4)
-    assert replicas.seconds((0, 1), 1, 3, BACKWARD) == pytest.approx(4 / 4)
-    assert replicas.seconds((1,), 0, 3, FORWARD + BACKWARD) == pytest.approx(9 / 3)
-    half = replicas.sums((0,), FORWARD, portion=0.5)
+    group_costs = GroupCosts(Problem(equal_profile(3), cluster_of([1.0, 3.0]), 1))
+    assert group_costs.seconds((0, 1), 1, 3, FORWARD) == pytest.approx(2 / 4)
+    assert group_costs.seconds((0, 1), 1, 3, BACKWARD) == pytest.approx(4 / 4)
+    assert group_costs.seconds((1,), 0, 3, FORWARD + BACKWARD) == pytest.approx(9 / 3)
+    half = group_costs.sums((0,), FORWARD, portion=0.5)
     assert half.tolist() == [[0.0, 0.5, 1.0, 1.5]]
 
 
@@ -81,9 +81,9 @@ def test_reductions_by_hand() -> None:
 
 def test_channels_by_hand() -> None:
     # One device to two of another host, half to each over its own link of 10; an interface of 8 carries both halves.
-    free = Replicas(Problem(equal_profile(3), hosts_of([1, 2], latency_s=0.25), 1)).channel((0,), (1, 2))
+    free = GroupCosts(Problem(equal_profile(3), hosts_of([1, 2], latency_s=0.25), 1)).channel((0,), (1, 2))
     assert free.forward == free.backward == pytest.approx((0.25, 0.5 / 10))
-    shared = Replicas(Problem(equal_profile(3), hosts_of([1, 2], interface=8.0), 1)).channel((0,), (1, 2))
+    shared = GroupCosts(Problem(equal_profile(3), hosts_of([1, 2], interface=8.0), 1)).channel((0,), (1, 2))
     assert shared.forward == pytest.approx((0.0, 1 / 8))
     assert shared.both_ways_s(16.0) == pytest.approx(4.0)
 
@@ -112,24 +112,24 @@ def test_groups_cost_what_a_plan_of_them_costs(data: st.DataObject) -> None:
     profile = msgspec.structs.replace(data.draw(profiles().filter(lambda item: item.num_units > 1)), ties=())
     cluster = data.draw(clusters().filter(lambda item: item.num_devices > 1))
     problem = Problem(profile, cluster, 2, micro_batch_size=data.draw(st.sampled_from([1, 4, 6])))
-    replicas = Replicas(problem)
+    group_costs = GroupCosts(problem)
     order = data.draw(st.permutations(range(cluster.num_devices)))
     first = data.draw(st.integers(1, cluster.num_devices - 1))
     groups = [tuple(order[:first]), tuple(order[first:])]
-    assume(all(replicas.shares(group) for group in groups))
+    assume(all(group_costs.shares(group) for group in groups))
     cut = data.draw(st.integers(1, profile.num_units - 1))
-    plan = problem.plan("test", [0, cut, profile.num_units], [replicas.replicas(group) for group in groups])
+    plan = problem.plan("test", [0, cut, profile.num_units], [group_costs.plan_group(group) for group in groups])
     costs = price(plan, profile, cluster)
     for number, (start, stop) in enumerate([(0, cut), (cut, profile.num_units)]):
         places = costs.replicas(number)
         back = costs.input_grad_s[places] + costs.weight_grad_s[places]
-        assert replicas.seconds(groups[number], start, stop, FORWARD) == pytest.approx(costs.forward_s[places].max())
-        assert replicas.seconds(groups[number], start, stop, BACKWARD) == pytest.approx(back.max())
+        assert group_costs.seconds(groups[number], start, stop, FORWARD) == pytest.approx(costs.forward_s[places].max())
+        assert group_costs.seconds(groups[number], start, stop, BACKWARD) == pytest.approx(back.max())
         rings = [item.ring for item in costs.reductions if item.number == number]
-        size = replicas.parameter_sums[stop] - replicas.parameter_sums[start]
+        size = group_costs.parameter_sums[stop] - group_costs.parameter_sums[start]
         paid = sum(ring.occupancy_s + ring.latency_s for ring in rings)
-        assert replicas.reduce_price(groups[number]).of(float(size)) == pytest.approx(paid)
-    channel, size = replicas.channel(*groups), float(replicas.cut_bytes[cut])
+        assert group_costs.reduce_price(groups[number]).of(float(size)) == pytest.approx(paid)
+    channel, size = group_costs.channel(*groups), float(group_costs.cut_bytes[cut])
     assert channel.forward.of(size) == pytest.approx(channel_of(costs, ACTIVATION))
     assert channel.backward.of(size) == pytest.approx(channel_of(costs, GRADIENT))
 
@@ -138,6 +138,6 @@ def test_numbers_stay_finite() -> None:
     wire = Wire(bandwidth=1e-300, latency_s=1e300)
     devices = tuple(Device(name=name, host="h", kind="k") for name in "ab")
     cluster = Cluster(name="hopeless", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
-    replicas = Replicas(Problem(equal_profile(2, cut_bytes=10**15, parameter_bytes=10**15), cluster, 1))
-    assert np.isfinite(replicas.channel((0,), (1,)).both_ways_s(1e18))
-    assert np.isfinite(replicas.reduce_price((0, 1)).of(1e18))
+    group_costs = GroupCosts(Problem(equal_profile(2, cut_bytes=10**15, parameter_bytes=10**15), cluster, 1))
+    assert np.isfinite(group_costs.channel((0,), (1,)).both_ways_s(1e18))
+    assert np.isfinite(group_costs.reduce_price((0, 1)).of(1e18))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.types import Cluster, Device, Host, Link, Wire
+from penstock.cluster.types import Cluster
 from penstock.errors import DeadlockError, InputError
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.pricing import price
@@ -25,52 +25,15 @@ from penstock.planners.exact.solve import exact
 from penstock.planners.methods.balanced import balanced
 from penstock.planners.methods.bipartition.planner import bipartition
 from penstock.planners.problem import Problem
-from penstock.profile.types import Profile, Sizes, Times, Unit
+from penstock.profile.types import Profile
 from penstock.program.actions import Kind
 from penstock.simulate.evaluation import evaluate, evaluate_costs
+from tests.support.planner_cases import unequal
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import clusters, profiles
 from tests.support.thoroughness import examples
 
 pytest.importorskip("ortools", reason="the exact planner needs OR-tools")
-
-
-def unequal(seed: int, num_units: int, num_devices: int, num_microbatches: int) -> Problem:
-    """Everything differs: units, kinds, speeds, links in both directions."""
-    draw = random.Random(seed)
-    units = tuple(
-        Unit(
-            name=f"u{number}",
-            parameter_bytes=draw.randint(0, 400),
-            sizes=(Sizes(micro_batch_size=4, cut_bytes=draw.randint(10, 300), saved_bytes=draw.randint(50, 900)),),
-            times=tuple(
-                Times(
-                    kind=kind,
-                    micro_batch_size=4,
-                    forward_s=draw.uniform(0.3, 2.0),
-                    input_grad_s=draw.uniform(0.3, 2.0),
-                    weight_grad_s=draw.uniform(0.2, 2.0),
-                    step_s=draw.uniform(0.0, 0.3),
-                )
-                for kind in "ab"
-            ),
-        )
-        for number in range(num_units)
-    )
-    names = [f"d{number}" for number in range(num_devices)]
-    links = tuple(
-        Link(source=a, target=b, wire=Wire(bandwidth=draw.uniform(100, 2000), latency_s=draw.uniform(0.0, 0.3)))
-        for a in names
-        for b in names
-        if a != b
-    )
-    devices = tuple(
-        Device(name=name, host="h", kind=draw.choice("ab"), speed=draw.choice([0.5, 1.0, 2.0])) for name in names
-    )
-    wire = Wire(bandwidth=1000.0)
-    cluster = Cluster(name="c", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire, links=links)
-    profile = Profile(name="r", micro_batch_size=4, units=units, input_bytes=draw.randint(10, 300))
-    return Problem(profile, cluster, num_microbatches)
 
 
 def jobs_of(costs: Costs) -> list[list[Job]]:
@@ -123,9 +86,9 @@ def simulated(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> float:
     return evaluate_costs(costs, program=program, within_memory=False).timeline.iteration_s
 
 
-def every_time(problem: Problem, *, moved: bool) -> Iterator[float]:
+def every_time(problem: Problem, *, remote_backward: bool) -> Iterator[float]:
     """The times of all maps in all orders."""
-    maps = all_maps(problem, moved=moved, recompute=True)
+    maps = all_maps(problem, remote_backward=remote_backward, recompute=True)
     for turn in range(len(maps.forward)):
         costs = price(plan_of_map(problem, maps, turn), problem.profile, problem.cluster)
         for orders in product(*[list(all_orders(jobs)) for jobs in jobs_of(costs)]):
@@ -138,16 +101,16 @@ def test_one_microbatch_against_every_map_and_order(seed: int) -> None:
     problem = unequal(seed, 2, 2, 1)
     found = exact(problem)
     assert found.proved
-    assert found.makespan_s == pytest.approx(min(every_time(problem, moved=True)), rel=1e-6)
+    assert found.makespan_s == pytest.approx(min(every_time(problem, remote_backward=True)), rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_two_microbatches_against_every_order(seed: int) -> None:
     # Micro-batches in any order: taking them in turn loses nothing.
     problem = unequal(seed, 2, 2, 2)
-    found = exact(problem, moved=False)
+    found = exact(problem, remote_backward=False)
     assert found.proved
-    assert found.makespan_s == pytest.approx(min(every_time(problem, moved=False)), rel=1e-6)
+    assert found.makespan_s == pytest.approx(min(every_time(problem, remote_backward=False)), rel=1e-6)
 
 
 @examples(12)
@@ -156,7 +119,7 @@ def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> Non
     problem = unequal(seed, 4, 3, 2)
     best = exact(problem)
     assert best.proved
-    maps = all_maps(problem, moved=True, recompute=True)
+    maps = all_maps(problem, remote_backward=True, recompute=True)
     bounds = map_bounds(unit_times(problem), maps)
     for _ in range(10):
         turn = draw.randrange(len(maps.forward))
@@ -177,19 +140,19 @@ def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> Non
 
 @examples(30)
 @given(profiles(max_units=3, overheads=True), clusters(max_devices=3), st.integers(1, 3), st.booleans())
-def test_any_small_problem(profile: Profile, cluster: Cluster, num: int, moved: bool) -> None:
+def test_any_small_problem(profile: Profile, cluster: Cluster, num: int, remote_backward: bool) -> None:
     problem = Problem(profile, cluster, num, schedule="zb_h1")
-    found = exact(problem, moved=moved)
+    found = exact(problem, remote_backward=remote_backward)
     assert found.at_least_s <= found.makespan_s
     shared = any(host.interface_bandwidth is not None for host in cluster.hosts)
     assert found.proved or shared
     again = evaluate_costs(price(found.plan, profile, cluster), program=found.program, within_memory=False)
     assert again.timeline.iteration_s == found.makespan_s
-    bound = lower_bound(profile, cluster, num, replication=False, moved=moved)
+    bound = lower_bound(profile, cluster, num, replication=False, remote_backward=remote_backward)
     assert bound.seconds <= found.makespan_s * (1 + 1e-9)
     assert found.at_least_s >= 0
     if found.proved:
-        others = [balanced(problem)] + ([bipartition(problem)] if moved else [])
+        others = [balanced(problem)] + ([bipartition(problem)] if remote_backward else [])
         for plan in others:
             taken = evaluate(plan, profile, cluster, within_memory=False).timeline.iteration_s
             assert found.makespan_s <= taken * (1 + 1e-6)
@@ -198,7 +161,7 @@ def test_any_small_problem(profile: Profile, cluster: Cluster, num: int, moved: 
 def test_zero_bubble_by_hand() -> None:
     # Two equal units on two devices, F = I = W = 1, free links, 3 micro-batches: device 1 waits one forward and then
     # works for 9 seconds; device 0 ends its last I one second after device 1 at the latest, and needs no more.
-    found = exact(Problem(equal_profile(2), one_host(2), 3), moved=False)
+    found = exact(Problem(equal_profile(2), one_host(2), 3), remote_backward=False)
     assert found.proved
     assert found.makespan_s == pytest.approx(10.0)
 
@@ -207,7 +170,7 @@ def test_moving_a_backward_by_hand() -> None:
     # One unit on two devices, F = 2, I = W = 1, nothing to send, 2 micro-batches: together on one device 8 seconds;
     # apart F F on one, then I W I W on the other from second 2 on: 6.
     problem = Problem(equal_profile(1, forward_s=2.0), one_host(2), 2)
-    assert exact(problem, moved=False).makespan_s == pytest.approx(8.0)
+    assert exact(problem, remote_backward=False).makespan_s == pytest.approx(8.0)
     found = exact(problem)
     assert found.makespan_s == pytest.approx(6.0)
     assert found.plan.stages[0].has_remote_backward
@@ -243,7 +206,7 @@ def test_fewer_stages_use_the_first_devices() -> None:
 def test_a_large_problem_is_refused() -> None:
     with pytest.raises(InputError, match="too many"):
         exact(Problem(equal_profile(30), one_host(5), 2))
-    with pytest.raises(InputError, match="some time"):
+    with pytest.raises(InputError, match="must be positive"):
         exact(Problem(equal_profile(2), one_host(2), 2), seconds=0.0)
 
 

@@ -147,13 +147,13 @@ def slowest(row: Row, joints: list[Joint], weight: float) -> float:
         stage_s[stage] += row.forward[stage][behind.p] - row.forward[stage][front.p]
         stage_s[stage] += row.backward[stage][behind.q] - row.backward[stage][front.q]
     link_s = [0.0]
-    for place, (p, q, again) in enumerate(joints[1:-1]):
+    for place, (p, q, recompute) in enumerate(joints[1:-1]):
         first, last = min(p, q), max(p, q)
         back_on = place if q > p else place + 1
-        if again:
+        if recompute:
             stage_s[back_on] += row.forward[back_on][last] - row.forward[back_on][first]
         saved = row.saved_bytes[last] - row.saved_bytes[first]
-        kept = row.input_bytes[first] if again and saved > 0 else saved
+        kept = row.input_bytes[first] if recompute and saved > 0 else saved
         returned = row.parameter_bytes[last] - row.parameter_bytes[first]
         down, up = (returned, kept) if q > p else (kept, returned)
         if np.isinf(weight):
@@ -170,7 +170,7 @@ def slowest(row: Row, joints: list[Joint], weight: float) -> float:
 def all_joints(row: Row) -> Iterator[list[Joint]]:
     """Those that move no unit further than one stage."""
     last = row.end
-    single = [Joint(p, q, again) for p in range(last + 1) for q in range(last + 1) for again in (0, 1)]
+    single = [Joint(p, q, recompute) for p in range(last + 1) for q in range(last + 1) for recompute in (0, 1)]
     for inner in product(single, repeat=len(row.rates)):
         joints = [Joint(0, 0, 0), *inner, Joint(last, last, 0)]
         if all(max(a.p, a.q) <= min(b.p, b.q) for a, b in pairwise(joints)):

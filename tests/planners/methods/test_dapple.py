@@ -14,7 +14,7 @@ from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT
 from penstock.plan.pricing.pricing import price
 from penstock.plan.types import Plan
-from penstock.planners.costs.replica_groups import Replicas
+from penstock.planners.costs.replica_groups import GroupCosts
 from penstock.planners.methods.dapple.placement import (
     MOST_STEPS,
     POLICIES,
@@ -81,10 +81,10 @@ def plain_latency(plan: Plan, profile: Profile, cluster: Cluster) -> float:
 
 
 def all_stages(
-    replicas: Replicas, taken: Taken | None = None, start: int = 0, done: tuple[Stage, ...] = ()
+    group_costs: GroupCosts, taken: Taken | None = None, start: int = 0, done: tuple[Stage, ...] = ()
 ) -> Iterator[tuple[Stage, ...]]:
     """All ways to cut the units and to place each stage by some policy."""
-    hosts, num_units = replicas.hosts, replicas.problem.profile.num_units
+    hosts, num_units = group_costs.hosts, group_costs.problem.profile.num_units
     sizes = tuple(len(host) for host in hosts)
     taken = taken or (0,) * len(sizes)
     if start == num_units:
@@ -94,14 +94,14 @@ def all_stages(
     for after in sorted(options):
         spans = zip(hosts, taken, after, strict=True)
         group = tuple(place for host, first, last in spans for place in host[first:last])
-        if replicas.shares(group) is not None:
+        if group_costs.shares(group) is not None:
             for stop in range(start + 1, num_units + 1):
-                yield from all_stages(replicas, after, stop, (*done, Stage(start, stop, group)))
+                yield from all_stages(group_costs, after, stop, (*done, Stage(start, stop, group)))
 
 
-def plan_of(replicas: Replicas, stages: tuple[Stage, ...]) -> Plan:
+def plan_of(group_costs: GroupCosts, stages: tuple[Stage, ...]) -> Plan:
     cuts = [0, *(stage.stop for stage in stages)]
-    return replicas.problem.plan("test", cuts, [replicas.replicas(stage.group) for stage in stages])
+    return group_costs.problem.plan("test", cuts, [group_costs.plan_group(stage.group) for stage in stages])
 
 
 def stages_of(plan: Plan, cluster: Cluster) -> list[Stage]:
@@ -116,13 +116,13 @@ def stages_of(plan: Plan, cluster: Cluster) -> list[Stage]:
 def test_no_stages_are_better(profile: Profile, cluster: Cluster, num: int) -> None:
     profile = msgspec.structs.replace(profile, ties=())
     problem = Problem(profile, cluster, num)
-    replicas = Replicas(problem)
-    single = {(Stage(0, profile.num_units, (place,)),) for place in replicas.row}
-    every = single | set(all_stages(replicas))
-    best = min(plain_latency(plan_of(replicas, stages), profile, cluster) for stages in every)
+    group_costs = GroupCosts(problem)
+    single = {(Stage(0, profile.num_units, (place,)),) for place in group_costs.devices}
+    every = single | set(all_stages(group_costs))
+    best = min(plain_latency(plan_of(group_costs, stages), profile, cluster) for stages in every)
     found = dapple(problem)
     assert plain_latency(found, profile, cluster) == pytest.approx(best, rel=1e-9)
-    assert latency_s(replicas, stages_of(found, cluster)) == pytest.approx(best, rel=1e-9)
+    assert latency_s(group_costs, stages_of(found, cluster)) == pytest.approx(best, rel=1e-9)
 
 
 def test_latency_by_hand() -> None:
@@ -165,10 +165,10 @@ def test_plans_prove_and_do_not_lose(profile: Profile, cluster: Cluster, num: in
     assert len(used) == len(set(used))
     assert set(used) <= {device.name for device in cluster.devices[:num_stages]}
     evaluate(plan, profile, cluster, within_memory=False)
-    replicas = Replicas(problem)
-    if replicas.shares(replicas.row) is not None:
-        together = latency_s(replicas, [Stage(0, profile.num_units, replicas.row)])
-        assert latency_s(replicas, stages_of(plan, cluster)) <= together * CLOSE
+    group_costs = GroupCosts(problem)
+    if group_costs.shares(group_costs.devices) is not None:
+        together = latency_s(group_costs, [Stage(0, profile.num_units, group_costs.devices)])
+        assert latency_s(group_costs, stages_of(plan, cluster)) <= together * CLOSE
 
 
 def test_policies() -> None:
@@ -213,9 +213,9 @@ def test_large_clusters_and_long_models(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "MOST_WORK", 1.0)
     problem = Problem(profile, cluster, 8)
     plan = dapple(problem)
-    replicas = Replicas(problem)
-    together = latency_s(replicas, [Stage(0, 40, replicas.row)])
-    assert latency_s(replicas, stages_of(plan, cluster)) <= together * CLOSE
+    group_costs = GroupCosts(problem)
+    together = latency_s(group_costs, [Stage(0, 40, group_costs.devices)])
+    assert latency_s(group_costs, stages_of(plan, cluster)) <= together * CLOSE
     evaluate(plan, profile, cluster, within_memory=False)
 
 
@@ -227,10 +227,10 @@ def test_blocks_end_where_little_is_sent(monkeypatch: pytest.MonkeyPatch) -> Non
     thin = (*profile.units[:4], msgspec.structs.replace(profile.units[4], sizes=(sizes,)), *profile.units[5:])
     # Two parts meet in the middle; of the cuts between a quarter and three quarters the one behind unit 4 is thinnest.
     for units, cut in ((profile.units, 4), (thin, 5)):
-        replicas = Replicas(Problem(msgspec.structs.replace(profile, units=units), one_host(2), 1))
-        assert _blocks(replicas, 1).tolist() == [0, cut, 8]
+        group_costs = GroupCosts(Problem(msgspec.structs.replace(profile, units=units), one_host(2), 1))
+        assert _blocks(group_costs, 1).tolist() == [0, cut, 8]
     idle = equal_profile(8, forward_s=0.0, input_grad_s=0.0, weight_grad_s=0.0)
-    assert len(_blocks(Replicas(Problem(idle, one_host(2), 1)), 1)) == 3
+    assert len(_blocks(GroupCosts(Problem(idle, one_host(2), 1)), 1)) == 3
 
 
 def test_devices_that_are_far_too_slow_are_not_in_a_group() -> None:

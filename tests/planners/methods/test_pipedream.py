@@ -13,7 +13,7 @@ from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT
 from penstock.plan.pricing.pricing import price
 from penstock.plan.types import Plan
-from penstock.planners.costs.replica_groups import BACKWARD, FORWARD, Replicas
+from penstock.planners.costs.replica_groups import BACKWARD, FORWARD, GroupCosts
 from penstock.planners.methods.pipedream.levels import Stage, find_flat, find_levels, replica_counts
 from penstock.planners.methods.pipedream.planner import bottleneck_s, pipedream
 from penstock.planners.problem import Problem
@@ -65,11 +65,11 @@ def all_stages(num_units: int, row: Sequence[int], *, replication: bool = True) 
                     yield [Stage(start, stop, tuple(row[first:last])) for (start, stop), (first, last) in spans]
 
 
-def plan_of(replicas: Replicas, stages: Sequence[Stage]) -> Plan | None:
-    if any(replicas.shares(stage.group) is None for stage in stages):
+def plan_of(group_costs: GroupCosts, stages: Sequence[Stage]) -> Plan | None:
+    if any(group_costs.shares(stage.group) is None for stage in stages):
         return None
     cuts = [0, *(stage.stop for stage in stages)]
-    return replicas.problem.plan("test", cuts, [replicas.replicas(stage.group) for stage in stages])
+    return group_costs.problem.plan("test", cuts, [group_costs.plan_group(stage.group) for stage in stages])
 
 
 @examples(80)
@@ -77,11 +77,11 @@ def plan_of(replicas: Replicas, stages: Sequence[Stage]) -> Plan | None:
 def test_no_stages_in_a_row_are_better(profile: Profile, cluster: Cluster, num: int, replication: bool) -> None:
     profile = msgspec.structs.replace(profile, ties=())
     problem = Problem(profile, cluster, num)
-    replicas = Replicas(problem)
-    every = all_stages(profile.num_units, replicas.row, replication=replication)
-    candidates = [plan_of(replicas, stages) for stages in every]
+    group_costs = GroupCosts(problem)
+    every = all_stages(profile.num_units, group_costs.devices, replication=replication)
+    candidates = [plan_of(group_costs, stages) for stages in every]
     best = min(plain_bottleneck(plan, profile, cluster) for plan in candidates if plan is not None)
-    flat = plan_of(replicas, find_flat(replicas, replication=replication))
+    flat = plan_of(group_costs, find_flat(group_costs, replication=replication))
     assert flat is not None
     assert plain_bottleneck(flat, profile, cluster) == pytest.approx(best, rel=1e-9)
     # Levels may find something better still; what is returned is never worse.
@@ -107,22 +107,22 @@ def twin_hosts(
     )
 
 
-def nested_values(replicas: Replicas) -> dict[tuple[Stage, ...], float]:
+def nested_values(group_costs: GroupCosts) -> dict[tuple[Stage, ...], float]:
     """Every pipeline of pipelines, with its bottleneck by the sum of what both levels cost."""
-    hosts, num = replicas.hosts, replicas.problem.num_microbatches
+    hosts, num = group_costs.hosts, group_costs.problem.num_microbatches
     heads = [host[0] for host in hosts]
     found: dict[tuple[Stage, ...], float] = {}
 
     def inner_value(stages: Sequence[Stage], portion: float) -> float:
         worst = 0.0
         for stage, before in zip(stages, [None, *stages[:-1]], strict=True):
-            sums = replicas.sums(stage.group, FORWARD + BACKWARD, portion=portion)
-            size = float(replicas.parameter_sums[stage.stop] - replicas.parameter_sums[stage.start])
+            sums = group_costs.sums(stage.group, FORWARD + BACKWARD, portion=portion)
+            size = float(group_costs.parameter_sums[stage.stop] - group_costs.parameter_sums[stage.start])
             own = float((sums[:, stage.stop] - sums[:, stage.start]).max())
-            worst = max(worst, own + replicas.reduce_price(stage.group).of(size) / num)
+            worst = max(worst, own + group_costs.reduce_price(stage.group).of(size) / num)
             if before is not None:
-                channel = replicas.channel(before.group, stage.group)
-                worst = max(worst, channel.both_ways_s(float(replicas.cut_bytes[stage.start]) * portion))
+                channel = group_costs.channel(before.group, stage.group)
+                worst = max(worst, channel.both_ways_s(float(group_costs.cut_bytes[stage.start]) * portion))
         return worst
 
     def extend(outer: list[Stage], done: list[Stage], value: float) -> None:
@@ -132,8 +132,8 @@ def nested_values(replicas: Replicas) -> dict[tuple[Stage, ...], float]:
             return
         stage, rest = outer[0], outer[1:]
         chosen = [host for host in hosts if host[0] in stage.group]
-        size = float(replicas.parameter_sums[stage.stop] - replicas.parameter_sums[stage.start])
-        across = replicas.reduce_price(stage.group).of(size) / num
+        size = float(group_costs.parameter_sums[stage.stop] - group_costs.parameter_sums[stage.start])
+        across = group_costs.reduce_price(stage.group).of(size) / num
         for inner in all_stages(stage.stop - stage.start, chosen[0]):
             moved = [Stage(part.start + stage.start, part.stop + stage.start, part.group) for part in inner]
             own = inner_value(moved, 1 / len(chosen)) + across
@@ -144,11 +144,11 @@ def nested_values(replicas: Replicas) -> dict[tuple[Stage, ...], float]:
                 spread.append(Stage(part.start, part.stop, group))
             extend(rest, done + spread, max(value, own))
 
-    for outer in all_stages(replicas.problem.profile.num_units, heads):
+    for outer in all_stages(group_costs.problem.profile.num_units, heads):
         value = 0.0
         for left, right in pairwise(outer):
-            channel = replicas.channel(left.group, right.group)
-            value = max(value, channel.both_ways_s(float(replicas.cut_bytes[right.start])))
+            channel = group_costs.channel(left.group, right.group)
+            value = max(value, channel.both_ways_s(float(group_costs.cut_bytes[right.start])))
         extend(outer, [], value)
     return found
 
@@ -161,11 +161,11 @@ def test_no_pipelines_inside_hosts_are_better(data: st.DataObject) -> None:
     speeds = data.draw(st.sampled_from([[1.0, 1.0], [1.0, 2.0], [2.0, 1.0]]))
     interface = data.draw(st.sampled_from([None, 50.0]))
     cluster = twin_hosts(data.draw(st.integers(2, 3)), speeds, data.draw(wires), data.draw(wires), interface)
-    replicas = Replicas(Problem(profile, cluster, data.draw(st.integers(1, 5))))
-    assume(replicas.shares(replicas.hosts[0]) is not None)
-    stages = find_levels(replicas, replication=True)
+    group_costs = GroupCosts(Problem(profile, cluster, data.draw(st.integers(1, 5))))
+    assume(group_costs.shares(group_costs.hosts[0]) is not None)
+    stages = find_levels(group_costs, replication=True)
     assert stages is not None
-    values = nested_values(replicas)
+    values = nested_values(group_costs)
     assert values[tuple(stages)] == pytest.approx(min(values.values()), rel=1e-9)
 
 
@@ -173,7 +173,7 @@ def test_hosts_that_differ_are_one_level() -> None:
     wire = Wire(bandwidth=1.0)
     same = twin_hosts(2, [1.0, 2.0], wire, wire)
     profile = equal_profile(4)
-    assert find_levels(Replicas(Problem(profile, same, 2)), replication=True) is not None
+    assert find_levels(GroupCosts(Problem(profile, same, 2)), replication=True) is not None
     others = [
         msgspec.structs.replace(same, devices=same.devices[:3]),
         msgspec.structs.replace(same, devices=(*same.devices[:2], *same.devices[:1:-1])),
@@ -183,7 +183,7 @@ def test_hosts_that_differ_are_one_level() -> None:
         one_host(4),
     ]
     for cluster in others:
-        assert find_levels(Replicas(Problem(profile, cluster, 2)), replication=True) is None
+        assert find_levels(GroupCosts(Problem(profile, cluster, 2)), replication=True) is None
 
 
 def test_by_hand() -> None:
@@ -212,7 +212,7 @@ def bottleneck_of(profile: Profile, cluster: Cluster, num: int) -> tuple[float, 
         for stage in plan.stages
     ]
     shape = [(stage.stop, stage.num_replicas) for stage in plan.stages]
-    return bottleneck_s(Replicas(problem), stages), shape
+    return bottleneck_s(GroupCosts(problem), stages), shape
 
 
 def test_a_pipeline_inside_every_host() -> None:

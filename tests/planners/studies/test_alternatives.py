@@ -14,7 +14,7 @@ from penstock.planners.methods.data_parallel import data_parallel
 from penstock.planners.methods.uniform import uniform
 from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS
-from penstock.planners.studies.alternatives import TRIED, Alternative, next_best
+from penstock.planners.studies.alternatives import ALTERNATIVE_PLANNERS, Alternative, next_best
 from penstock.planners.studies.quick_planners import is_quick
 from penstock.profile.types import Profile
 from penstock.simulate.evaluation import evaluate
@@ -66,7 +66,7 @@ def test_it_is_the_least_of_all_that_differ(profile: Profile, cluster: Cluster, 
     problem = Problem(profile, cluster, num)
     than = balanced(problem)
     expected: list[float] = []
-    for name in TRIED:
+    for name in ALTERNATIVE_PLANNERS:
         made = PLANNERS[name].plan(replace(problem, schedule=PLANNERS[name].schedule))
         if made.stages != than.stages or made.schedule != than.schedule:
             expected.append(evaluate(made, profile, cluster).timeline.iteration_s)
@@ -84,11 +84,11 @@ def test_other_shapes_are_left_behind() -> None:
 
 def test_nothing_that_takes_long() -> None:
     small = Problem(equal_profile(4), one_host(2), 4)
-    assert all(is_quick(name, small) for name in TRIED)
+    assert all(is_quick(name, small) for name in ALTERNATIVE_PLANNERS)
     assert not is_quick("auto", small)
     long = replace(small, num_microbatches=10_000)
-    assert not any(is_quick(name, long) for name in TRIED)
+    assert not any(is_quick(name, long) for name in ALTERNATIVE_PLANNERS)
     assert next_best(long, balanced(small)) is None
     wide = Problem(equal_profile(40), one_host(40), 4)
-    assert [name for name in TRIED if is_quick(name, wide)] == ["uniform", "balanced", "data_parallel"]
+    assert [name for name in ALTERNATIVE_PLANNERS if is_quick(name, wide)] == ["uniform", "balanced", "data_parallel"]
     assert is_quick("spp", replace(wide, pipeline_depth=20))

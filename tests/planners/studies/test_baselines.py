@@ -11,7 +11,13 @@ from penstock.plan.types import Plan
 from penstock.planners.api import make_problem, plan
 from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS, find_planner
-from penstock.planners.studies.baselines import PLAN_FOR_A_SCHEDULE, Entry, best_of_each, entries, ratios
+from penstock.planners.studies.baselines import (
+    SCHEDULE_DEPENDENT,
+    Entry,
+    best_of_each,
+    compare_planners,
+    iteration_ratios,
+)
 from penstock.profile.types import Profile
 from penstock.schedules.registry import SCHEDULES
 from penstock.simulate.evaluation import evaluate
@@ -19,7 +25,7 @@ from tests.support.small import equal_profile, one_host
 from tests.support.strategies import NAMED_SCHEDULES, clusters, profiles
 from tests.support.thoroughness import examples
 
-FIXED = [name for name in PLANNERS if name not in PLAN_FOR_A_SCHEDULE]
+FIXED = [name for name in PLANNERS if name not in SCHEDULE_DEPENDENT]
 
 
 @examples(8)
@@ -30,7 +36,7 @@ def test_made_once_or_for_every_schedule_is_the_same(profile: Profile, cluster: 
             (planner, make_problem(profile, cluster, 3, planner=planner, schedule=name)) for name in NAMED_SCHEDULES
         ]
         try:
-            found = list(entries(problems, lambda name, problem: find_planner(name).plan(problem)))
+            found = list(compare_planners(problems, lambda name, problem: find_planner(name).plan(problem)))
         except InputError:
             continue  # a device too slow to take part in data parallelism
         for entry in found:
@@ -51,7 +57,7 @@ def test_how_often_plans_are_made() -> None:
         for planner in ("balanced", "bipartition")
         for name in SCHEDULES
     ]
-    found = list(entries(problems, plan_one))
+    found = list(compare_planners(problems, plan_one))
     assert asked == {"balanced": 3, "bipartition": len(SCHEDULES)}  # straight, loop, v
     assert [(entry.planner, entry.schedule) for entry in found] == [(name, item.schedule) for name, item in problems]
 
@@ -61,7 +67,7 @@ def test_ratios() -> None:
 
     def entry(planner: str, schedule: str, stages: int) -> Entry:
         problem = make_problem(profile, cluster, 4, planner="uniform", schedule=schedule, pipeline_depth=stages)
-        ((_, _, planning_s, outcome),) = entries(
+        ((_, _, planning_s, outcome),) = compare_planners(
             [("uniform", problem)], lambda _, item: find_planner("uniform").plan(item)
         )
         return Entry(planner, schedule, planning_s, outcome)
@@ -69,7 +75,7 @@ def test_ratios() -> None:
     # One device: 4 * 12 = 48 s; two stages of 6 s: 5 * 6 = 30 s.
     found = [entry("one", "gpipe", 1), entry("two", "gpipe", 2), entry("two", "1f1b", 2)]
     assert [(item.planner, item.schedule) for item in best_of_each(found)] == [("two", "gpipe"), ("one", "gpipe")]
-    table = {item.planner: item.times_as_long_as for item in ratios(found)}
+    table = {item.planner: item.times_as_long_as for item in iteration_ratios(found)}
     assert table["one"] == pytest.approx({"two": 1.6, "one": 1.0})
     assert table["two"] == pytest.approx({"two": 1.0, "one": 0.625})
 
@@ -77,9 +83,9 @@ def test_ratios() -> None:
 def test_what_never_fits_is_left_out() -> None:
     profile, cluster = equal_profile(4, parameter_bytes=100), one_host(2, memory_bytes=900)
     problems = [(name, Problem(profile, cluster, 4)) for name in ("balanced", "data_parallel")]
-    found = list(entries(problems, lambda name, problem: find_planner(name).plan(problem)))
+    found = list(compare_planners(problems, lambda name, problem: find_planner(name).plan(problem)))
     # 200 bytes with gradients and optimizer: 800 of 900; everything on each: 1,600.
     assert [entry.outcome.fits for entry in found] == [True, False]
-    assert [item.planner for item in ratios(found)] == ["balanced"]
+    assert [item.planner for item in iteration_ratios(found)] == ["balanced"]
     assert found[1].outcome.short_of_memory.startswith("d0 needs")
     assert [(item.peak_bytes, item.memory_bytes) for item in found[0].outcome.devices] == [(800.0, 900.0)] * 2

@@ -15,10 +15,10 @@ from penstock.planners.problem import Problem
 from penstock.planners.studies.device_counts import (
     DeviceChoice,
     choose_devices,
-    device_part,
-    for_whole,
-    growing_order,
-    spread,
+    growth_order,
+    powers_and_ends,
+    retarget_to_cluster,
+    select_cluster,
 )
 from penstock.profile.types import Profile
 from penstock.simulate.evaluation import evaluate
@@ -69,7 +69,7 @@ def test_a_large_range_is_halved() -> None:
     assert choice.best.num_devices == one_by_one
     assert len(choice.counts) < 16
     assert [item.num_devices for item in choose(problem, range(1, 41)).counts] == [1, 2, 4, 8, 16, 32, 40]
-    assert spread(range(5, 8)) == [5, 7]
+    assert powers_and_ends(range(5, 8)) == [5, 7]
 
 
 def test_a_target_needs_what_fits() -> None:
@@ -89,12 +89,12 @@ def test_a_target_needs_what_fits() -> None:
 def test_hosts_are_filled_one_after_the_other() -> None:
     cluster = load_cluster("2 x 4 x T4 @ 10 GB/s / 1 GB/s")
     profile = equal_profile(8)
-    assert growing_order(Problem(profile, cluster, 1)) == list(range(8))
+    assert growth_order(Problem(profile, cluster, 1)) == list(range(8))
     quick = tuple(
         msgspec.structs.replace(device, speed=2.0) if place >= 4 else device
         for place, device in enumerate(cluster.devices)
     )
-    order = growing_order(Problem(profile, msgspec.structs.replace(cluster, devices=quick), 1))
+    order = growth_order(Problem(profile, msgspec.structs.replace(cluster, devices=quick), 1))
     assert sorted(order[:4]) == [4, 5, 6, 7]
     assert order[4:] == [3, 2, 1, 0]
 
@@ -102,7 +102,7 @@ def test_hosts_are_filled_one_after_the_other() -> None:
 def test_the_quickest_device_is_the_first() -> None:
     cluster = one_host(4)
     devices = (*cluster.devices[:2], Device(name="quick", host="h", kind="k", speed=3.0), cluster.devices[3])
-    order = growing_order(Problem(equal_profile(2), msgspec.structs.replace(cluster, devices=devices), 1))
+    order = growth_order(Problem(equal_profile(2), msgspec.structs.replace(cluster, devices=devices), 1))
     assert order[0] == 2
     assert sorted(order) == [0, 1, 2, 3]
 
@@ -114,17 +114,17 @@ def test_a_plan_for_a_part_takes_as_long_in_the_whole(
 ) -> None:
     problem = Problem(profile, cluster, num)
     count = data.draw(st.integers(1, cluster.num_devices))
-    order = growing_order(problem)
+    order = growth_order(problem)
     assert sorted(order) == list(range(cluster.num_devices))
-    part = device_part(problem, count)
+    part = select_cluster(problem, count)
     assert {device.name for device in part.devices} == {cluster.devices[place].name for place in order[:count]}
     for planner in (balanced, spp):
         made = planner(Problem(profile, part, num))
         here = evaluate(made, profile, part).timeline.iteration_s
-        assert evaluate(for_whole(made, cluster), profile, cluster).timeline.iteration_s == here
+        assert evaluate(retarget_to_cluster(made, cluster), profile, cluster).timeline.iteration_s == here
 
 
 @pytest.mark.parametrize("counts", [range(3), range(2, 6), range(3, 3)])
-def test_numbers_that_are_not_there(counts: range) -> None:
-    with pytest.raises(InputError, match="the cluster has 4 devices"):
+def test_invalid_device_counts(counts: range) -> None:
+    with pytest.raises(InputError, match="number of devices must be at least 1 and at most 4"):
         choose(Problem(equal_profile(4), one_host(4), 2), counts)

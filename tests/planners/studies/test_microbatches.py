@@ -16,7 +16,7 @@ from penstock.planners.methods.data_parallel import data_parallel
 from penstock.planners.methods.uniform import uniform
 from penstock.planners.outcome import outcome_of
 from penstock.planners.problem import Problem
-from penstock.planners.studies.microbatches import Basis, basis_of, choose_microbatches, row_sizes
+from penstock.planners.studies.microbatches import Basis, basis_of, candidate_sizes, choose_microbatches
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import clusters, profiles
@@ -95,7 +95,7 @@ def test_no_device_is_left_with_less_than_a_row() -> None:
     choice = choose_microbatches(equal_profile(1), one_host(4), 16, plan_one)
     assert choice.best.micro_batch_size >= 4
     assert [size.outcome.iteration_s for size in choice.sizes if size.outcome] == pytest.approx([12.0] * 2 + [48.0] * 3)
-    assert [size.micro_batch_size for size in choice.sizes if size.starves] == [1, 2]
+    assert [size.micro_batch_size for size in choice.sizes if size.has_starved_replica] == [1, 2]
     forced = choose_microbatches(equal_profile(1), one_host(4), 2, data_parallel)
     assert "less than one row" in forced.notes[-1]
 
@@ -112,10 +112,10 @@ def test_what_is_said_of_the_times() -> None:
     assert basis_of(equal_profile(1), 2) is Basis.PROPORTIONAL
     one_size = choose_microbatches(equal_profile(2), one_host(2), 8, balanced)
     assert one_size.best.num_microbatches == 8  # proportional: the more the better
-    assert "one size only (1 rows)" in one_size.notes[0]
+    assert "one micro-batch size only (1 rows)" in one_size.notes[0]
     beyond = choose_microbatches(affine_profile(100.0, 1.0), one_host(1), 64, balanced)
     assert beyond.best.micro_batch_size == 64
-    assert "2 to 8 rows; those for 64 rows are extended" in beyond.notes[0]
+    assert "2 to 8 rows; those for 64 rows are extrapolated" in beyond.notes[0]
 
     def computed(rows: int) -> Profile:
         return msgspec.structs.replace(affine_profile(100.0, 1.0), name=f"for {rows}")
@@ -128,8 +128,8 @@ def test_what_is_said_of_the_times() -> None:
 
 
 @given(st.integers(1, 10**6), st.integers(2, 12))
-def test_row_sizes(batch: int, most: int) -> None:
-    found = row_sizes(batch, most)
+def test_candidate_sizes(batch: int, most: int) -> None:
+    found = candidate_sizes(batch, most)
     assert found == sorted(set(found))
     assert len(found) <= most
     assert all(batch % rows == 0 and batch // rows <= 4096 for rows in found)
@@ -138,6 +138,6 @@ def test_row_sizes(batch: int, most: int) -> None:
     assert found[0] == smallest
 
 
-def test_batches_that_cannot_be() -> None:
-    with pytest.raises(InputError, match="a batch must have 1 to"):
-        row_sizes(0)
+def test_invalid_global_batch_size() -> None:
+    with pytest.raises(InputError, match=r"global batch size \(0\) must be at least 1"):
+        candidate_sizes(0)

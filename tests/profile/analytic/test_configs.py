@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InputError
-from penstock.profile.analytic import BUILTIN_NAMES, ReadConfig, analytic_profile, read_config
+from penstock.profile.analytic import BUILTIN_NAMES, ParsedConfig, analytic_profile, read_config
 from penstock.profile.analytic.builtin import BUILTIN
 from penstock.profile.analytic.configs import BertConfig, Gpt2Config, LlamaConfig, VitConfig
 from penstock.profile.types import Profile
@@ -65,7 +65,7 @@ VIT = {
 EXAMPLES: list[dict[str, Any]] = [GPT2_XL, LLAMA, BERT, VIT]
 
 
-def read(config: dict[str, Any]) -> ReadConfig:
+def read(config: dict[str, Any]) -> ParsedConfig:
     return read_config(json.dumps(config), where="config.json")
 
 
@@ -103,8 +103,8 @@ def test_defaults_of_the_families() -> None:
     assert BUILTIN["gpt2"] == Gpt2Config()
 
 
-def test_labels_of_a_vit_are_counted_if_not_told() -> None:
-    labels = {str(place): f"LABEL_{place}" for place in range(10)}
+def test_labels_of_a_vit_are_counted_if_missing() -> None:
+    labels = {str(index): f"LABEL_{index}" for index in range(10)}
     config = {key: value for key, value in VIT.items() if key != "num_labels"}
     found = read({**config, "id2label": labels})
     assert isinstance(found.config, VitConfig)
@@ -142,9 +142,9 @@ def test_keys_that_change_the_count() -> None:
         ('{"model_type": "gpt2", "n_embd": ' + "9" * 5000 + "}", "broken JSON"),
         ("[]", "must be a JSON object"),
         ("null", "must be a JSON object"),
-        ("{}", "it is missing"),
-        ('{"model_type": 7}', "it is not a name"),
-        ('{"model_type": "mistral"}', "it is 'mistral'"),
+        ("{}", "but is missing"),
+        ('{"model_type": 7}', "but is not a string"),
+        ('{"model_type": "mistral"}', "not 'mistral'"),
         ('{"model_type": "gpt2", "n_embd": "768"}', "Expected `int"),
         ('{"model_type": "gpt2", "n_embd": true}', "Expected `int"),
         ('{"model_type": "gpt2", "n_embd": null}', "Expected `int"),
@@ -154,10 +154,10 @@ def test_keys_that_change_the_count() -> None:
         ('{"model_type": "gpt2", "n_embd": -768}', ">= 1"),
         ('{"model_type": "gpt2", "n_embd": 10000001}', "<= 10000000"),
         ('{"model_type": "gpt2", "n_layer": 10001}', "<= 10000"),
-        ('{"model_type": "gpt2", "n_head": 7}', "n_embd 768 cannot be divided by n_head 7"),
-        ('{"model_type": "llama", "num_attention_heads": 33}', "cannot be divided"),
-        ('{"model_type": "llama", "num_key_value_heads": 5}', "cannot be divided"),
-        ('{"model_type": "bert", "num_attention_heads": 5}', "cannot be divided"),
+        ('{"model_type": "gpt2", "n_head": 7}', "n_embd (768) must be divisible by n_head (7)"),
+        ('{"model_type": "llama", "num_attention_heads": 33}', "must be divisible"),
+        ('{"model_type": "llama", "num_key_value_heads": 5}', "must be divisible"),
+        ('{"model_type": "bert", "num_attention_heads": 5}', "must be divisible"),
         ('{"model_type": "vit", "patch_size": 225}', "larger than image_size"),
         ('{"model_type": "vit", "image_size": [224, 224]}', "Expected `int"),
         ('{"model_type": "bert", "tie_word_embeddings": 1}', "Expected `bool"),
@@ -181,7 +181,7 @@ def test_errors_name_the_place() -> None:
 
 def test_a_config_made_by_hand_is_checked_too() -> None:
     with pytest.raises(InputError):
-        analytic_profile(ReadConfig(config=Gpt2Config(n_embd=-1)), kinds=["T4"], micro_batch_size=1)
+        analytic_profile(ParsedConfig(config=Gpt2Config(n_embd=-1)), kinds=["T4"], micro_batch_size=1)
 
 
 def test_the_longest_chain() -> None:
@@ -228,10 +228,10 @@ def test_mutated_configs_give_a_profile_or_an_input_error(
 
 
 @examples(300)
-@given(example=st.sampled_from(EXAMPLES), place=st.integers(0, 10_000), inserted=st.text(max_size=3))
-def test_mutated_texts_give_a_config_or_an_input_error(example: dict[str, Any], place: int, inserted: str) -> None:
+@given(example=st.sampled_from(EXAMPLES), index=st.integers(0, 10_000), inserted=st.text(max_size=3))
+def test_mutated_texts_give_a_config_or_an_input_error(example: dict[str, Any], index: int, inserted: str) -> None:
     text = json.dumps(example)
-    start = place % len(text)
+    start = index % len(text)
     try:
         found = read_config(text[:start] + inserted + text[start + 1 :], where="config.json")
     except InputError:

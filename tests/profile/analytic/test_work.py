@@ -1,4 +1,4 @@
-"""Operations and bytes against formulas that are well known, or worked out here by hand."""
+"""Operations and bytes against known formulas and manual counts."""
 
 import msgspec
 import pytest
@@ -38,11 +38,11 @@ def backward_flops(part: Part) -> int:
 
 
 def forward_macs(design: Design) -> float:
-    return sum(forward_flops(design.parts[place.part]) for place in design.chain) / 2
+    return sum(forward_flops(design.parts[index.part]) for index in design.chain) / 2
 
 
-def unit(name: str, place: int, *, rows: int = 1, sequence: int | None = None) -> Unit:
-    return analytic_profile(name, kinds=["T4"], micro_batch_size=rows, sequence=sequence).units[place]
+def unit(name: str, index: int, *, rows: int = 1, sequence: int | None = None) -> Unit:
+    return analytic_profile(name, kinds=["T4"], micro_batch_size=rows, sequence=sequence).units[index]
 
 
 def test_forward_of_a_gpt2_block() -> None:

@@ -1,4 +1,4 @@
-"""The way from a graph to a chain, on graphs small enough to check by hand."""
+"""Conversion of a graph to a chain, on graphs small enough to check by hand."""
 
 import math
 import random
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InputError
-from penstock.profile.readers.graph import Chain, Node, Tensor, chain_profile, checked_bytes, checked_seconds, linearise
+from penstock.profile.readers.graph import Chain, Node, Tensor, chain_profile, check_bytes, check_seconds, linearise
 from penstock.profile.types import MAX_BYTES, MAX_SECONDS
 
 
@@ -93,16 +93,16 @@ def test_profile_of_a_chain() -> None:
 @pytest.mark.parametrize("rows", [0, -1, 2**40 + 1])
 def test_rows_must_be_sensible(rows: int) -> None:
     chain = chain_of([node(1)], [])
-    with pytest.raises(InputError, match="rows"):
+    with pytest.raises(InputError, match="micro-batch size must be"):
         chain_profile(chain, [0], name="n", micro_batch_size=rows, kind="k", where="g", assumptions=())
 
 
 def test_sums_beyond_the_limits_are_refused() -> None:
     chain = chain_of([node(1, MAX_BYTES), node(2, seconds=MAX_SECONDS)], [])
-    with pytest.raises(InputError, match=r"g, unit 'node1 op': the forward together is over"):
+    with pytest.raises(InputError, match=r"g, layer 'node1 op': total forward time exceeds"):
         chain_profile(chain, [0], name="n", micro_batch_size=1, kind="k", where="g", assumptions=())
     chain = chain_of([node(1, 1), node(2, 1), node(3, 1)], [tensor(1, MAX_BYTES, 3), tensor(2, 1, 3)])
-    with pytest.raises(InputError, match=r"what crosses the cut is over 2\*\*60 bytes"):
+    with pytest.raises(InputError, match=r"total size of the cut exceeds 2\*\*60 bytes"):
         chain_profile(chain, [0, 0, 0], name="n", micro_batch_size=1, kind="k", where="g", assumptions=())
 
 
@@ -111,7 +111,7 @@ def test_a_cycle_is_named_without_the_nodes_that_only_wait_for_it() -> None:
     tensors = [tensor(1, 1, 2), tensor(2, 1, 3), tensor(3, 1, 4, 5), tensor(4, 1, 2), tensor(5, 1, 6)]
     with pytest.raises(InputError) as caught:
         chain_of(nodes, tensors)
-    assert caught.value.what == "these nodes wait for each other: node2 -> node3 -> node4 -> node2"
+    assert caught.value.what == "the graph has a cycle: node2 -> node3 -> node4 -> node2"
     assert caught.value.where == "g:4-2"
 
 
@@ -138,9 +138,9 @@ def test_nothing_to_compute() -> None:
 @pytest.mark.parametrize("value", [-1, -1e-9, math.inf, -math.inf, math.nan, 1e300, 10**400])
 def test_unfit_numbers(value: float) -> None:
     with pytest.raises(InputError, match="the thing"):
-        checked_seconds(value, "the thing", "g")
+        check_seconds(value, "the thing", "g")
     with pytest.raises(InputError, match="the thing"):
-        checked_bytes(value, "the thing", "g")
+        check_bytes(value, "the thing", "g")
 
 
 @given(st.integers(1, 14), st.integers(0, 2**32))
@@ -155,13 +155,13 @@ def test_cuts_agree_with_their_definition(count: int, seed: int) -> None:
         for i in range(count)
     ]
     chain = chain_of(nodes, tensors)
-    place = {number: unit for unit, replicas in enumerate(numbers(chain)) for number in replicas}
-    assert sorted(place) == real
-    assert all(place[a.source] <= place[user] for a in tensors if a.source in place for user in a.users)
+    index = {number: unit for unit, replicas in enumerate(numbers(chain)) for number in replicas}
+    assert sorted(index) == real
+    assert all(index[a.source] <= index[user] for a in tensors if a.source in index for user in a.users)
     for cut, found in enumerate(chain.cut_bytes()):
         alive = [
             item.size_bytes
             for item in tensors
-            if place.get(item.source, -1) <= cut and any(place[user] > cut for user in item.users)
+            if index.get(item.source, -1) <= cut and any(index[user] > cut for user in item.users)
         ]
         assert found == sum(alive)

@@ -1,4 +1,4 @@
-"""PipeDream's graph text: exact expectations on small graphs, unit counts on the published ones."""
+"""PipeDream's graph format: exact expectations on small graphs, numbers of layers of the published ones."""
 
 import time
 from pathlib import Path
@@ -98,9 +98,9 @@ def test_without_parameters_all_of_the_backward_is_input_gradient() -> None:
     assert unit.sizes[0].cut_bytes == 0
 
 
-def test_what_is_assumed_is_said() -> None:
+def test_assumptions() -> None:
     assumptions = " ".join(read(*RESIDUAL).assumptions)
-    for word in ("data loading", "half", "no parameters", "Saved bytes", "topological"):
+    for word in ("data loading", "half", "without parameters", "Saved bytes", "topologically"):
         assert word in assumptions
 
 
@@ -144,11 +144,11 @@ def test_errors_name_the_line() -> None:
     assert error.what == "neither a node nor an edge: 'something else'"
     assert "node1 -- description" in error.hint
     assert refused(good, line(1, "B")).where == "tiny.txt:2"
-    assert refused(good, line(1, "B")).what == "node1 is there twice"
+    assert refused(good, line(1, "B")).what == "duplicate node1"
     assert refused(good, "", "\tnode1 -- node7").where == "tiny.txt:3"
-    assert refused("node7 -- node1", good).what == "the edge names node7, which is not there"
+    assert refused("node7 -- node1", good).what == "the edge names node7, which does not exist"
     cycle = refused(good, line(2, "B"), line(3, "C"), "node2 -- node3", "node3 -- node2", "node1 -- node2")
-    assert cycle.what == "these nodes wait for each other: node2 -> node3 -> node2"
+    assert cycle.what == "the graph has a cycle: node2 -> node3 -> node2"
     assert cycle.where == "tiny.txt:5"
 
 
@@ -158,7 +158,7 @@ def test_errors_name_the_line() -> None:
         (line(1, "A", forward="-1"), "forward_compute_time must not be negative"),
         (line(1, "A", backward="nan"), "backward_compute_time must be finite"),
         (line(1, "A", forward="inf"), "forward_compute_time must be finite"),
-        (line(1, "A", forward="1e300"), "forward_compute_time is over 1,000,000,000 seconds"),
+        (line(1, "A", forward="1e300"), "forward_compute_time exceeds 1,000,000,000 seconds"),
         (line(1, "A", forward="fast"), "forward_compute_time is 'fast', which is not a number"),
         (line(1, "A", forward="1_0"), "not a number"),
         (line(1, "A", forward="9" * 5000), "not a number"),
@@ -166,10 +166,10 @@ def test_errors_name_the_line() -> None:
         (line(1, "A", size="[1; -2]"), "activation_size must not be negative"),
         (line(1, "A", size="[1; 2"), "not a number"),
         (line(1, "A", size="[]"), "not a number"),
-        (line(1, "A", size="1.2e18"), "activation_size is over 2**60 bytes"),
-        (line(1, "A", size=f"[{2**60}; 1]"), "activation_size is over 2**60 bytes"),
+        (line(1, "A", size="1.2e18"), "activation_size exceeds 2**60 bytes"),
+        (line(1, "A", size=f"[{2**60}; 1]"), "activation_size exceeds 2**60 bytes"),
         (line(1, "A", parameters="inf"), "parameter_size must be finite"),
-        (line(1, "A", parameters="1e19"), "parameter_size is over 2**60 bytes"),
+        (line(1, "A", parameters="1e19"), "parameter_size exceeds 2**60 bytes"),
         (line(1, "A") + ", parameter_size=3", "neither a node nor an edge"),
         (line(1, "A") + ", more=3", "neither a node nor an edge"),
         (line(1, "A").replace(", parameter_size=0", ""), "neither a node nor an edge"),

@@ -78,7 +78,7 @@ def test_without_parameters_there_is_no_weight_gradient() -> None:
     assert (times.forward_s, times.input_grad_s, times.weight_grad_s) == pytest.approx((0.1, 0.2, 0.0))
 
 
-def test_what_is_assumed_is_said() -> None:
+def test_assumptions() -> None:
     assumptions = " ".join(read(document()).assumptions)
     for word in ("third", "memoryUsageA", "memoryUsageB", "vanilla", "same tensor"):
         assert word in assumptions
@@ -87,15 +87,15 @@ def test_what_is_assumed_is_said() -> None:
 def test_errors_name_the_place() -> None:
     broken = document()
     broken["nodes"][2]["id"] = 1
-    assert refused(broken).what == "node 1 is there twice"
+    assert refused(broken).what == "duplicate node 1"
     assert refused(broken).where == "tiny.json, at $.nodes[2]"
     broken = document()
     broken["edges"][4]["destId"] = 77
-    assert refused(broken).what == "the edge names node 77, which is not there"
+    assert refused(broken).what == "the edge names node 77, which does not exist"
     assert refused(broken).where == "tiny.json, at $.edges[4]"
     broken = document()
     broken["edges"].append(edge(5, 4, 1.0))
-    assert refused(broken).what == "these nodes wait for each other: node4 -> node5 -> node4"
+    assert refused(broken).what == "the graph has a cycle: node4 -> node5 -> node4"
     assert refused(broken).where == "tiny.json, at $.edges[7]"
     broken = document()
     del broken["nodes"][1]["TMPCs"]["1"]
@@ -109,10 +109,10 @@ def test_errors_name_the_place() -> None:
     ("key", "value", "message"),
     [
         ("timePerSample", -1, "timePerSample must not be negative"),
-        ("timePerSample", 1e10, "timePerSample is over"),
+        ("timePerSample", 1e10, "timePerSample exceeds"),
         ("parameterSize", -1, "parameterSize must not be negative"),
-        ("parameterSize", 2.0**61, "parameterSize is over 2**60 bytes"),
-        ("memoryUsageA", 1e300, "memoryUsageA is over"),
+        ("parameterSize", 2.0**61, "parameterSize exceeds 2**60 bytes"),
+        ("memoryUsageA", 1e300, "memoryUsageA exceeds"),
         ("memoryUsageA", "much", "Expected `float`"),
     ],
 )

@@ -14,6 +14,7 @@ from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Action, Kind
 from penstock.program.lowering.lowering import lower
 from penstock.program.types import Program
 from penstock.schedules.registry import schedule
+from tests.support.reach import reach, reaches
 from tests.support.strategies import NAMED_SCHEDULES, Case, cases, two_stages
 from tests.support.thoroughness import examples
 
@@ -99,6 +100,7 @@ def positions(program: Program) -> dict[str, list[Action]]:
     return {name: list(program.actions(name)) for name in program.devices}
 
 
+@reaches(sends=0.1, rings=0.05)
 @examples(150)
 @given(cases())
 def test_what_holds_for_all(case: Case) -> None:
@@ -112,6 +114,8 @@ def test_what_holds_for_all(case: Case) -> None:
             _check_sends_follow_what_they_send(order)
         _check_links(after)
         _check_rings(after, costs.reductions, list(after))
+        reach("sends", np.isin(lowered.kind, SEND_KINDS).any())
+        reach("rings", len(costs.reductions))
 
 
 def _check_sends_follow_what_they_send(order: list[Action]) -> None:
@@ -164,6 +168,7 @@ def _check_rings(orders: dict[str, list[Action]], reductions: object, names: lis
     assert not any(first in following[second] for first in following for second in following[first])
 
 
+@reaches(two_waiting=0.03)
 @examples(100)
 @given(cases(max_microbatches=8, straight=True))
 def test_few_receives_wait_on_a_straight_pipeline(case: Case) -> None:
@@ -184,7 +189,9 @@ def test_few_receives_wait_on_a_straight_pipeline(case: Case) -> None:
                         # Compared before dividing: a period may be zero, or so small that the division overflows.
                         extra = num if latency >= num * period else math.ceil(latency / period)
                         allowed = max(allowed, 2 + min(num, extra))
-                assert most_waiting(order, peer) <= allowed
+                waiting = most_waiting(order, peer)
+                assert waiting <= allowed
+                reach("two_waiting", waiting >= 2)
 
 
 def most_waiting(order: list[Action], peer: str) -> int:

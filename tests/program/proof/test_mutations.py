@@ -9,6 +9,7 @@ from penstock.program.actions import NONE, ONCE_KINDS, RECV_KINDS, SEND_KINDS, A
 from penstock.program.proof.proof import prove
 from penstock.program.types import Program, program_from_actions
 from tests.support.oracle import works
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
 
@@ -70,10 +71,14 @@ def _proves(program: Program, costs: Costs) -> bool:
     return True
 
 
+@reaches(works=0.03, broken=0.3)
 @examples(600)
 @given(mutations())
 def test_proof_and_interpreter_agree(mutation: tuple[Costs, Program, Program]) -> None:
     costs, program, mutated = mutation
     assert _proves(program, costs)
     assert works(program, costs)
-    assert _proves(mutated, costs) == works(mutated, costs)
+    still_works = works(mutated, costs)
+    reach("works", still_works)
+    reach("broken", not still_works)
+    assert _proves(mutated, costs) == still_works

@@ -49,10 +49,10 @@ def test_the_correct_program() -> None:
         (0, "0STEP", None, "0STEP on d0 is missing"),
         (0, "0F1", "0F0", "0F0 on d0 is done twice"),
         (1, "1F1", "1F7", "1F7 on d1: there is no such micro-batch"),
-        (1, "1F1", "0F1", "0F1 on d1: the plan gives this device no such job"),
+        (1, "1F1", "0F1", "0F1 on d1: the plan gives this device no such action"),
         (1, "1STEP", "1REDUCE_GRAD", "1REDUCE_GRAD on d1: this stage is not replicated"),
         (1, "1B1", "1R1", "1R1 on d1: the plan does not recompute this stage"),
-        (1, "1SEND_B1@d0", "1SEND_F1@d0", "1SEND_F1@d0 on d1: nothing passes between these devices here"),
+        (1, "1SEND_B1@d0", "1SEND_F1@d0", "1SEND_F1@d0 on d1: no message passes between these devices here"),
     ],
 )
 def test_jobs(device: int, old: str, new: str | None, said: str) -> None:
@@ -68,10 +68,10 @@ def test_jobs(device: int, old: str, new: str | None, said: str) -> None:
     ("device", "first", "second", "said"),
     [
         (0, "0F0", "0B0", "0B0 on d0 stands before 0F0: a backward needs its forward"),
-        (0, "0F0", "0SEND_F0@d1", "0SEND_F0@d1 on d0 stands before 0F0: it sends what is not made yet"),
-        (1, "1RECV_F0@d0", "1F0", "1F0 on d1 stands before 1RECV_F0@d0: it needs what is received"),
+        (0, "0F0", "0SEND_F0@d1", "0SEND_F0@d1 on d0 stands before 0F0: its payload is not computed yet"),
+        (1, "1RECV_F0@d0", "1F0", "1F0 on d1 stands before 1RECV_F0@d0: it needs the received payload"),
         (1, "1B1", "1STEP", "stands before 1B1"),
-        (1, "1RECV_F0@d0", "1RECV_F1@d0", "1RECV_F1@d0 on d1 meets 0SEND_F0@d1 on d0, which it does not fit"),
+        (1, "1RECV_F0@d0", "1RECV_F1@d0", "1RECV_F1@d0 on d1 is matched with 0SEND_F0@d1 on d0, which is another message"),
     ],
 )
 def test_order(device: int, first: str, second: str, said: str) -> None:
@@ -89,13 +89,13 @@ def test_a_circle_names_who_waits_for_whom() -> None:
     # d0 wants to see micro-batch 0 back before it sends micro-batch 1; d1 wants both before it sends any back.
     texts[0] = ["0RECV_B0@d1", "0RECV_B1@d1", "0F0", "0SEND_F0@d1", "0B0", "0F1", "0SEND_F1@d1", "0B1", "0STEP"]
     texts[1] = ["1RECV_F0@d0", "1RECV_F1@d0", "1F0", "1F1", "1B0", "1SEND_B0@d0", "1B1", "1SEND_B1@d0", "1STEP"]
-    with pytest.raises(DeadlockError, match="in a circle: 0B0 on d0 -> 1F1 on d1"):
+    with pytest.raises(DeadlockError, match="deadlock: 0B0 on d0 -> 1F1 on d1"):
         prove(_program(program, texts), costs)
 
 
 def test_compute_only_is_refused() -> None:
     _, costs = _problem()
-    with pytest.raises(ProofError, match="no sends, receives and steps yet"):
+    with pytest.raises(ProofError, match="the program is not lowered"):
         prove(schedule(costs), costs)
 
 

@@ -1,4 +1,4 @@
-"""Why gaps exist: by hand where everything is known, and on random cases that nothing is left out or told twice."""
+"""Reasons of gaps: by hand, and on random cases that the parts of every gap cover it."""
 
 import dataclasses
 from itertools import pairwise
@@ -15,7 +15,7 @@ from tests.support.strategies import Case, cases, equal_case, two_stages
 from tests.support.thoroughness import examples
 
 
-def told(timeline: Timeline) -> list[tuple[str, float, float, list[tuple[str, float, str, int]]]]:
+def describe(timeline: Timeline) -> list[tuple[str, float, float, list[tuple[str, float, str, int]]]]:
     name, devices = timeline.program.name, timeline.program.devices
     return [
         (
@@ -33,7 +33,7 @@ def told(timeline: Timeline) -> list[tuple[str, float, float, list[tuple[str, fl
 
 def test_two_stages_by_hand() -> None:
     # tests/timeline/test_causes.py has the timeline: d0 works 0-4, 12-14, 16-18; d1 works 5-13.
-    assert told(evaluate_costs(two_stages(num_microbatches=2).costs).timeline) == [
+    assert describe(evaluate_costs(two_stages(num_microbatches=2).costs).timeline) == [
         (
             "d0",
             4.0,
@@ -58,19 +58,19 @@ def test_a_busy_link_is_a_reason() -> None:
     case = two_stages(num_microbatches=3, schedule_name="gpipe")
     quick = dataclasses.replace(case.costs, forward_s=np.full(2, 0.25))
     timeline = evaluate_costs(quick).timeline
-    gaps = [gap for gap in told(timeline) if gap[0] == "d1"]
+    gaps = [gap for gap in describe(timeline) if gap[0] == "d1"]
     assert [gap[1:] for gap in gaps[:3]] == [
         (0.0, 3.25, [("WORK", 0.25, "0F0 on d0", 1), ("TRANSFER", 3.25, "0SEND_F0@d1 on d0", 1)]),
         (3.5, 5.25, [("TRANSFER", 5.25, "0SEND_F1@d1 on d0", 1)]),
         (5.5, 7.25, [("TRANSFER", 7.25, "0SEND_F2@d1 on d0", 1)]),
     ]
-    # Were d1 to have nothing but the third to do, the reasons would go back over the link: told of its first gap.
+    # If d1 had only the third micro-batch, the reasons of its first gap would go back over the link.
     third = [action for action in range(timeline.program.num_actions) if timeline.program.name(action) == "1F2 on d1"]
     only = np.isin(np.arange(timeline.program.num_actions), third) | (timeline.program.device_of == 0)
     kinds = np.where(only, timeline.program.kind, Kind.RECV_P).astype(np.int8)
     program = dataclasses.replace(timeline.program, kind=kinds)
     alone = dataclasses.replace(timeline, program=program)
-    assert next(gap for gap in told(alone) if gap[0] == "d1")[3] == [
+    assert next(gap for gap in describe(alone) if gap[0] == "d1")[3] == [
         ("WORK", 0.25, "0F0 on d0", 1),
         ("LINK", 4.25, "0SEND_F1@d1 on d0", 2),
         ("TRANSFER", 7.25, "0SEND_F2@d1 on d0", 1),
@@ -82,12 +82,12 @@ def test_what_is_not_known_is_said() -> None:
     # A measured device may begin later than what it waited for had come: 1F0 at 5.5, not 5.
     late = np.where(timeline.start_s >= 5, timeline.start_s + 0.5, timeline.start_s)
     end = np.where(timeline.start_s >= 5, timeline.end_s + 0.5, timeline.end_s)
-    gaps = told(dataclasses.replace(timeline, start_s=late, end_s=end))
+    gaps = describe(dataclasses.replace(timeline, start_s=late, end_s=end))
     first = next(gap for gap in gaps if gap[0] == "d1")
     assert first[3][-1] == ("UNKNOWN", 5.5, "", 1)
     assert first[3][-2] == ("TRANSFER", 5.0, "0SEND_F0@d1 on d0", 1)
     nothing = dataclasses.replace(timeline, cause=np.full(len(timeline.cause), NONE))
-    assert all(part[0] in ("UNKNOWN", "DONE") for gap in told(nothing) for part in gap[3])
+    assert all(part[0] in ("UNKNOWN", "DONE") for gap in describe(nothing) for part in gap[3])
 
 
 def test_long_chains_end_in_a_part_that_says_so() -> None:
@@ -105,7 +105,7 @@ def test_long_chains_end_in_a_part_that_says_so() -> None:
 @given(case=cases())
 def test_the_parts_of_a_gap_cover_it_wholly(measured: bool, case: Case) -> None:
     timeline = evaluate_costs(case.costs).timeline
-    if measured:  # other times than the causes were found for: as if clocks and devices did not keep to anything
+    if measured:  # times that do not match the causes, as with unsynchronised clocks
         random = np.random.default_rng(timeline.program.num_actions)
         delay = np.round(random.uniform(0, 2, len(timeline.start_s)), 2)
         timeline = dataclasses.replace(timeline, start_s=timeline.start_s + delay, end_s=timeline.end_s + 1.5 * delay)

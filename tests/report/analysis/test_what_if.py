@@ -1,19 +1,19 @@
-"""What would help: the change that must gain most gains most, by numbers worked out by hand."""
+"""Improvements of a cluster: the gains of single changes, derived by hand."""
 
 import msgspec
 
-from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.plan.types import Origin, Plan, Stage, on
-from penstock.report.analysis.what_if import Help, help_sentences, what_would_help
+from penstock.report.analysis.what_if import Improvement, find_improvements, improvement_sentences
 from penstock.report.analysis.what_if_changes import changes
 from penstock.simulate.evaluation import evaluate, evaluate_costs
-from tests.support.small import equal_profile, one_host
+from tests.support.small import equal_profile, hand_plan, one_host
 from tests.support.strategies import Case, two_stages
 
 
-def _helps(case: Case) -> list[Help]:
+def _improvements(case: Case) -> list[Improvement]:
     result = evaluate_costs(case.costs, within_memory=False)
-    return what_would_help(result.timeline, result.costs, case.profile)
+    return find_improvements(result.timeline, result.costs, case.profile)
 
 
 def _case(cluster: Cluster, *, schedule: str = "gpipe", recompute: bool = False, **costs: int) -> Case:
@@ -36,18 +36,18 @@ def _case(cluster: Cluster, *, schedule: str = "gpipe", recompute: bool = False,
 
 def test_a_slow_link_and_devices_by_hand() -> None:
     # F 2 | 3 to d1 | F 2, B 2 | 3 back | B 2: 14 seconds. A link twice as fast saves 1.5, a device twice as fast 2.
-    found = _helps(two_stages(num_microbatches=1))
-    assert found == [
-        Help("d0 computing twice as fast", 12.0),
-        Help("d1 computing twice as fast", 12.0),
-        Help("a link twice as fast from d0 to d1 (4 B/s)", 12.5),
-        Help("a link twice as fast from d1 to d0 (4 B/s)", 12.5),
+    improvements = _improvements(two_stages(num_microbatches=1))
+    assert improvements == [
+        Improvement("d0 computing twice as fast", 12.0),
+        Improvement("d1 computing twice as fast", 12.0),
+        Improvement("a link twice as fast from d0 to d1 (4 B/s)", 12.5),
+        Improvement("a link twice as fast from d1 to d0 (4 B/s)", 12.5),
     ]
     text = (
-        "What would help most, simulated with one change at a time: d0 computing twice as fast: 12.0 s (14.3 % less); "
+        "The most effective changes, each simulated alone: d0 computing twice as fast: 12.0 s (14.3 % less); "
         "then d1 computing twice as fast: 12.0 s (14.3 % less)."
     )
-    assert help_sentences(found, 14.0, most=2) == [text]
+    assert improvement_sentences(improvements, 14.0, most=2) == [text]
 
 
 def test_between_hosts_the_network_is_made_faster() -> None:
@@ -56,11 +56,13 @@ def test_between_hosts_the_network_is_made_faster() -> None:
     hosts = tuple(Host(name=f"h{number}", inside=wire) for number in range(2))
     cluster = Cluster(name="two", hosts=hosts, devices=devices, between=wire)
     # 1 + 8 + 1 + 2 + 8 + 2 seconds; the network saves 4 + 4.
-    assert _helps(_case(cluster, cut_bytes=8))[0] == Help("a network twice as fast between hosts (2 B/s)", 14.0)
+    best = _improvements(_case(cluster, cut_bytes=8))[0]
+    assert best == Improvement("a network twice as fast between hosts (2 B/s)", 14.0)
     shared = tuple(msgspec.structs.replace(host, interface_bandwidth=0.5) for host in hosts)
     slow = msgspec.structs.replace(cluster, hosts=shared)
     # The interfaces let half a byte a second through: 1 + 16 + 3 + 16 + 2, then 8 and 8.
-    assert _helps(_case(slow, cut_bytes=8))[0] == Help("network interfaces twice as fast on h0 and h1", 22.0)
+    best = _improvements(_case(slow, cut_bytes=8))[0]
+    assert best == Improvement("network interfaces twice as fast on h0 and h1", 22.0)
 
 
 def test_replicas_are_made_faster_together() -> None:
@@ -72,29 +74,60 @@ def test_replicas_are_made_faster_together() -> None:
     assert not any(text.startswith("d0 computing") for text in texts)
 
 
+def _replicated(inside: float, between: float) -> Case:
+    """One stage on three devices, two of them on one host. Each sends 4/3 x 30 bytes around the ring."""
+    hosts = tuple(Host(name=name, inside=Wire(bandwidth=100.0)) for name in ("h0", "h1"))
+    devices = tuple(Device(name=f"d{number}", host=f"h{number // 2}", kind="k") for number in range(3))
+    pairs = (("d0", "d1"), ("d1", "d0"))
+    links = tuple(Link(source=source, target=target, wire=Wire(bandwidth=inside)) for source, target in pairs)
+    cluster = Cluster(name="two", hosts=hosts, devices=devices, between=Wire(bandwidth=between), links=links)
+    profile, group = equal_profile(1, parameter_bytes=30), on("d0", "d1", "d2")
+    stages = (Stage(start=0, stop=1, forward=group, backward=group),)
+    return Case(profile, cluster, hand_plan(profile, cluster, stages, num_microbatches=1, rows=3))
+
+
+def test_a_ring_over_two_hosts_waits_for_its_slowest_link() -> None:
+    # One row each takes 3 s. The link inside h0 has 1 B/s: 40 s, and 20 s at 2 B/s. The network would take 10 s.
+    improvements = _improvements(_replicated(inside=1.0, between=4.0))
+    assert improvements[0] == Improvement("a link twice as fast from d0 to d1 (2 B/s)", 23.0)
+    assert not any("network" in item.change for item in improvements)
+    # The other way round the network takes 40 s, and 20 s at 2 B/s.
+    improvements = _improvements(_replicated(inside=4.0, between=1.0))
+    assert improvements[0] == Improvement("a network twice as fast between hosts (2 B/s)", 23.0)
+    assert not any("link" in item.change for item in improvements)
+
+
+def test_a_ring_inside_a_host_has_all_its_links_made_faster() -> None:
+    profile, cluster, group = equal_profile(1, parameter_bytes=30), one_host(3), on("d0", "d1", "d2")
+    stages = (Stage(start=0, stop=1, forward=group, backward=group),)
+    case = Case(profile, cluster, hand_plan(profile, cluster, stages, num_microbatches=1, rows=3))
+    assert _improvements(case)[0] == Improvement("links inside h twice as fast", 23.0)
+
+
 def test_memory_where_recomputing_costs_time() -> None:
     # F 1 | F 1, R 1, B 2 | B 2 (d0 recomputes while it waits): 7 seconds, and 6 where nothing has to run again.
     case = _case(one_host(2, memory_bytes=10), recompute=True, saved_bytes=12)
     assert evaluate_costs(case.costs, within_memory=False).timeline.iteration_s == 7.0
-    found = _helps(case)
-    assert Help("2 B more memory on d0, and up to that on 1 other, so that nothing is recomputed", 6.0) in found
+    improvements = _improvements(case)
+    change = "2 B more memory on d0 and up to as much on 1 other device, without recomputation"
+    assert Improvement(change, 6.0) in improvements
     roomy = _case(one_host(2, memory_bytes=1000), recompute=True, saved_bytes=12)
-    assert Help("no recomputation, for which there is room", 6.0) in _helps(roomy)
+    assert Improvement("no recomputation, for which there is enough memory", 6.0) in _improvements(roomy)
     kept = _case(one_host(2, memory_bytes=1000), saved_bytes=12)
-    assert all("twice as fast" in item.change for item in _helps(kept))
+    assert all("twice as fast" in item.change for item in _improvements(kept))
 
 
 def test_nothing_helps_where_nothing_takes_time() -> None:
-    assert help_sentences([], 1.0) == [
-        "Nothing that was tried alone (a device or a link of the critical path twice as fast) would help."
+    assert improvement_sentences([], 1.0) == [
+        "No simulated change (a device or a link of the critical path twice as fast) shortens the iteration."
     ]
-    assert help_sentences([Help("x", 0.5)], 0.0) == help_sentences([], 1.0)
+    assert improvement_sentences([Improvement("x", 0.5)], 0.0) == improvement_sentences([], 1.0)
 
 
 def test_every_figure_is_a_simulation() -> None:
     case = two_stages(num_microbatches=3)
     result = evaluate_costs(case.costs)
     by_text = {change.text: change.cluster for change in changes(result.timeline, result.costs)}
-    for item in what_would_help(result.timeline, result.costs, case.profile):
+    for item in find_improvements(result.timeline, result.costs, case.profile):
         again = evaluate(case.plan, case.profile, by_text[item.change], strict=False)
         assert again.timeline.iteration_s == item.seconds

@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws, moves, explains, and compares."""
+"""The page in a real browser: drawing, moving, tooltips and comparison."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser import Page
-from tests.support.report_page import action_place, colours, gap_place, opened, state
+from tests.support.report_page import action_position, colours, gap_position, opened, state
 
 
 def test_it_draws_everything(page: Page, report: Path) -> None:
@@ -17,7 +17,7 @@ def test_it_draws_everything(page: Page, report: Path) -> None:
     ]  # fmt: skip
     assert page.run("document.querySelector('.lead').textContent").startswith("An iteration of <script>alert(1)")
     assert page.run("document.querySelectorAll('.strip rect').length") == 8
-    assert page.run("document.querySelectorAll('.strip .moved').length") == 0
+    assert page.run("document.querySelectorAll('.strip .remote').length") == 0
     assert page.run("document.querySelectorAll('.cluster .device').length") == 4
     assert page.run("document.querySelectorAll('.cluster .link').length") >= 6
     assert page.run("document.querySelectorAll('.load-row').length") == 4
@@ -32,27 +32,27 @@ def test_names_are_text(page: Page, report: Path) -> None:
     assert page.run("document.querySelectorAll('script').length") == 2
     assert page.run("document.querySelectorAll('main b script, main script').length") == 0
     assert page.run("document.querySelector('h1').textContent") == "<script>alert(1)</script> here"
-    place = action_place(page, 1, 3, 0)
-    page.mouse("mouseMoved", **place)
+    position = action_position(page, 1, 3, 0)
+    page.mouse("mouseMoved", **position)
     page.settle()
     assert "<b><script>alert(1)</script></b>" in page.run("document.querySelector('.tip').textContent")
 
 
 def test_wheel_and_buttons_zoom_and_the_address_follows(page: Page, report: Path) -> None:
     opened(page, report)
-    place = action_place(page, 1, 0, 3)
+    position = action_position(page, 1, 0, 3)
     before = page.run("penstockReport.view.numFrames")
-    page.mouse("mouseWheel", **place, deltaX=0, deltaY=-240, modifiers=2)
+    page.mouse("mouseWheel", **position, deltaX=0, deltaY=-240, modifiers=2)
     page.settle()
-    found = state(page)
+    current = state(page)
     total = page.run("penstockReport.app.total")
-    assert found["to"] - found["from"] == pytest.approx(total / 2)
+    assert current["to"] - current["from"] == pytest.approx(total / 2)
     assert page.run("penstockReport.view.numFrames") > before
     fragment = page.run("location.hash")
     assert re.match(r"#from=[\d.e-]+&to=[\d.e-]+$", fragment)
-    page.mouse("mouseWheel", **place, deltaX=0, deltaY=240)  # without Ctrl the page scrolls
+    page.mouse("mouseWheel", **position, deltaX=0, deltaY=240)  # without Ctrl the page scrolls
     page.settle()
-    assert state(page)["to"] == found["to"]
+    assert state(page)["to"] == current["to"]
     page.run("document.querySelector('[aria-label=\"show all\"]').click()")
     page.settle()
     assert state(page)["from"] is None
@@ -62,15 +62,15 @@ def test_wheel_and_buttons_zoom_and_the_address_follows(page: Page, report: Path
     assert state(page)["from"] == pytest.approx(total / 4)
     # What was sent is what is seen.
     opened(page, report, fragment.removeprefix("#"))
-    assert state(page)["from"] == pytest.approx(found["from"])
+    assert state(page)["from"] == pytest.approx(current["from"])
 
 
 def test_dragging_moves(page: Page, report: Path) -> None:
     opened(page, report, "from=0.02&to=0.06")
     before = state(page)
     width = page.run("(s => s.width - s.left)(penstockReport.view.scene())")
-    place = action_place(page, 1, 0, 8)
-    x, y = 700.0, place["y"]
+    position = action_position(page, 1, 0, 8)
+    x, y = 700.0, position["y"]
     page.mouse("mousePressed", x, y, button="left", clickCount=1)
     page.mouse("mouseMoved", x - 50, y, button="left", buttons=1)
     page.mouse("mouseMoved", x - 100, y, button="left", buttons=1)
@@ -82,7 +82,7 @@ def test_dragging_moves(page: Page, report: Path) -> None:
 
 def test_pointing_at_a_job_shows_its_numbers_and_lights_what_it_needed(page: Page, report: Path) -> None:
     opened(page, report)
-    page.mouse("mouseMoved", **action_place(page, 2, 1, 0))
+    page.mouse("mouseMoved", **action_position(page, 2, 1, 0))
     page.settle()
     text = page.run("document.querySelector('.tip').innerText")
     assert "forward of stage 1, micro-batch 0" in text
@@ -97,18 +97,18 @@ def test_pointing_at_a_job_shows_its_numbers_and_lights_what_it_needed(page: Pag
 
 def test_pointing_at_a_gap_says_why(page: Page, report: Path) -> None:
     opened(page, report)
-    page.mouse("mouseMoved", **gap_place(page, 2, 1, 0))
+    page.mouse("mouseMoved", **gap_position(page, 2, 1, 0))
     page.settle()
     text = page.run("document.querySelector('.tip').innerText")
     assert re.search(r"waited [\d.]+ ms before 1F0", text)
-    assert re.search(r"It waited for activations 0SEND_F0 from h0\.d0, of which [\d.]+ us transfer\.", text)
-    assert "was on its way" in text
+    assert re.search(r"Waiting for activations 0SEND_F0 from h0\.d0, of which [\d.]+ us transfer\.", text)
+    assert "was being transferred" in text
     assert "h0.d0 was running 0F0" in text
 
 
 def test_predicted_over_measured_shows_the_error(page: Page, report: Path) -> None:
     opened(page, report)
-    page.mouse("mouseMoved", **action_place(page, 1, 0, 2))
+    page.mouse("mouseMoved", **action_position(page, 1, 0, 2))
     page.settle()
     assert re.search(r"predicted [\d.]+ ms \(\+30\.0 %\)", page.run("document.querySelector('.tip').innerText"))
     rows = "penstockReport.view.scene().layout.rows.filter(row => row.type === 'title').map(row => row.model.number)"
@@ -125,10 +125,10 @@ def test_predicted_over_measured_shows_the_error(page: Page, report: Path) -> No
 
 def test_all_plans_are_on_one_axis(page: Page, report: Path) -> None:
     opened(page, report, "over=0")
-    # The same second is at the same place in every timeline.
-    places = [action_place(page, model, 0, 0)["x"] for model in (0, 1, 2)]
+    # The same second is at the same position in every timeline.
+    centres = [action_position(page, model, 0, 0)["x"] for model in (0, 1, 2)]
     left, width = page.run("(s => [s.left, s.width - s.left])(penstockReport.view.scene())")
-    for model, x in enumerate(places):
+    for model, x in enumerate(centres):
         middle = page.run(f"(m => (m.end[0] - m.start[0]) / 2 * m.unit)(penstockReport.app.models[{model}])")
         total = page.run("penstockReport.app.total")
         box = page.run("penstockReport.view.canvas.getBoundingClientRect().left")

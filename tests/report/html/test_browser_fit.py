@@ -1,22 +1,22 @@
-"""Nothing on the page sticks out or is cut, bars say what they stand for, and what was not measured is marked."""
+"""Nothing on the page overflows or is cut, bars are labelled, and predicted values of a run are marked."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.support.browser import Page
-from tests.support.report_page import action_place, opened
+from tests.support.report_page import action_position, opened
 
 
 def test_the_timeline_scrolls_only_where_it_must(page: Page, report: Path) -> None:
     size = "(frame => [frame.scrollHeight, frame.clientHeight])(document.querySelector('.frame'))"
     opened(page, report, "hidden=2")
-    whole, seen = page.run(size)
-    assert whole == seen
+    full, visible = page.run(size)
+    assert full == visible
     page.resize(1280, 420)
     opened(page, report)
-    whole, seen = page.run(size)
-    assert whole > seen
+    full, visible = page.run(size)
+    assert full > visible
 
 
 @pytest.mark.parametrize("width", [1280, 700, 390])
@@ -40,31 +40,37 @@ def test_labels_of_loads_stay_inside_and_in_line(page: Page, report: Path, width
     assert bars[0][1] > 150
 
 
-def test_bars_of_what_would_help_are_as_long_as_the_gains(page: Page, report: Path) -> None:
+def test_bars_of_improvements_are_as_long_as_the_gains(page: Page, report: Path) -> None:
     page.open(report)
-    now, helps = page.run("(m => [m.iteration, m.helps.map(h => h.seconds)])(penstockReport.app.models[0])")
-    gains = [now - seconds for seconds in helps]
+    seconds = "(m => [m.iteration, m.improvements.map(change => change.seconds)])(penstockReport.app.models[0])"
+    now, changed = page.run(seconds)
+    gains = [now - seconds for seconds in changed]
     assert len(gains) >= 2
-    bars = page.run("[...document.querySelectorAll('.help .load')].map(e => e.firstChild.clientWidth / e.clientWidth)")
+    bars = page.run(
+        "[...document.querySelectorAll('.improvement .load')].map(e => e.firstChild.clientWidth / e.clientWidth)"
+    )
     assert bars == pytest.approx([gain / max(gains) for gain in gains], abs=0.01)
-    assert "the longest bar is" in page.run("document.querySelector('.helps figcaption').textContent")
+    assert "the longest bar is" in page.run("document.querySelector('.improvements figcaption').textContent")
 
 
-def test_what_a_run_did_not_measure_is_marked(page: Page, report: Path) -> None:
+def test_predicted_values_of_a_run_are_marked(page: Page, report: Path) -> None:
     rows = "[...document.querySelectorAll('#compare tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
     page.open(report, "about=1")
-    found = {row[0]: row for row in page.run(rows)}
-    assert [text.startswith("predicted ") for text in found["run"]] == [False] * 5 + [True] * 2 + [False] * 2
-    assert not any("predicted" in text for text in found["balanced"])
+    cells = {row[0]: row for row in page.run(rows)}
+    assert [text.startswith("predicted ") for text in cells["run"]] == [False] * 5 + [True] * 2 + [False] * 2
+    assert not any("predicted" in text for text in cells["balanced"])
     cards = page.run("[...document.querySelectorAll('.cards dt')].map(e => e.textContent)")
-    told = [name for name in cards if "predicted" in name]
-    assert told == ["was predicted", "peak memory, predicted", "traffic, predicted"]
-    assert "over the bound" not in cards
-    assert found["run"][7] == ""
-    assert found["balanced"][7].endswith(" %")
-    assert "so a run can be under them" in page.run("document.querySelector('#compare .hint').textContent")
-    # What would help is simulated, so it is said of the prediction.
-    assert "that were predicted; the longest" in page.run("document.querySelector('.helps figcaption').textContent")
+    predicted = [name for name in cards if "predicted" in name]
+    assert predicted == ["predicted iteration", "peak memory, predicted", "traffic, predicted"]
+    assert "gap to bound" not in cards
+    assert cells["run"][7] == ""
+    assert cells["balanced"][7].endswith(" %")
+    hint = page.run("document.querySelector('#compare .hint').textContent")
+    assert "so a run can be below them" in hint
+    assert "with 8 micro-batches of 2\u00a0rows can be faster than" in hint
+    # Improvements are simulated, so they are those of the prediction.
+    caption = page.run("document.querySelector('.improvements figcaption').textContent")
+    assert caption.startswith("Savings by one change at a time, of the predicted ")
     assert "predicted peak memory" in page.run("document.querySelector('#plan h3').textContent")
     page.open(report, "about=0")
     assert "predicted" not in page.run("document.querySelector('#plan h3').textContent")
@@ -73,7 +79,7 @@ def test_what_a_run_did_not_measure_is_marked(page: Page, report: Path) -> None:
 def test_pointing_at_a_short_name_gives_the_whole(page: Page, report: Path) -> None:
     opened(page, report, "open=1.3")
     left = page.run("penstockReport.view.canvas.getBoundingClientRect().left")
-    row = action_place(page, 1, 3, 0)["y"]
+    row = action_position(page, 1, 3, 0)["y"]
     title = "penstockReport.view.canvas.title"
     page.mouse("mouseMoved", left + 40, row)
     assert page.run(title) == "h1.d1 <b><script>alert(1)</script></b>"
@@ -108,13 +114,13 @@ def test_a_table_that_scrolls_shows_that_there_is_more(page: Page, report: Path)
 
     def lightest() -> int:
         page.settle()
-        place = page.run(
+        position = page.run(
             f"(r => ({{ x: r.x + scrollX, y: r.y + scrollY, width: r.width, height: r.height, scale: 1 }}))"
             f"({box}.getBoundingClientRect())"
         )
-        shot = page.call("Page.captureScreenshot", format="png", clip=place, captureBeyondViewport=True)
-        found: int = page.run(LIGHTEST.format(data=shot["data"]))
-        return found
+        shot = page.call("Page.captureScreenshot", format="png", clip=position, captureBeyondViewport=True)
+        brightness: int = page.run(LIGHTEST.format(data=shot["data"]))
+        return brightness
 
     page.run(f"{box}.scrollLeft = 0")
     shaded = lightest()
@@ -139,6 +145,6 @@ def test_links_say_where_they_lead(page: Page, report: Path) -> None:
     assert page.run(count.format("svg .link")) == page.run(count.format("svg .arrow")) == 8
     # There and back between the same two are both labelled.
     assert page.run(count.format("svg .traffic")) == 8
-    assert "Arrows point to who receives." in page.run("document.getElementById('cluster').textContent")
+    assert "Arrows point to the receiver." in page.run("document.getElementById('cluster').textContent")
     boxes = "[...document.querySelectorAll('#cluster svg text.note:not(.over)')].map(e => e.textContent)"
     assert page.run(boxes) == [f"stage {number}" for number in range(4)]

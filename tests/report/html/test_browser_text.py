@@ -1,4 +1,4 @@
-"""No text lies on other text, on the page or on the canvas, wide and narrow, light and dark."""
+"""No two texts overlap, on the page and on the canvas, wide and narrow, light and dark."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.browser import Page
 
-# Notes where the canvas has text, frame by frame: a frame begins when the background is filled.
+# Records the texts of the canvas for each frame. A frame begins when the background is filled.
 NOTE = """
 globalThis.drawnTexts = [];
 const { fillText, fillRect } = CanvasRenderingContext2D.prototype;
@@ -22,7 +22,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
 };
 """
 
-# Pairs of texts that share more than a pixel each way, and texts that stick out of the page.
+# Pairs of texts that overlap by more than a pixel in both directions, and texts that exceed the page.
 OVERLAPS = """
 (() => {
   const boxes = [];
@@ -45,21 +45,21 @@ OVERLAPS = """
     range.selectNodeContents(node);
     const clip = clipOf(parent);
     for (const rect of range.getClientRects()) {
-      // What a box that scrolls or cuts off does not show is not seen.
+      // Only the visible part inside scrolling or clipping boxes counts.
       const [left, right] = [Math.max(rect.left, clip.left), Math.min(rect.right, clip.right)];
       if (right - left > 1 && rect.bottom - rect.top > 1) {
         boxes.push({ text: node.textContent, left, right, top: rect.top + 2, bottom: rect.bottom - 2, node });
       }
     }
   }
-  const found = [];
+  const problems = [];
   const clash = (list, same) => {
     for (let i = 0; i < list.length; i++) for (let j = 0; j < i; j++) {
       const [a, b] = [list[i], list[j]];
       if (same(a, b)) continue;
       const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
       const tall = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-      if (wide > 1 && tall > 1) found.push([a.text, b.text, wide, tall]);
+      if (wide > 1 && tall > 1) problems.push([a.text, b.text, wide, tall]);
     }
   };
   clash(boxes, (a, b) => a.node === b.node);
@@ -67,9 +67,9 @@ OVERLAPS = """
   const { right: edge } = document.querySelector("main").getBoundingClientRect();
   for (const { text, right, node } of boxes) {
     const most = node.parentElement.closest("main, header") ? edge : innerWidth;
-    if (right > most + 1) found.push([text, "sticks out", right - most]);
+    if (right > most + 1) problems.push([text, "exceeds the page", right - most]);
   }
-  return found;
+  return problems;
 })()
 """
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.support.browser import Browser, Page
-from tests.support.report_page import PIXELS, action_place, gap_place, opened, state
+from tests.support.report_page import PIXELS, action_position, gap_position, opened, state
 
 
 def test_the_keyboard_is_enough(page: Page, report: Path) -> None:
@@ -67,13 +67,13 @@ def test_critical_path_links_and_memory(page: Page, report: Path) -> None:
     assert len(seen) == 4
     page.run("penstockReport.app.update({ colour: 'kind' })")
     page.settle()
-    place = action_place(page, 1, 0, 0)
+    position = action_position(page, 1, 0, 0)
     left = page.run("penstockReport.view.canvas.getBoundingClientRect().left")
-    page.click(left + 30, place["y"])
+    page.click(left + 30, position["y"])
     page.settle()
     assert state(page)["open"] == ["1.0"]
     assert page.run("penstockReport.view.scene().layout.rows.filter(row => row.type === 'link').length") >= 1
-    page.click(left + 30, place["y"])
+    page.click(left + 30, position["y"])
     page.settle()
     assert state(page)["open"] == []
 
@@ -102,16 +102,16 @@ def test_saving_as_svg_and_png(page: Page, report: Path, browser: Browser, tmp_p
         page.run(f"document.querySelector('[aria-label=\"save as {name}\"]').click()")
     for _ in range(100):
         page.settle()
-        found = {path.name: path for path in tmp_path.glob("timeline.???")}
-        if len(found) == 2 and all(path.stat().st_size for path in found.values()):
+        current = {path.name: path for path in tmp_path.glob("timeline.???")}
+        if len(current) == 2 and all(path.stat().st_size for path in current.values()):
             break
-    root = ElementTree.fromstring(found["timeline.svg"].read_text())
+    root = ElementTree.fromstring(current["timeline.svg"].read_text())
     space = "{http://www.w3.org/2000/svg}"
     texts = [text.text for text in root.iter(f"{space}text")]
     assert "uniform <script>alert(1)</script>" in texts
     assert len(list(root.iter(f"{space}rect"))) > 60
     assert not list(root.iter(f"{space}script"))
-    png = found["timeline.png"].read_bytes()
+    png = current["timeline.png"].read_bytes()
     assert png.startswith(b"\x89PNG")
     width = int.from_bytes(png[16:20], "big")
     assert width == 2 * page.run("penstockReport.view.canvas.clientWidth")
@@ -121,8 +121,8 @@ def test_touch(page: Page, report: Path) -> None:
     page.resize(390, 844, mobile=True)
     page.call("Emulation.setTouchEmulationEnabled", enabled=True)
     opened(page, report)
-    place = gap_place(page, 2, 1, 0)
-    x, y = place["x"], place["y"]
+    position = gap_position(page, 2, 1, 0)
+    x, y = position["x"], position["y"]
     page.touch("touchStart", (x, y))
     page.touch("touchEnd")
     page.settle()
@@ -135,8 +135,8 @@ def test_touch(page: Page, report: Path) -> None:
     page.touch("touchMove", (180, y), (360, y))
     page.touch("touchEnd")
     page.settle()
-    found = state(page)
-    assert found["to"] - found["from"] == pytest.approx(total / 3, rel=0.05)
+    current = state(page)
+    assert current["to"] - current["from"] == pytest.approx(total / 3, rel=0.05)
 
 
 def test_printing_and_the_table(page: Page, report: Path) -> None:
@@ -150,5 +150,5 @@ def test_printing_and_the_table(page: Page, report: Path) -> None:
     assert set(page.run(shown.format("nav, .buttons, .controls"))) == {"none"}
     assert page.run(shown.format("#timeline canvas")) == ["block"]
     page.call("Emulation.setEmulatedMedia", media="")
-    found = page.call("Page.printToPDF", printBackground=True)
-    assert base64.b64decode(found["data"]).startswith(b"%PDF")
+    current = page.call("Page.printToPDF", printBackground=True)
+    assert base64.b64decode(current["data"]).startswith(b"%PDF")

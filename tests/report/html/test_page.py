@@ -1,4 +1,4 @@
-"""The page as a file: what is in it, how large it is, and that names in it stay text."""
+"""The page as a file: its content, its size, and names that stay text."""
 
 import base64
 import hashlib
@@ -16,11 +16,11 @@ from penstock.errors import InputError
 from penstock.profile.types import Profile
 from penstock.program.actions import Kind
 from penstock.report.analysis.gaps import Reason
-from penstock.report.html.bundle_scripts import compact_style, joined_script, module_names, source
 from penstock.report.html.page import render_page, save_report, title_of
 from penstock.report.html.payload.report_data import page_data
-from penstock.report.subject import Shown, as_shown, pairs, with_own_names
-from penstock.report.text.comparability import mixed_words, with_problem_names
+from penstock.report.html.script_bundle import bundle_script, minify_style, module_names, source
+from penstock.report.subject import ReportSubject, as_subject, prediction_pairs, with_unique_names
+from penstock.report.text.comparability import mixed_problems_warning, with_problem_names
 from penstock.simulate.evaluation import Evaluation
 from penstock.timeline.build import build_timeline
 
@@ -37,20 +37,22 @@ def problem() -> tuple[Profile, Evaluation]:
     return profile, penstock.evaluate(plan, profile, cluster)
 
 
-def measured(found: Evaluation) -> penstock.Timeline:
-    return build_timeline(found.proof, found.timeline.start_s * 1.5, found.timeline.end_s * 1.5, "measured")
+def measured(evaluation: Evaluation) -> penstock.Timeline:
+    return build_timeline(
+        evaluation.proof, evaluation.timeline.start_s * 1.5, evaluation.timeline.end_s * 1.5, "measured"
+    )
 
 
 def data_of(page: bytes) -> dict[str, Any]:
     text = re.search(rb'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert text is not None
-    found: dict[str, Any] = json.loads(text[1])
-    return found
+    data: dict[str, Any] = json.loads(text[1])
+    return data
 
 
 def test_the_file_stands_alone(problem: tuple[Profile, Evaluation], tmp_path: Path) -> None:
-    profile, found = problem
-    save_report([found, measured(found)], tmp_path / "report.html", profile=profile)
+    profile, evaluation = problem
+    save_report([evaluation, measured(evaluation)], tmp_path / "report.html", profile=profile)
     page = (tmp_path / "report.html").read_bytes()
     assert page.count(b"<script") == 2
     assert b"http://" not in page.replace(b"http://www.w3.org/2000/svg", b"")
@@ -68,45 +70,54 @@ def test_the_file_stands_alone(problem: tuple[Profile, Evaluation], tmp_path: Pa
 
 
 def test_names_are_never_markup(problem: tuple[Profile, Evaluation]) -> None:
-    profile, found = problem
-    shown = Shown("{{style}} </script><b>", found.timeline, found.costs, profile)
-    page = render_page(page_data([shown], title=title_of([shown]), with_baselines=False))
+    profile, evaluation = problem
+    subject = ReportSubject("{{style}} </script><b>", evaluation.timeline, evaluation.costs, profile)
+    page = render_page(page_data([subject], title=title_of([subject]), with_baselines=False))
     assert EVIL.encode() not in page
     assert b"<title>&lt;script&gt;alert(1)&lt;/script&gt; on " in page
     data = data_of(page)
-    assert data["units"][0]["names"][0] == EVIL
+    assert data["layers"][0]["names"][0] == EVIL
     assert data["subjects"][0]["name"] == "{{style}} </script><b>"
 
 
-def test_words_and_figures(problem: tuple[Profile, Evaluation]) -> None:
-    profile, found = problem
-    data = page_data([Shown("one", found.timeline, found.costs, profile)], title="t")
+def test_sentences_and_figures(problem: tuple[Profile, Evaluation]) -> None:
+    profile, evaluation = problem
+    data = page_data([ReportSubject("one", evaluation.timeline, evaluation.costs, profile)], title="t")
     subject = data.content["subjects"][0]
     assert "on 2 devices of" in subject["lead"]
-    assert any(text.startswith("What would help most") for text in subject["words"])
-    assert subject["helps"]
+    assert any(text.startswith("The most effective changes") for text in subject["sentences"])
+    assert subject["improvements"]
     assert subject["figures"]["gap"] == pytest.approx(subject["iteration"] / subject["figures"]["bound"] - 1)
+    assert subject["figures"]["rowsPerSecond"] == pytest.approx(4 * 2 / subject["iteration"])
+    for row in data.content["problems"][0]:
+        assert row["gap"] == pytest.approx(row["iteration"] / subject["figures"]["bound"] - 1)
+        assert row["rowsPerSecond"] == pytest.approx(4 * 2 / row["iteration"])
     assert {row["planner"] for row in data.content["problems"][0]} >= {"uniform", "balanced", "spp"}
-    assert subject["helps"][0]["seconds"] < subject["iteration"]
+    assert subject["improvements"][0]["seconds"] < subject["iteration"]
 
 
 def test_a_timeline_alone_is_enough(problem: tuple[Profile, Evaluation]) -> None:
-    _, found = problem
-    data = page_data([as_shown(found.timeline)], title="t").content
-    assert data["clusters"] == data["units"] == []
+    _, evaluation = problem
+    data = page_data([as_subject(evaluation.timeline)], title="t").content
+    assert data["clusters"] == data["layers"] == []
     assert data["subjects"][0]["cluster"] is None
     assert data["subjects"][0]["figures"]["bound"] is None
-    assert any(text.startswith("The bottleneck is") for text in data["subjects"][0]["words"])
+    assert any(text.startswith("The bottleneck is") for text in data["subjects"][0]["sentences"])
 
 
-def test_what_is_shared_is_there_once(problem: tuple[Profile, Evaluation]) -> None:
-    profile, found = problem
-    items = [as_shown(found, profile), as_shown(measured(found)), as_shown(found), as_shown(found, profile)]
+def test_shared_parts_are_stored_once(problem: tuple[Profile, Evaluation]) -> None:
+    profile, evaluation = problem
+    items = [
+        as_subject(evaluation, profile),
+        as_subject(measured(evaluation)),
+        as_subject(evaluation),
+        as_subject(evaluation, profile),
+    ]
     data = page_data(items, title="t", with_baselines=False).content
-    assert len(data["units"]) == len(data["clusters"]) == len(data["problems"]) == 1
-    # A timeline alone names nothing; an evaluation knows its cluster, and with the profile also the model.
+    assert len(data["layers"]) == len(data["clusters"]) == len(data["problems"]) == 1
+    # A timeline has neither cluster nor layers; an evaluation has its cluster, and with the profile also the layers.
     assert [subject["cluster"] for subject in data["subjects"]] == [0, None, 0, 0]
-    assert [subject["units"] for subject in data["subjects"]] == [0, None, None, 0]
+    assert [subject["layers"] for subject in data["subjects"]] == [0, None, None, 0]
 
 
 def test_a_plan_that_does_not_fit_says_so(problem: tuple[Profile, Evaluation]) -> None:
@@ -115,16 +126,18 @@ def test_a_plan_that_does_not_fit_says_so(problem: tuple[Profile, Evaluation]) -
     devices = tuple(msgspec.structs.replace(device, memory_bytes=10**8) for device in wide.devices)
     cluster = msgspec.structs.replace(wide, devices=devices)
     plan = penstock.plan(profile, cluster, 4, planner="balanced", schedule="gpipe")
-    found = penstock.evaluate(plan, profile, cluster, within_memory=False)
-    subject = page_data([Shown("one", found.timeline, found.costs, profile)], title="t").content["subjects"][0]
+    evaluation = penstock.evaluate(plan, profile, cluster, within_memory=False)
+    subject = page_data([ReportSubject("one", evaluation.timeline, evaluation.costs, profile)], title="t").content[
+        "subjects"
+    ][0]
     assert subject["figures"]["fits"] is False
-    assert "and has 100 MB: this plan does not fit." in subject["words"][0]
+    assert "and has 100 MB: this plan does not fit." in subject["sentences"][0]
 
 
-def test_too_much_is_refused(problem: tuple[Profile, Evaluation], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.report.html.payload.report_data.MOST_ACTIONS", 10)
-    with pytest.raises(InputError, match="more than the 10 that a page can show"):
-        page_data([as_shown(problem[1])], title="t")
+def test_too_many_actions_are_refused(problem: tuple[Profile, Evaluation], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.report.html.payload.report_data.MAX_ACTIONS", 10)
+    with pytest.raises(InputError, match=r"exceeds the limit of a report page \(10\)"):
+        page_data([as_subject(problem[1])], title="t")
 
 
 def test_nothing_to_show_is_refused() -> None:
@@ -136,43 +149,44 @@ def test_small_enough(problem: tuple[Profile, Evaluation]) -> None:
     profile, _ = problem
     cluster = penstock.load_cluster("8 x T4 @ 10 GB/s")
     plan = penstock.plan(profile, cluster, 300, planner="balanced", schedule="zb_h1")
-    found = penstock.evaluate(plan, profile, cluster, within_memory=False)
-    page = render_page(page_data([Shown("one", found.timeline, found.costs, profile)], title="t", with_baselines=False))
-    assert len(page) <= 60 * found.program.num_actions + 150_000
-    empty = len(joined_script()) + len(compact_style()) + len(source("page.html"))
+    evaluation = penstock.evaluate(plan, profile, cluster, within_memory=False)
+    subject = ReportSubject("one", evaluation.timeline, evaluation.costs, profile)
+    page = render_page(page_data([subject], title="t", with_baselines=False))
+    assert len(page) <= 60 * evaluation.program.num_actions + 150_000
+    empty = len(bundle_script()) + len(minify_style()) + len(source("page.html"))
     assert empty < 130_000
 
 
-def test_modules_stand_behind_what_they_need() -> None:
+def test_modules_come_after_their_imports() -> None:
     names = module_names()
     assert names[-1] == "ui/main"
-    for place, name in enumerate(names):
-        needed = re.findall(r'from "(\.\.?/[a-z_/.]+)\.mjs"', source(f"{name}.mjs"))
-        assert {normpath(f"{dirname(name)}/{other}") for other in needed} <= set(names[:place])
+    for index, name in enumerate(names):
+        imported = re.findall(r'from "(\.\.?/[a-z_/.]+)\.mjs"', source(f"{name}.mjs"))
+        assert {normpath(f"{dirname(name)}/{other}") for other in imported} <= set(names[:index])
     root = Path(penstock.__file__).parent / "report" / "html" / "app"
-    here = {path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.mjs")}
-    assert here == set(names)
+    sources = {path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.mjs")}
+    assert sources == set(names)
 
 
-def test_joined_modules_share_no_names() -> None:
-    taken = re.findall(r"^(?:async )?(?:function|const|class|let) ([A-Za-z_]\w*)", joined_script_lines(), re.MULTILINE)
+def test_bundled_modules_share_no_names() -> None:
+    taken = re.findall(r"^(?:async )?(?:function|const|class|let) ([A-Za-z_]\w*)", bundled_lines(), re.MULTILINE)
     assert len(taken) == len(set(taken)), sorted(name for name in taken if taken.count(name) > 1)
 
 
-def joined_script_lines() -> str:
-    """The top level alone: what is indented belongs to something."""
+def bundled_lines() -> str:
+    """All lines of the modules, without the word export."""
     return "\n".join(
         line.removeprefix("export ") for name in module_names() for line in source(f"{name}.mjs").splitlines()
     )
 
 
-def test_the_script_takes_no_text_as_markup() -> None:
-    script = joined_script()
+def test_the_script_parses_no_text_as_markup() -> None:
+    script = bundle_script()
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
         assert word not in script
 
 
-def test_both_sides_count_kinds_and_reasons_alike() -> None:
+def test_python_and_javascript_number_kinds_and_reasons_alike() -> None:
     text = source("data/action_kinds.mjs")
     kinds = re.findall(r'"([A-Z_]+)"', text.partition("export const KINDS = [")[2].partition("]")[0])
     assert kinds == [kind.name for kind in Kind]
@@ -181,55 +195,57 @@ def test_both_sides_count_kinds_and_reasons_alike() -> None:
 
 
 def test_pairs_and_names(problem: tuple[Profile, Evaluation]) -> None:
-    _, found = problem
-    one, other = as_shown(found), as_shown(measured(found))
-    assert pairs([one, other]) == [(0, 1)]
-    assert pairs([other, other, one]) == [(2, 0), (2, 1)]
-    assert pairs([other]) == []
-    assert [item.name for item in with_own_names([one, one])] == ["balanced + 1f1b", "balanced + 1f1b (2)"]
+    _, evaluation = problem
+    one, other = as_subject(evaluation), as_subject(measured(evaluation))
+    assert prediction_pairs([one, other]) == [(0, 1)]
+    assert prediction_pairs([other, other, one]) == [(2, 0), (2, 1)]
+    assert prediction_pairs([other]) == []
+    assert [item.name for item in with_unique_names([one, one])] == ["balanced + 1f1b", "balanced + 1f1b (2)"]
     assert title_of([one]) == f"{EVIL} on 2 x T4 @ 10 GB/s"
 
 
-def test_a_run_is_not_judged_by_the_bound_of_predicted_times(problem: tuple[Profile, Evaluation]) -> None:
-    profile, found = problem
-    fast = build_timeline(found.proof, found.timeline.start_s / 9, found.timeline.end_s / 9, "measured")
+def test_a_run_has_no_gap_to_the_bound_of_predicted_times(problem: tuple[Profile, Evaluation]) -> None:
+    profile, evaluation = problem
+    fast = build_timeline(evaluation.proof, evaluation.timeline.start_s / 9, evaluation.timeline.end_s / 9, "measured")
     data = page_data(
-        [Shown("run", fast, found.costs, profile), as_shown(found, profile)], title="t", with_baselines=False
+        [ReportSubject("run", fast, evaluation.costs, profile), as_subject(evaluation, profile)],
+        title="t",
+        with_baselines=False,
     )
     run, prediction = data.content["subjects"]
     assert run["iteration"] < run["figures"]["bound"] == prediction["figures"]["bound"]
     assert run["figures"]["gap"] is None
     assert prediction["figures"]["gap"] >= 0
-    told = [any("no plan can be faster" in text for text in words.sentences) for words in data.words]
-    assert told == [False, True]
-    assert "a timeline file holds no more" in data.content["pairs"][0]["words"][0]
+    is_bounded = [any("no plan can be faster" in text for text in summary.sentences) for summary in data.summaries]
+    assert is_bounded == [False, True]
+    assert "(one iteration, as in every timeline file)" in data.content["pairs"][0]["sentences"][0]
 
 
-def test_different_problems_are_told_apart(problem: tuple[Profile, Evaluation]) -> None:
-    profile, found = problem
-    one = as_shown(found, profile)
-    assert mixed_words([one, one]) is None
+def test_different_problems_are_named(problem: tuple[Profile, Evaluation]) -> None:
+    profile, evaluation = problem
+    one = as_subject(evaluation, profile)
+    assert mixed_problems_warning([one, one]) is None
     assert [item.name for item in with_problem_names([one, one])] == [one.name, one.name]
     others = []
     for text in ("2 x T4 @ 1 GB/s", "2 x T4 @ 10 GB/s"):
         plain = penstock.load_cluster(text)
         cluster = msgspec.structs.replace(plain, devices=(*plain.devices[:1], _slower(plain.devices[1])))
         plan = penstock.plan(profile, cluster, 4, planner="balanced", schedule="1f1b")
-        others.append(as_shown(penstock.evaluate(plan, profile, cluster), profile))
-    items = [one, others[0], as_shown(measured(found))]
+        others.append(as_subject(penstock.evaluate(plan, profile, cluster), profile))
+    items = [one, others[0], as_subject(measured(evaluation))]
     # The other has the same actions, but is no prediction of the run.
     assert others[0].timeline.program.same_actions(one.timeline.program)
-    assert pairs(items) == [(0, 2)]
-    assert pairs(items[1:]) == []
+    assert prediction_pairs(items) == [(0, 2)]
+    assert prediction_pairs(items[1:]) == []
     data = page_data(items, title="t", with_baselines=False).content
     assert data["mixed"].startswith(
-        f"These are for different models or clusters: {EVIL} on 2 x T4 @ 10 GB/s; {EVIL} on 2 x T4 @ 1 GB/s. "
+        f"These plans are for different models or clusters: {EVIL} on 2 x T4 @ 10 GB/s; {EVIL} on 2 x T4 @ 1 GB/s. "
     )
     assert [subject["task"] for subject in data["subjects"]] == [0, 1, 0]
     assert with_problem_names(items)[1].name == f"balanced + 1f1b, {EVIL} on 2 x T4 @ 1 GB/s"
-    alike = mixed_words([one, others[1]])
+    alike = mixed_problems_warning([one, others[1]])
     assert alike is not None
-    assert "(some have the same name and differ in what they hold)" in alike
+    assert "(some have the same name but different contents)" in alike
 
 
 def _slower(device: penstock.Device) -> penstock.Device:
@@ -237,12 +253,12 @@ def _slower(device: penstock.Device) -> penstock.Device:
 
 
 def test_times_are_compared_for_the_same_rows(problem: tuple[Profile, Evaluation]) -> None:
-    profile, found = problem
-    cluster = found.costs.cluster
-    items = [as_shown(found, profile)]
+    profile, evaluation = problem
+    cluster = evaluation.costs.cluster
+    items = [as_subject(evaluation, profile)]
     for num in (4, 8):
         plan = penstock.plan(profile, cluster, num, planner="uniform", schedule="gpipe")
-        items.append(as_shown(penstock.evaluate(plan, profile, cluster), profile))
+        items.append(as_subject(penstock.evaluate(plan, profile, cluster), profile))
     data = page_data(items, title="t", with_baselines=False).content
     assert data["mixed"] is None
     assert [subject["task"] for subject in data["subjects"]] == [0, 0, 1]

@@ -1,4 +1,4 @@
-"""The drawing logic of the page has its tests in tests/js; they run under node."""
+"""Tests of the page's modules in tests/js, run by node."""
 
 import os
 import shutil
@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.program.actions import RECV_KINDS
-from penstock.report.html.bundle_scripts import joined_script
+from penstock.report.analysis.messages import messages
 from penstock.report.html.payload.report_data import page_data
-from penstock.report.subject import Shown
-from penstock.report.trace.flows import messages
+from penstock.report.html.script_bundle import bundle_script
+from penstock.report.subject import ReportSubject
 from penstock.simulate.evaluation import evaluate_costs
 from penstock.timeline.summary import critical_path
 from tests.support.paths import REPOSITORY
@@ -40,23 +40,23 @@ def test_node_tests_pass() -> None:
     assert "# pass 0" not in done.stdout
 
 
-def test_the_joined_script_is_a_module(tmp_path: Path) -> None:
+def test_the_bundle_is_a_module(tmp_path: Path) -> None:
     path = tmp_path / "page.mjs"
-    path.write_text(joined_script())
+    path.write_text(bundle_script())
     done = subprocess.run([_node(), "--check", str(path)], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
-# Lists of plans shrink slowly, and are long to print; the message names the plan's actions anyway.
+# Lists of plans shrink slowly and print long; the message names the plan's actions anyway.
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(st.data())
-def test_any_plan_can_be_drawn_and_told(data: st.DataObject) -> None:
-    """Both sides agree about the critical path, and nothing is said or drawn that is not a number."""
+def test_any_plan_can_be_drawn_and_described(data: st.DataObject) -> None:
+    """The path and the dependencies are consistent, and no text or drawing has an invalid number."""
     pages = []
     for _ in range(8):
         case: Case = data.draw(cases())
         result = evaluate_costs(case.costs)
-        item = Shown("any", result.timeline, result.costs, case.profile)
+        item = ReportSubject("any", result.timeline, result.costs, case.profile)
         content = page_data([item], title="any", with_baselines=False).content
         shown = np.flatnonzero(~np.isin(result.program.kind, RECV_KINDS))
         sends = {receive: send for send, receive in messages(result.program)}

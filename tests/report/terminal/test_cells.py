@@ -15,7 +15,7 @@ from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import NONE, Kind
 from penstock.program.types import program_from_arrays
 from penstock.report.terminal.axis import ticks, time_axis
-from penstock.report.terminal.cells import MAX_MICRO_BATCH_SIZE, Row, draw
+from penstock.report.terminal.cells import MAX_ROWS, Row, draw
 from penstock.timeline.types import Timeline
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
@@ -39,8 +39,8 @@ def small(
     wire = Wire(bandwidth=1e9)
     devices = tuple(Device(name=f"d{number}", host="h", kind="k") for number in range(num_devices))
     cluster = Cluster(name="c", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
-    found = plan(profile, cluster, num_microbatches, planner="uniform", schedule=schedule)
-    return evaluate(found, profile, cluster).timeline
+    planned = plan(profile, cluster, num_microbatches, planner="uniform", schedule=schedule)
+    return evaluate(planned, profile, cluster).timeline
 
 
 def letters(row: Row) -> str:
@@ -110,7 +110,7 @@ def test_of_many_devices_some_are_chosen_evenly() -> None:
     timeline = small(1, num_devices=127)
     drawing = draw(timeline, 10)
     assert [row.device for row in drawing.rows] == [f"d{number}" for number in range(0, 127, 2)]
-    assert (len(drawing.rows), drawing.num_left_out) == (MAX_MICRO_BATCH_SIZE, 63)
+    assert (len(drawing.rows), drawing.num_left_out) == (MAX_ROWS, 63)
     assert draw(small(1, num_devices=64), 10).num_left_out == 0
 
 
@@ -134,9 +134,9 @@ def test_times_that_cannot_be(field: str, value: float) -> None:
     timeline = small(2)
     values = getattr(timeline, field).copy()
     # The second action of d0 runs from 1 to 2 s.
-    second = [place for place in range(timeline.program.num_actions) if timeline.program.kind[place] == Kind.F][1]
+    second = [action for action in range(timeline.program.num_actions) if timeline.program.kind[action] == Kind.F][1]
     values[second] = value
-    with pytest.raises(InputError, match="timeline, 0F1 on d0: it runs from"):
+    with pytest.raises(InputError, match="timeline, 0F1 on d0: the action runs from"):
         draw(dataclasses.replace(timeline, **{field: values}), 10)
 
 
@@ -198,12 +198,12 @@ def test_cells_tell_the_truth(case: Case, width: int) -> None:
 def parts_of(timeline: Timeline, device: str, start: float, end: float) -> dict[Kind, float]:
     """Seconds of each kind of work between two times, worked out one action at a time."""
     number = timeline.program.devices.index(device)
-    found = dict.fromkeys((Kind.F, Kind.R, Kind.I, Kind.W, Kind.B, Kind.STEP), 0.0)
-    for place in range(int(timeline.program.offsets[number]), int(timeline.program.offsets[number + 1])):
-        kind = Kind(int(timeline.program.kind[place]))
-        if kind in found:
-            found[kind] += max(0.0, min(end, timeline.end_s[place]) - max(start, timeline.start_s[place]))
-    return found
+    planned = dict.fromkeys((Kind.F, Kind.R, Kind.I, Kind.W, Kind.B, Kind.STEP), 0.0)
+    for action in range(int(timeline.program.offsets[number]), int(timeline.program.offsets[number + 1])):
+        kind = Kind(int(timeline.program.kind[action]))
+        if kind in planned:
+            planned[kind] += max(0.0, min(end, timeline.end_s[action]) - max(start, timeline.start_s[action]))
+    return planned
 
 
 def test_ticks_are_at_round_times() -> None:
@@ -219,9 +219,9 @@ def test_an_axis_fits_and_its_labels_do_not_touch(iteration_s: float, width: int
     axis = time_axis(iteration_s, width)
     assert len(axis.line) == width
     assert len(axis.labels) <= width
-    found = ticks(iteration_s, width)
-    for earlier, later in pairwise(found):
+    planned = ticks(iteration_s, width)
+    for earlier, later in pairwise(planned):
         assert earlier.column + len(earlier.label) < later.column
-    assert [tick.label.split(" ")[0] for tick in found if tick.label] == [
+    assert [tick.label.split(" ")[0] for tick in planned if tick.label] == [
         word for word in axis.labels.split() if not word.isalpha()
     ]

@@ -11,8 +11,8 @@ from rich.text import Text
 from penstock import evaluate, plan
 from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.profile.types import Profile, Sizes, Times, Unit
-from penstock.report.analysis.waits import grouped_waits
-from penstock.report.names import shown_name
+from penstock.report.analysis.waits import group_waits
+from penstock.report.escaping import escape_text
 from penstock.report.terminal.render import TimelinePicture, device_table, timeline_text, waits_table
 from penstock.timeline.types import Timeline
 from tests.support.strategies import Case, cases
@@ -44,8 +44,8 @@ def small(
     wire = Wire(bandwidth=10.0, latency_s=0.5 if cut_bytes else 0.0)
     devices = tuple(Device(name=name, host="h", kind="k") for name in names)
     cluster = Cluster(name="c", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
-    found = plan(profile, cluster, num_microbatches, planner="uniform", schedule=schedule)
-    return evaluate(found, profile, cluster).timeline
+    planned = plan(profile, cluster, num_microbatches, planner="uniform", schedule=schedule)
+    return evaluate(planned, profile, cluster).timeline
 
 
 def printed(what: RenderableType, width: int = 100) -> str:
@@ -75,7 +75,7 @@ def test_a_picture_of_split_backwards_and_several_stages() -> None:
     text = timeline_text(small(1, names=("d",), schedule="zb_v", num_units=2), 26, colour=False)
     lines = text.plain.splitlines()
     assert lines[1] == "d F0--f0--i0~~I0~~w0++W0++"
-    assert lines[-1] == "small letters: the device's second stage (fourth, ...)"
+    assert lines[-1] == "lower case: every second stage of a device"
     assert "I~ input gradient" in text.plain
     assert "idle" not in text.plain
 
@@ -141,7 +141,7 @@ def test_rows_are_in_line_whatever_the_names() -> None:
 def test_devices_that_are_left_out_are_counted() -> None:
     names = tuple(f"d{number}" for number in range(70))
     text = timeline_text(small(1, names=names), 60, colour=False)
-    assert "(6 of 70 devices are left out)" in text.plain
+    assert "(6 of 70 devices are not shown)" in text.plain
     assert len(text.plain.splitlines()) == 1 + 64 + 1 + 2 + 1
     few = timeline_text(small(1, names=names), 60, colour=False, devices=["d3"])
     assert few.plain.splitlines()[1].startswith("d3 ")
@@ -155,7 +155,7 @@ def test_a_table_of_devices() -> None:
     ]
     assert rows[0] == ["device", "busy", "bubble", "inner", "bubble", "peak", "memory", "limit", "sent"]
     assert " ".join(rows[2]) == "d0 6.00 s 33.3 % 33.3 % 2.00 kB ! 1.50 kB (133.3 %) 0 B"
-    assert " ".join(rows[3]) == "d1 6.00 s 33.3 % 0.0 % 1.00 kB not known 0 B"
+    assert " ".join(rows[3]) == "d1 6.00 s 33.3 % 0.0 % 1.00 kB unknown 0 B"
 
 
 def test_a_table_of_devices_without_limits() -> None:
@@ -167,22 +167,22 @@ def test_a_table_of_devices_without_limits() -> None:
 def test_waits_in_words() -> None:
     # M = 1. d0: F 0-1. Sent 1-2, arrives 2.5. d1: F 2.5-3.5, B 3.5-5.5. Sent 5.5-6.5, arrives 7. d0: B 7-9.
     timeline = small(1, cut_bytes=10)
-    assert [group.in_words for group in grouped_waits(timeline)] == [
+    assert [group.sentence for group in group_waits(timeline)] == [
         "d0 waited 6.00 s for gradients from d1 (transfer 1.50 s), once, before 0B0",
         "d1 waited 2.50 s for activations from d0 (transfer 1.50 s), once, before 1F0",
     ]
     lines = [line.strip() for line in printed(waits_table(timeline, most=1)).splitlines() if line.strip()]
     assert lines[2:] == [
         "66.7 %   d0 waited 6.00 s for gradients from d1 (transfer 1.50 s), once, before 0B0",
-        "2.50 s in 1 more row like these",
+        "2.50 s in 1 more row",
     ]
 
 
 def test_waits_are_added_up() -> None:
     # Without latency and bytes, M = 2: d0 waits from 2 to 4 s before B0 and from 6 to 7 s before B1.
-    groups = grouped_waits(small())
+    groups = group_waits(small())
     assert (groups[0].device, groups[0].waited_s, groups[0].num_waits) == ("d0", 3.0, 2)
-    assert groups[0].in_words.endswith(", 2x, longest before 0B0")
+    assert groups[0].sentence.endswith(", 2x, longest before 0B0")
 
 
 @examples(60)
@@ -194,8 +194,8 @@ def test_everything_can_be_shown(case: Case, width: int) -> None:
         num_rows = len({*timeline.program.device_of[timeline.is_compute].tolist()})
         assert {len(line) for line in lines[1 : 2 + num_rows]} == {max(width, 23)}
     printed(device_table(timeline, {device.name: 1000.0 for device in case.cluster.devices}), width)
-    groups = grouped_waits(timeline)
-    assert printed(waits_table(timeline, most=3), 200).count(" waited ") == min(3, len(groups)) + 1
+    groups = group_waits(timeline)
+    assert printed(waits_table(timeline, most=3), 200).count(" waited ") == min(3, len(groups))
     assert [group.waited_s for group in groups] == sorted((group.waited_s for group in groups), reverse=True)
     # All waits together are the idle time of the devices up to the end of each one's last action.
     idle = 0.0
@@ -208,7 +208,7 @@ def test_everything_can_be_shown(case: Case, width: int) -> None:
 
 @given(st.text())
 def test_shown_names_print(name: str) -> None:
-    shown = shown_name(name)
+    shown = escape_text(name)
     assert shown.isprintable()
     assert (shown == name) == name.isprintable()
     assert Text(shown).plain == shown

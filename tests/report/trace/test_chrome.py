@@ -18,8 +18,8 @@ from penstock.errors import FileError, InputError
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import NONE, Kind
 from penstock.program.types import program_from_actions
+from penstock.report.analysis.messages import sends_and_consumers
 from penstock.report.trace.chrome import chrome_trace, microseconds, save_trace
-from penstock.report.trace.flows import sends_and_users
 from penstock.timeline.types import Timeline
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
@@ -43,8 +43,8 @@ def small(num_microbatches: int = 1, *, latency_s: float = 0.5, names: tuple[str
     wire = Wire(bandwidth=10.0, latency_s=latency_s)
     devices = tuple(Device(name=name, host="h", kind="k") for name in names)
     cluster = Cluster(name="c", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
-    made = plan(profile, cluster, num_microbatches, planner="balanced", schedule="gpipe")
-    return evaluate(made, profile, cluster).timeline
+    planned = plan(profile, cluster, num_microbatches, planner="balanced", schedule="gpipe")
+    return evaluate(planned, profile, cluster).timeline
 
 
 def refuse(text: str) -> None:
@@ -52,8 +52,8 @@ def refuse(text: str) -> None:
 
 
 def events_of(timeline: Timeline) -> list[Event]:
-    found = json.loads(chrome_trace(timeline), parse_constant=refuse)
-    return list(found["traceEvents"])
+    trace = json.loads(chrome_trace(timeline), parse_constant=refuse)
+    return list(trace["traceEvents"])
 
 
 def nanoseconds(value: float) -> int:
@@ -72,11 +72,11 @@ class Span(NamedTuple):
 
 
 def spans_by_row(events: list[Event]) -> dict[RowKey, list[Span]]:
-    found: dict[RowKey, list[Span]] = defaultdict(list)
+    events_by_row: dict[RowKey, list[Span]] = defaultdict(list)
     for event in with_phase(events, "X"):
         start = nanoseconds(event["ts"])
-        found[event["pid"], event["tid"]].append(Span(start, start + nanoseconds(event["dur"]), event["name"]))
-    return found
+        events_by_row[event["pid"], event["tid"]].append(Span(start, start + nanoseconds(event["dur"]), event["name"]))
+    return events_by_row
 
 
 def row_names(events: list[Event]) -> dict[RowKey, tuple[str, str]]:
@@ -92,13 +92,13 @@ def test_a_trace_by_hand() -> None:
     # d0: F 0-1. Sent 1-2, arrives 2.5. d1: F 2.5-3.5, B 3.5-5.5. Sent 5.5-6.5, arrives 7. d0: B 7-9.
     events = events_of(small())
     names = row_names(events)
-    found = {names[row]: spans for row, spans in spans_by_row(events).items()}
+    events_by_row = {names[row]: spans for row, spans in spans_by_row(events).items()}
     second = 10**9
-    assert found["d0", "compute"] == [
+    assert events_by_row["d0", "compute"] == [
         (0, second, "0F0"), (7 * second, 9 * second, "0B0"), (9 * second, 9 * second, "0STEP"),
     ]  # fmt: skip
-    assert found["d0", "to d1"] == [(second, second * 5 // 2, "0SEND_F0")]
-    assert found["d1", "to d0"] == [(second * 11 // 2, 7 * second, "1SEND_B0")]
+    assert events_by_row["d0", "to d1"] == [(second, second * 5 // 2, "0SEND_F0")]
+    assert events_by_row["d1", "to d0"] == [(second * 11 // 2, 7 * second, "1SEND_B0")]
     (send,) = [event for event in events if event["name"] == "0SEND_F0"]
     assert send["args"] == {"stage": 0, "microbatch": 0, "num_bytes": 10.0}
     assert send["cat"] == "transfer"
@@ -119,10 +119,10 @@ def test_transfers_that_overlap_by_their_latency_get_more_rows() -> None:
     # GPipe: d0's forwards end at 1, 2 and 3 s; each is sent for 1 s and arrives 2.5 s later: 1-4.5, 2-5.5, 3-6.5.
     events = events_of(small(3, latency_s=2.5))
     names = row_names(events)
-    found = {names[row]: [span.name for span in spans] for row, spans in spans_by_row(events).items()}
-    assert found["d0", "to d1"] == ["0SEND_F0"]
-    assert found["d0", "to d1 #2"] == ["0SEND_F1"]
-    assert found["d0", "to d1 #3"] == ["0SEND_F2"]
+    events_by_row = {names[row]: [span.name for span in spans] for row, spans in spans_by_row(events).items()}
+    assert events_by_row["d0", "to d1"] == ["0SEND_F0"]
+    assert events_by_row["d0", "to d1 #2"] == ["0SEND_F1"]
+    assert events_by_row["d0", "to d1 #3"] == ["0SEND_F2"]
 
 
 def test_names_are_data() -> None:
@@ -167,24 +167,24 @@ def check_no_overlaps(spans: dict[RowKey, list[Span]]) -> None:
 
 def check_slices(timeline: Timeline, events: list[Event], spans: dict[RowKey, list[Span]]) -> None:
     names = row_names(events)
-    found: dict[tuple[str, str], list[Span]] = defaultdict(list)
+    events_by_row: dict[tuple[str, str], list[Span]] = defaultdict(list)
     for row, entries in spans.items():
         device, name = names[row]
-        found[device, name.partition(" #")[0]] += entries
+        events_by_row[device, name.partition(" #")[0]] += entries
     expected: dict[tuple[str, str], list[Span]] = defaultdict(list)
-    for place in range(timeline.program.num_actions):
-        action = timeline.program.action(place)
-        device = timeline.program.devices[timeline.program.device_of[place]]
+    for index in range(timeline.program.num_actions):
+        action = timeline.program.action(index)
+        device = timeline.program.devices[timeline.program.device_of[index]]
         span = Span(
-            round(timeline.start_s[place] * 1e9), round(timeline.end_s[place] * 1e9), str(action._replace(peer=""))
+            round(timeline.start_s[index] * 1e9), round(timeline.end_s[index] * 1e9), str(action._replace(peer=""))
         )
-        if action.kind <= Kind.STEP:
+        if action.kind.is_compute:
             expected[device, "compute"].append(span)
-        elif action.kind <= Kind.SEND_P:
+        elif action.kind.is_send:
             expected[device, f"to {action.peer}"].append(span)
-        elif action.kind >= Kind.REDUCE_GRAD:
+        elif action.kind.is_reduction:
             expected[device, "reductions"].append(span)
-    assert {row: sorted(entries) for row, entries in found.items()} == {
+    assert {row: sorted(entries) for row, entries in events_by_row.items()} == {
         row: sorted(entries) for row, entries in expected.items()
     }
 
@@ -209,29 +209,29 @@ def check_flows(timeline: Timeline, events: list[Event], spans: dict[RowKey, lis
             [span for span in spans[event["pid"], event["tid"]] if span.start <= nanoseconds(event["ts"]) <= span.end]
             for event in (start, end)
         )
-        # What is used was there: nothing starts before its transfer has arrived.
+        # No action starts before the transfer that it consumes has arrived.
         assert any(send.end <= nanoseconds(end["ts"]) for send in sent)
         assert used
 
 
 def check_memory(timeline: Timeline, events: list[Event]) -> None:
     program = timeline.program
-    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    events_by_row: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for event in with_phase(events, "C"):
         assert event["name"] == "memory"
-        found[event["pid"]].append((nanoseconds(event["ts"]), event["args"]["memory_bytes"]))
+        events_by_row[event["pid"]].append((nanoseconds(event["ts"]), event["args"]["memory_bytes"]))
     expected: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for device in range(len(program.devices)):
         now, value = 0, math.nan
-        for place in range(int(program.offsets[device]), int(program.offsets[device + 1])):
+        for action in range(int(program.offsets[device]), int(program.offsets[device + 1])):
             begin, finish = now, now
-            if program.kind[place] <= Kind.STEP:
-                begin, finish = round(timeline.start_s[place] * 1e9), round(timeline.end_s[place] * 1e9)
-            for now, memory in ((begin, timeline.memory_during[place]), (finish, timeline.memory_after[place])):
+            if Kind(int(program.kind[action])).is_compute:
+                begin, finish = round(timeline.start_s[action] * 1e9), round(timeline.end_s[action] * 1e9)
+            for now, memory in ((begin, timeline.memory_during[action]), (finish, timeline.memory_after[action])):
                 if memory != value:
                     value = float(memory)
                     expected[device + 1].append((now, value))
-    assert found == expected
+    assert events_by_row == expected
 
 
 @given(st.lists(st.integers(0, 2**50), max_size=20))
@@ -240,15 +240,15 @@ def test_microseconds_keep_every_nanosecond(times: list[int]) -> None:
 
 
 def test_what_does_not_match_has_no_arrow() -> None:
-    # Taken from a file that was cut: the sends of d0 are there, the receives of d1 are not.
+    # As from a damaged file: it has the sends of d0, but not the receives of d1.
     program = small(2).program
     kept = [
-        [action for action in program.actions(name) if name == "d0" or not Kind.RECV_F <= action.kind <= Kind.RECV_P]
+        [action for action in program.actions(name) if name == "d0" or not action.kind.is_recv]
         for name in program.devices
     ]
     cut = program_from_actions(program.plan, program.devices, kept)
-    assert len(sends_and_users(program)) == 4
-    assert [str(cut.action(send)) for send, _ in sends_and_users(cut)] == ["1SEND_B0@d0", "1SEND_B1@d0"]
+    assert len(sends_and_consumers(program)) == 4
+    assert [str(cut.action(send)) for send, _ in sends_and_consumers(cut)] == ["1SEND_B0@d0", "1SEND_B1@d0"]
 
 
 def test_no_arrow_goes_back_in_time() -> None:

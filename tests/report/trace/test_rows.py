@@ -16,5 +16,5 @@ def test_lanes_are_as_few_as_can_be(stretches: list[tuple[int, int]]) -> None:
         row = [span for span, at in zip(spans, lane, strict=True) if at == number]
         assert all(earlier[1] <= later[0] for earlier, later in pairwise(row))
     # All that still run when one starts need a lane each, and so does that one.
-    needed = [1 + sum(end > start for _, end in spans[:place]) for place, (start, _) in enumerate(spans)]
+    needed = [1 + sum(end > start for _, end in spans[:index]) for index, (start, _) in enumerate(spans)]
     assert len(set(lane)) == max(needed, default=0)

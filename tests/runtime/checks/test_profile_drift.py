@@ -1,4 +1,4 @@
-"""What is trained is compared with what was profiled: said once, and trained rightly all the same."""
+"""The trained model is compared with the profiled one: one warning, and correct results."""
 
 import pytest
 import torch
@@ -9,17 +9,17 @@ from penstock.model.blocks import find_blocks
 from penstock.plan.types import Origin, Plan
 from penstock.profile.types import Profile
 from penstock.profiler.measurement import measure
-from penstock.runtime.verify.reference import reference_step
+from penstock.runtime.verify.plain_reference import reference_step
 from tests.support.runtime.other_shapes import Shape, loss, make_model, train
+from tests.support.runtime.rank_pool import RankPool
 from tests.support.runtime.user_models import plan_of
-from tests.support.runtime.world import World
 from tests.support.small import one_host
 
 torch.set_num_threads(1)
 
 
 def profiled_plan() -> tuple[Profile, Cluster, Plan]:
-    """Of the model with 4 rows of 5 positions, 4 bytes a number, for two devices of the kind that was measured."""
+    """A profile of 4 rows of 5 positions, 4 bytes per number, and a plan for two devices of the measured kind."""
     profile = measure(make_model(), torch.ones(4, 5, 8), loss, targets=torch.zeros(4), seconds=0)
     cluster = one_host(2, bandwidth=1e9)
     cluster = replace(cluster, devices=tuple(replace(item, kind=profile.kinds[0]) for item in cluster.devices))
@@ -31,9 +31,9 @@ def profiled_plan() -> tuple[Profile, Cluster, Plan]:
     return profile, cluster, plan
 
 
-AGAIN = (
-    "Training is right all the same, but what was predicted, and that memory is enough, is for the profile: profile "
-    "the model with such inputs"
+CONSEQUENCE = (
+    "Training results are correct, but predicted times and memory hold for the profile. Profile the model again with "
+    "these inputs"
 )
 
 
@@ -42,26 +42,38 @@ AGAIN = (
     [
         (16, [(8, 5, 8), (7, 5, 8), (5, 5, 8)], False, "", ""),
         # 8 rows x 3 positions x 8 numbers x 4 bytes, and with 5 positions.
-        (16, [(8, 5, 8), (8, 3, 8), (8, 2, 8)], False, "8 rows of the inputs have 768 B, and 1.28 kB in the", ""),
+        (16, [(8, 5, 8), (8, 3, 8), (8, 2, 8)], False, "8 rows of the inputs take 768 B, but 1.28 kB in the", ""),
         # (8 x 24 + 24) x 4 bytes, and (8 x 16 + 16) x 4.
-        (24, [(8, 5, 8)], False, "block '0' has 864 B of parameters, and unit '0' 576 B in the profile", ""),
+        (
+            24,
+            [(8, 5, 8)],
+            False,
+            "the parameters of layer '0' take 864 B, but those of '0' take 576 B in the profile",
+            "",
+        ),
         # 4 rows x 5 positions x 16 numbers, of 2 and of 4 bytes.
-        (16, [(8, 5, 8)], True, "behind unit '1' 640 B pass for 4 rows, and 1.28 kB in the profile", ""),
+        (
+            16,
+            [(8, 5, 8)],
+            True,
+            "the activations after layer '1' take 640 B for 4 rows, but 1.28 kB in the profile",
+            "",
+        ),
     ],
     ids=["as profiled", "shorter", "wider", "autocast"],
 )
-def test_what_differs_is_said_once(
-    world: World, width: int, shapes: list[Shape], bf16: bool, first: str, second: str
+def test_one_warning_for_a_difference(
+    rank_pool: RankPool, width: int, shapes: list[Shape], bf16: bool, first: str, second: str
 ) -> None:
-    found = world.run(2, train, *profiled_plan(), width, shapes, bf16)
-    for (told, losses), expected in zip(found, (first, second), strict=True):
-        assert len(told) == bool(expected)
-        for text in told:
-            assert text.startswith(f"this is not what was profiled: {expected}")
-            assert AGAIN in text
+    ranks = rank_pool.run(2, train, *profiled_plan(), width, shapes, bf16)
+    for (messages, losses), expected in zip(ranks, (first, second), strict=True):
+        assert len(messages) == bool(expected)
+        for text in messages:
+            assert text.startswith(f"the trained model differs from the profiled one: {expected}")
+            assert CONSEQUENCE in text
             assert ("under the same autocast" in text) == bf16
         model = make_model(width)
         for step, (shape, one) in enumerate(zip(shapes, losses, strict=True)):
-            given = torch.ones(shape), torch.zeros(shape[0])
+            batch = torch.ones(shape), torch.zeros(shape[0])
             with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-                assert torch.equal(one, reference_step(model, find_blocks(model), 2, loss, *given, step=step))
+                assert torch.equal(one, reference_step(model, find_blocks(model), 2, loss, *batch, step=step))

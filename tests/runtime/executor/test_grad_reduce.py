@@ -7,7 +7,7 @@ from penstock.emulation.spec import Emulation
 from penstock.launch.emulation import emulate
 from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
-from penstock.runtime.transport.process_groups import make_groups
+from penstock.runtime.transport.process_groups import make_ring_groups
 from tests.support.small_emulation import needs_shaping
 from tests.support.undisturbed import must, undisturbed
 
@@ -20,7 +20,7 @@ def test_every_ring_has_one_group() -> None:
         asked.append(ranks)
         return str(len(asked))
 
-    assert make_groups([(0, 2, 1), (1, 3), (0, 2, 1), (0, 1, 2)], new_group) == ["1", "2", "1", "3"]
+    assert make_ring_groups([(0, 2, 1), (1, 3), (0, 2, 1), (0, 1, 2)], new_group) == ["1", "2", "1", "3"]
     # Gloo sends to the rank before: the other way round.
     assert asked == [[1, 2, 0], [3, 1], [2, 1, 0]]
 

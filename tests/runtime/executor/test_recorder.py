@@ -7,7 +7,7 @@ from penstock.model.blocks import find_blocks
 from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.program.actions import RECV_KINDS, Kind
 from penstock.runtime.executor.recorder import measured_timeline
-from penstock.runtime.layout.compile import prove_plan
+from penstock.runtime.layout.compile import compile_plan
 from penstock.simulate.compiled import simulate
 from penstock.timeline.summary import critical_path
 from penstock.timeline.types import Timeline
@@ -31,9 +31,9 @@ def jobs_of(timeline: Timeline) -> list[str]:
 
 
 def test_a_message_that_was_there_is_not_what_its_job_waited_for() -> None:
-    proof = prove_plan(PLAN, find_blocks(nn.Sequential(*(nn.Linear(2, 2) for _ in range(4)))), None, None)
+    proof = compile_plan(PLAN, find_blocks(nn.Sequential(*(nn.Linear(2, 2) for _ in range(4)))), None, None)
     program, simulated = proof.program, simulate(proof)
-    consumers = proof.wiring.consumers
+    consumers = proof.dependencies.consumers
     ranks = []
     for number in range(2):
         rows = range(int(program.offsets[number]), int(program.offsets[number + 1]))
@@ -42,7 +42,7 @@ def test_a_message_that_was_there_is_not_what_its_job_waited_for() -> None:
             start, end = float(simulated.start_s[row]), float(simulated.end_s[row])
             if program.kind[row] in RECV_KINDS:
                 # What a rank sees of a message is that it is there, when it needs it.
-                transfer = int(proof.wiring.transfer_of[row])
+                transfer = int(proof.dependencies.transfer_of[row])
                 user = int(consumers.values[consumers.begin[transfer]])
                 end = float(simulated.start_s[user])
             spans.append((start, end + 1e-5 if program.kind[row] in RECV_KINDS else end))

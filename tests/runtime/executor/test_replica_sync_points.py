@@ -18,18 +18,18 @@ from penstock.program.actions import parse_action
 from penstock.program.lowering.lowering import lower
 from penstock.program.proof.proof import prove
 from penstock.program.types import program_from_actions
-from penstock.runtime.layout.compile import neutral_cluster, neutral_profile
+from penstock.runtime.layout.compile import placeholder_cluster, placeholder_profile
 from penstock.runtime.layout.layout import make_layout
-from penstock.runtime.layout.replica_sync_proof import check_meetings
-from penstock.runtime.remote_backward.transfer import AS_PLANNED, KEPT, SHIPPED
+from penstock.runtime.layout.replica_sync_proof import check_replica_sync
+from penstock.runtime.remote_backward.transfer import AS_PLANNED, KEPT, SENT
 from penstock.runtime.stage.sync_batch_norm import batch_norm
 from tests.support.runtime.comparison import check
 from tests.support.runtime.grid import cluster_of
 from tests.support.runtime.models import KINDS, profile_of
-from tests.support.runtime.odd_blocks import norms_that_run_again
+from tests.support.runtime.odd_blocks import recomputed_norms
+from tests.support.runtime.rank_pool import RankPool
 from tests.support.runtime.training import Job, train
 from tests.support.runtime.user_models import only_make, plan_of
-from tests.support.runtime.world import World
 
 torch.set_num_threads(1)
 
@@ -52,25 +52,25 @@ PLANS: dict[str, Plan] = {
 
 
 @pytest.mark.parametrize("name", list(PLANS))
-def test_the_numbers_of_one_process(world: World, name: str) -> None:
+def test_the_numbers_of_one_process(rank_pool: RankPool, name: str) -> None:
     # With few rows, some members have none of some micro-batches.
     made = Job("vgg", PLANS[name], None, None, num_rows=(13, 2, 5, 4), double=True)
-    ranks = world.run(3, train, made)
+    ranks = rank_pool.run(3, train, made)
     check(made, ranks, exact=False, tolerance=1e-10)
-    moved = {"moved": SHIPPED, "moved and apart": SHIPPED, "moved and run again": AS_PLANNED, "moved in part": SHIPPED}
+    moved = {"moved": SENT, "moved and apart": SENT, "moved and run again": AS_PLANNED, "moved in part": SENT}
     if name in moved:
         kept = {KEPT} if name == "moved in part" else set()
         assert {rank.mechanisms[0] for rank in ranks if 0 in rank.mechanisms} == {moved[name]} | kept
     made = Job("vgg", PLANS[name], None, None, num_rows=(12, 7))
-    check(made, world.run(3, train, made), exact=False)
+    check(made, rank_pool.run(3, train, made), exact=False)
 
 
-def test_a_stage_that_cannot_be_shipped(world: World) -> None:
-    losses, grads, _ = norms_that_run_again(None)
+def test_a_stage_that_cannot_be_shipped(rank_pool: RankPool) -> None:
+    losses, grads, _ = recomputed_norms(None)
     for backward in ([["d1", "d2"], ["d1"]], [["d0", "d2"], ["d1"]]):
         plan = plan_of([0, 3, 4], [["d0", "d1"], ["d2"]], backward=backward)
-        ranks = world.run(3, norms_that_run_again, plan)
-        assert any("Hidden keeps tensors on itself" in told.get(0, "") for _, _, told in ranks)
+        ranks = rank_pool.run(3, recomputed_norms, plan)
+        assert any("Hidden keeps tensors as attributes" in told.get(0, "") for _, _, told in ranks)
         for found_losses, found, _ in ranks:
             assert all(map(torch.allclose, found_losses, losses))
             assert all(torch.allclose(found[name], grads[name], rtol=1e-10, atol=1e-12) for name in found)
@@ -110,10 +110,10 @@ def check_orders(cuts: Sequence[int], *texts: str) -> None:
     """What is said of jobs in these orders, with all stages on d0 and d1."""
     plan = plan_of(cuts, [["d0", "d1"]] * (len(cuts) - 1), num_microbatches=2)
     blocks = find_blocks(KINDS["vgg"].model())
-    costs = price(plan, neutral_profile(blocks, 4), neutral_cluster(plan), strict=False)
+    costs = price(plan, placeholder_profile(blocks, 4), placeholder_cluster(plan), strict=False)
     orders = [[parse_action(text) for text in order.split()] for order in texts]
     program = lower(program_from_actions(plan, ["d0", "d1"], orders), costs)
-    check_meetings(prove(program, costs), make_layout(costs, blocks))
+    check_replica_sync(prove(program, costs), make_layout(costs, blocks))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def check_orders(cuts: Sequence[int], *texts: str) -> None:
 def test_orders_that_do_not_fit_together(cuts: Sequence[int], first: str, second: str, microbatch: str) -> None:
     check_orders(cuts, first, first)
     check_orders(cuts, second, second)
-    with pytest.raises(InputError, match=rf"has batch norm, and its rows on d0, d1: .* \(micro-batch ({microbatch})\)"):
+    with pytest.raises(InputError, match=rf"has batch norm and replicas on d0, d1, .* \(micro-batch ({microbatch})\)"):
         check_orders(cuts, first, second)
 
 
@@ -140,11 +140,10 @@ def test_orders_that_differ_and_fit_together() -> None:
     check_orders([0, 6, 11], "0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1", "0F0 0F1 1F1 1F0 1B1 1B0 0B0 0B1")
 
 
-def test_every_rank_refuses_orders_that_do_not_fit_together(world: World) -> None:
+def test_every_rank_refuses_orders_that_do_not_fit_together(rank_pool: RankPool) -> None:
     """The schedule has found one: a member has a forward before a backward that the other has behind it."""
     profile, cluster = profile_of("vgg"), cluster_of(2)
     plan = penstock.plan(profile, cluster, 4, planner="data_parallel", schedule="auto_whole")
-    world.start(2, only_make, "vgg", plan, profile, cluster)
-    outcomes = world.outcomes(2)
+    outcomes = rank_pool.outcomes(2, only_make, "vgg", plan, profile, cluster)
     assert {found[0] for _, found in outcomes} == {"InputError"}
-    assert all("has batch norm, and its rows on d" in found[1] for _, found in outcomes)
+    assert all("has batch norm and replicas on d" in found[1] for _, found in outcomes)

@@ -1,4 +1,4 @@
-"""A stage's jobs on one device."""
+"""The actions of a stage on one device."""
 
 import gc
 import weakref
@@ -10,9 +10,9 @@ from torch.utils.checkpoint import checkpoint
 
 from penstock.errors import InputError, RunError
 from penstock.model.blocks import find_blocks
-from penstock.runtime.rng import untouched
+from penstock.runtime.rng import forbid_untracked_draws
 from penstock.runtime.stage.stage import TorchStage
-from penstock.runtime.tensors.packing import Packed, pack
+from penstock.runtime.tensors.packing import PackedPayload, pack
 from penstock.runtime.tensors.rows import Rows
 
 ROWS = Rows(0, 4)
@@ -24,11 +24,11 @@ def stage_of(*layers: nn.Module) -> TorchStage:
     return TorchStage(find_blocks(model), 0, model, seed=0, is_split=False, device=CPU)
 
 
-def given(x: Tensor) -> Packed:
+def given(x: Tensor) -> PackedPayload:
     return pack(x.detach().requires_grad_())[0]
 
 
-def test_what_comes_in_may_be_changed_in_place() -> None:
+def test_inputs_may_be_changed_in_place() -> None:
     x = torch.randn(4, 3)
     runner = stage_of(nn.ReLU(inplace=True))
     out, graph = runner.run(given(x.clone()), 0, ROWS, None, keep=True, defer=False)
@@ -38,10 +38,10 @@ def test_what_comes_in_may_be_changed_in_place() -> None:
     assert torch.equal(grad, (x > 0).float())
 
 
-def test_what_passes_through_gets_its_gradient() -> None:
+def test_inputs_that_are_outputs_get_their_gradients() -> None:
     class Pass(nn.Module):
-        def forward(self, carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-            return carry[0] * 2, carry[1], carry[0]
+        def forward(self, payload: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+            return payload[0] * 2, payload[1], payload[0]
 
     x, y = (torch.randn(4, 3, requires_grad=True) for _ in range(2))
     runner = stage_of(Pass())
@@ -53,8 +53,8 @@ def test_what_passes_through_gets_its_gradient() -> None:
 
 def test_integers_get_no_gradient() -> None:
     class Mix(nn.Module):
-        def forward(self, carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-            return carry[0] * carry[1], carry[1] + 1
+        def forward(self, payload: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            return payload[0] * payload[1], payload[1] + 1
 
     runner = stage_of(Mix())
     packed, _ = pack((torch.randn(4, requires_grad=True), torch.arange(4)))
@@ -65,35 +65,35 @@ def test_integers_get_no_gradient() -> None:
     assert grad.tolist() == [0, 1, 2, 3]
 
 
-def test_running_again_leaves_buffers_as_the_first_run_made_them() -> None:
+def test_recompute_preserves_buffers() -> None:
     norm = nn.BatchNorm1d(3)
     runner = stage_of(norm, nn.Linear(3, 2))
     x = torch.randn(4, 3)
     out, _ = runner.run(given(x), 0, ROWS, None, keep=False, defer=False)
     assert norm.running_mean is not None
     mean, identity = norm.running_mean.clone(), id(norm.running_mean)
-    graph = runner.run_again(given(x), 0, ROWS, None, defer=True)
+    graph = runner.recompute(given(x), 0, ROWS, None, defer=True)
     assert torch.equal(norm.running_mean, mean)
     assert id(norm.running_mean) == identity
     assert int(norm.num_batches_tracked or 0) == 1
     assert runner.backward(graph, [torch.ones_like(out.tensors[0])])[0] is not None
 
 
-def test_weight_gradients_wait_for_their_turn() -> None:
+def test_weight_gradients_are_deferred() -> None:
     layer = nn.Linear(3, 2)
     runner = stage_of(layer)
     _, graph = runner.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=True)
     (grad,) = runner.backward(graph, [torch.ones(4, 2)])
     assert grad is not None
     assert layer.weight.grad is None
-    assert graph.jobs is not None
-    graph.jobs.run()
+    assert graph.queue is not None
+    graph.queue.run()
     assert layer.weight.grad is not None
 
 
-def test_a_forward_that_runs_again_saves_nothing() -> None:
+def test_a_forward_that_will_be_recomputed_saves_nothing() -> None:
     class Look(nn.Module):
-        """Looks at what the block before has saved."""
+        """Reads the saved tensor of the block before."""
 
         def forward(self, x: Tensor) -> Tensor:
             assert x.grad_fn is not None
@@ -102,7 +102,7 @@ def test_a_forward_that_runs_again_saves_nothing() -> None:
 
     runner = stage_of(nn.Tanh(), Look())
     runner.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=False)
-    with pytest.raises(AssertionError, match="without keeping"):
+    with pytest.raises(AssertionError, match="without keeping its graph"):
         runner.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=False, defer=False)
     out, _ = stage_of(nn.Tanh()).run(given(torch.randn(4, 3)), 0, ROWS, None, keep=False, defer=False)
     assert out.needs_grad == (True,)
@@ -130,7 +130,7 @@ def test_blocks_that_recompute_themselves(reentrant: bool, defer: bool) -> None:
     runner = stage_of(model)
     _, graph = runner.run(given(x), 0, ROWS, None, keep=True, defer=defer)
     (grad,) = runner.backward(graph, [torch.ones(4, 6)])
-    runner.weights(graph)
+    runner.backward_weight(graph)
     leaf = x.clone().requires_grad_()
     plain = Saving(0.0, reentrant=reentrant)
     plain.inner(leaf).backward(torch.ones(4, 6))
@@ -143,19 +143,19 @@ def test_blocks_that_recompute_themselves(reentrant: bool, defer: bool) -> None:
         assert torch.equal(mine.grad, theirs.grad)
     runner = stage_of(Saving(0.5, reentrant=reentrant))
     _, graph = runner.run(given(x), 0, ROWS, None, keep=True, defer=defer)
-    with pytest.raises(InputError, match="dropout recomputes itself"):
+    with pytest.raises(InputError, match="with dropout recomputes itself"):
         runner.backward(graph, [torch.ones(4, 6)])
 
 
 @pytest.mark.parametrize("defer", [False, True])
-def test_nothing_is_left_behind(defer: bool) -> None:
+def test_nothing_leaks(defer: bool) -> None:
     runner = stage_of(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
     _, graph = runner.run(given(torch.randn(4, 3)), 0, ROWS, None, keep=True, defer=defer)
     (grad,) = runner.backward(graph, [torch.ones(4, 3)])
-    runner.weights(graph)
+    runner.backward_weight(graph)
     assert grad is not None
     left: list[weakref.ref[object]] = [weakref.ref(graph), weakref.ref(grad)]
-    gc.disable()  # what is only held in a circle counts as left behind
+    gc.disable()  # a reference cycle counts as a leak
     try:
         del graph, grad
         assert [item() for item in left] == [None, None]
@@ -191,7 +191,7 @@ def test_dropout_may_begin_at_any_time() -> None:
     assert torch.equal(outputs(runner, x, 1)[0], outputs(always, x, 1)[0])
 
 
-def test_random_numbers_out_of_the_blue_are_refused() -> None:
+def test_random_numbers_that_first_appear_later_are_refused() -> None:
     class Late(nn.Module):
         draws = False
 
@@ -202,11 +202,11 @@ def test_random_numbers_out_of_the_blue_are_refused() -> None:
     runner, x = stage_of(block), torch.randn(4, 3)
     outputs(runner, x, 2)
     block.draws = True
-    with pytest.raises(RunError, match="drew random numbers, which it did not when it first ran"), untouched(CPU):
+    with pytest.raises(RunError, match="but drew none in its first forward"), forbid_untracked_draws(CPU):
         outputs(runner, x, 1)
 
 
-def test_nobody_looks_at_calls_that_draw_nothing() -> None:
+def test_calls_that_draw_nothing_are_not_intercepted() -> None:
     class Looked(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             seen.append(torch._C._len_torch_function_stack())
@@ -217,7 +217,7 @@ def test_nobody_looks_at_calls_that_draw_nothing() -> None:
     assert seen[0] > seen[1] == seen[2]
 
 
-def test_what_torch_func_transforms_is_left_to_autograd() -> None:
+def test_torch_func_transforms_are_left_to_autograd() -> None:
     class Mapped(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -231,7 +231,7 @@ def test_what_torch_func_transforms_is_left_to_autograd() -> None:
     runner = stage_of(block)
     _, graph = runner.run(given(x), 0, ROWS, None, keep=True, defer=True)
     runner.backward(graph, [torch.ones(4, 2)])
-    runner.weights(graph)
+    runner.backward_weight(graph)
     expected = torch.autograd.grad(block(x).sum(), list(block.parameters()))
     for parameter, grad in zip(block.parameters(), expected, strict=True):
         assert parameter.grad is not None

@@ -1,4 +1,4 @@
-"""Layers whose weight gradient is put off give the bits of ordinary autograd."""
+"""Deferred weight gradients have the bits of ordinary autograd."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -8,70 +8,70 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from penstock.runtime.rng import Streams
-from penstock.runtime.stage.function_mode import Interception
-from penstock.runtime.stage.wgrad_hooks import Listening
-from penstock.runtime.stage.wgrad_queue import WeightJobs
+from penstock.runtime.rng import RowRng
+from penstock.runtime.stage.function_mode import StageFunctionMode
+from penstock.runtime.stage.wgrad_hooks import WeightGradHooks
+from penstock.runtime.stage.wgrad_queue import WeightGradQueue
 from penstock.runtime.tensors.rows import Rows
 
 torch.set_num_threads(1)
 
 
-def by_functions(model: nn.Module, jobs: WeightJobs) -> AbstractContextManager[Any]:
+def by_functions(model: nn.Module, queue: WeightGradQueue) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-def by_listening(model: nn.Module, jobs: WeightJobs) -> AbstractContextManager[Any]:
-    return Listening(model.named_modules(), model.parameters()).to(jobs.defer)
+def by_hooks(model: nn.Module, queue: WeightGradQueue) -> AbstractContextManager[Any]:
+    return WeightGradHooks(model.named_modules(), model.parameters()).install(queue.defer)
 
 
-Way: TypeAlias = Callable[[nn.Module, WeightJobs], AbstractContextManager[Any]]
+Method: TypeAlias = Callable[[nn.Module, WeightGradQueue], AbstractContextManager[Any]]
 
 
 def gradients(
-    model: nn.Module, x: Tensor, weigh: Callable[[Tensor], Tensor], *, apart: Way | None, bf16: bool
+    model: nn.Module, x: Tensor, weigh: Callable[[Tensor], Tensor], *, split: Method | None, bf16: bool
 ) -> tuple[list[Tensor | None], int]:
-    """Output, input gradient and parameter gradients; and how many jobs were put off."""
+    """Output, input gradient and parameter gradients; and the number of deferred gradients."""
     model.zero_grad()
     x = x.detach()
     if x.is_floating_point():
         x.requires_grad_()
-    jobs = WeightJobs()
-    streams = Streams(0, 0, Rows(0, x.shape[0]), is_split=False, device=x.device)
+    queue = WeightGradQueue()
+    rng = RowRng(0, 0, Rows(0, x.shape[0]), is_split=False, device=x.device)
     parameters = list(model.parameters())
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        if apart is not None:
-            with Interception(streams, jobs.defer), apart(model, jobs):
+        if split is not None:
+            with StageFunctionMode(rng, queue.defer), split(model, queue):
                 out = model(x)
         else:
             out = model(x)
-    with jobs.set_aside(parameters):
+    with queue.capture_grads(parameters):
         weigh(out).backward()  # type: ignore[no-untyped-call]
-    if apart is not None:
+    if split is not None:
         assert all(parameter.grad is None for parameter in parameters)
-    count = len(jobs)
-    jobs.run()
+    count = len(queue)
+    queue.run()
     return [out.detach(), x.grad, *[parameter.grad for parameter in parameters]], count
 
 
-def check(model: nn.Module, x: Tensor, *, bf16: bool = False, num_jobs: int | None = None) -> None:
+def check(model: nn.Module, x: Tensor, *, bf16: bool = False, num_deferred: int | None = None) -> None:
     def weigh(out: Tensor) -> Tensor:
         return (out * torch.linspace(-1, 1, out.numel()).view(out.shape)).sum()
 
-    expected, _ = gradients(model, x, weigh, apart=None, bf16=bf16)
-    for apart in (by_functions, by_listening):
-        found, count = gradients(model, x, weigh, apart=apart, bf16=bf16)
+    expected, _ = gradients(model, x, weigh, split=None, bf16=bf16)
+    for split in (by_functions, by_hooks):
+        found, count = gradients(model, x, weigh, split=split, bf16=bf16)
         for one, other in zip(expected, found, strict=True):
             assert (one is None) == (other is None)
             if one is not None and other is not None:
                 assert one.dtype == other.dtype
                 assert one.shape == other.shape
                 assert torch.equal(one, other)
-        assert count == (len(list(model.parameters())) if num_jobs is None else num_jobs)
+        assert count == (len(list(model.parameters())) if num_deferred is None else num_deferred)
 
 
 class Turned(nn.Module):
-    """Gives its layer a tensor whose memory is not in order."""
+    """Gives its layer a tensor that is not contiguous."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Turned(nn.Module):
 
 
 class Stretched(nn.Module):
-    """The gradient that comes to its layer is not in order."""
+    """The gradient of its layer's output is not contiguous."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -135,10 +135,10 @@ def test_convolution_of_channels_last() -> None:
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-def test_norms_are_not_put_off(bf16: bool) -> None:
+def test_norms_are_not_deferred(bf16: bool) -> None:
     torch.manual_seed(0)
-    check(nn.LayerNorm(33), torch.randn(3, 5, 33), bf16=bf16, num_jobs=0)
-    check(nn.GroupNorm(3, 6), torch.randn(4, 6, 5, 5), bf16=bf16, num_jobs=0)
+    check(nn.LayerNorm(33), torch.randn(3, 5, 33), bf16=bf16, num_deferred=0)
+    check(nn.GroupNorm(3, 6), torch.randn(4, 6, 5, 5), bf16=bf16, num_deferred=0)
 
 
 def test_embedding() -> None:
@@ -152,7 +152,7 @@ def test_embedding() -> None:
 def test_a_chain_of_everything(bf16: bool) -> None:
     torch.manual_seed(0)
     layers = [nn.Embedding(11, 32), nn.LayerNorm(32), nn.Linear(32, 48), nn.GELU(), nn.Linear(48, 32), nn.LayerNorm(32)]
-    check(nn.Sequential(*layers), torch.randint(11, (4, 6)), bf16=bf16, num_jobs=5)
+    check(nn.Sequential(*layers), torch.randint(11, (4, 6)), bf16=bf16, num_deferred=5)
 
 
 class Twice(nn.Module):
@@ -173,7 +173,7 @@ class Twice(nn.Module):
 @pytest.mark.parametrize("times", [2, 3, 4])
 def test_a_parameter_used_several_times_is_summed_in_the_same_order(times: int, bf16: bool) -> None:
     torch.manual_seed(0)
-    check(Twice(times), torch.randn(5, 32), bf16=bf16, num_jobs=2 * times)
+    check(Twice(times), torch.randn(5, 32), bf16=bf16, num_deferred=2 * times)
 
 
 class Mixed(nn.Module):
@@ -190,24 +190,24 @@ class Mixed(nn.Module):
 
 def test_a_parameter_also_used_in_other_ways() -> None:
     torch.manual_seed(0)
-    check(Mixed(), torch.randn(5, 32), num_jobs=2)
+    check(Mixed(), torch.randn(5, 32), num_deferred=2)
 
 
-def test_gradients_are_added_to_what_is_there() -> None:
+def test_gradients_are_accumulated() -> None:
     torch.manual_seed(0)
     model, x = Mixed(), torch.randn(5, 32)
     found = []
-    for apart in (None, by_functions, by_listening):
+    for split in (None, by_functions, by_hooks):
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
-        jobs = WeightJobs()
-        streams = Streams(0, 0, Rows(0, 5), is_split=False, device=x.device)
-        heard = nullcontext() if apart is None else apart(model, jobs)
-        with Interception(streams, None if apart is None else jobs.defer), heard:
+        queue = WeightGradQueue()
+        rng = RowRng(0, 0, Rows(0, 5), is_split=False, device=x.device)
+        hooks = nullcontext() if split is None else split(model, queue)
+        with StageFunctionMode(rng, None if split is None else queue.defer), hooks:
             out = model(x)
-        with nullcontext() if apart is None else jobs.set_aside(list(model.parameters())):
+        with nullcontext() if split is None else queue.capture_grads(list(model.parameters())):
             out.sum().backward()
-        jobs.run()
+        queue.run()
         found.append([parameter.grad for parameter in model.parameters()])
     for expected, *others in zip(*found, strict=True):
         for other in others:
@@ -227,26 +227,26 @@ def test_attention() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.inner(x, x, x, need_weights=False)[0]  # type: ignore[no-any-return]
 
-    check(Attention(), torch.randn(3, 5, 32), num_jobs=4)
+    check(Attention(), torch.randn(3, 5, 32), num_deferred=4)
 
 
 def test_frozen_and_computed_weights_are_left_to_autograd() -> None:
     torch.manual_seed(0)
     frozen = nn.Linear(8, 8)
     frozen.weight.requires_grad_(False)
-    check(nn.Sequential(nn.Linear(8, 8), frozen), torch.randn(4, 8), num_jobs=3)
+    check(nn.Sequential(nn.Linear(8, 8), frozen), torch.randn(4, 8), num_deferred=3)
     normed = nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
-    check(normed, torch.randn(4, 8), num_jobs=0)
-    check(nn.Conv2d(4, 6, 3, padding="same"), torch.randn(2, 4, 6, 6), num_jobs=0)
+    check(normed, torch.randn(4, 8), num_deferred=0)
+    check(nn.Conv2d(4, 6, 3, padding="same"), torch.randn(2, 4, 6, 6), num_deferred=0)
 
 
 def test_parameters_with_hooks_are_left_to_autograd() -> None:
-    """Somebody masks a gradient: a job of ours would not ask."""
+    """A hook masks a gradient: a deferred gradient would bypass it."""
     first, second = nn.Linear(6, 6), nn.Linear(6, 6)
     model = nn.Sequential(first, second)
     first.weight.register_hook(lambda grad: grad * torch.eye(6))  # type: ignore[no-untyped-call]
-    check(model, torch.randn(4, 6), num_jobs=2)
+    check(model, torch.randn(4, 6), num_deferred=2)
     called: list[Tensor] = []
     second.bias.register_post_accumulate_grad_hook(called.append)  # type: ignore[no-untyped-call]
-    check(model, torch.randn(4, 6), num_jobs=0)
+    check(model, torch.randn(4, 6), num_deferred=0)
     assert len(called) == 3

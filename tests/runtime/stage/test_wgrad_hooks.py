@@ -1,4 +1,4 @@
-"""Layers that are listened to: what they leave in the graph, and what is asked of their users."""
+"""Weight-gradient hooks: the graph that they leave, and the limits that they set."""
 
 from collections.abc import Callable
 from typing import cast
@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from penstock.errors import RunError
-from penstock.runtime.rng import Streams
-from penstock.runtime.stage.function_mode import Interception
-from penstock.runtime.stage.wgrad_hooks import Listening
-from penstock.runtime.stage.wgrad_queue import WeightJobs
+from penstock.runtime.rng import RowRng
+from penstock.runtime.stage.function_mode import StageFunctionMode
+from penstock.runtime.stage.wgrad_hooks import WeightGradHooks
+from penstock.runtime.stage.wgrad_queue import WeightGradQueue
 from penstock.runtime.tensors.rows import Rows
 
 torch.set_num_threads(1)
 
 
-def listening(model: nn.Module) -> Listening:
-    return Listening(model.named_modules(), model.parameters())
+def hooks_of(model: nn.Module) -> WeightGradHooks:
+    return WeightGradHooks(model.named_modules(), model.parameters())
 
 
 def names_in_graph(out: Tensor) -> set[str]:
@@ -34,7 +34,7 @@ def names_in_graph(out: Tensor) -> set[str]:
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own
 @pytest.mark.parametrize("in_place", [True, False])
-def test_compiled_blocks_are_left_alone_and_give_their_gradients(in_place: bool) -> None:
+def test_compiled_blocks_keep_their_own_backward(in_place: bool) -> None:
     block = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 4))
     x = torch.randn(3, 4, requires_grad=True)
     block(x).sum().backward()
@@ -44,65 +44,65 @@ def test_compiled_blocks_are_left_alone_and_give_their_gradients(in_place: bool)
         block.compile(backend="aot_eager")
     compiled: nn.Module = block if in_place else cast("nn.Module", torch.compile(block, backend="aot_eager"))
     model = nn.Sequential(compiled, nn.Linear(4, 2))
-    jobs = WeightJobs()
-    streams = Streams(0, 0, Rows(0, 3), is_split=False, device=torch.device("cpu"))
-    with Interception(streams, jobs.defer), listening(model).to(jobs.defer):
+    queue = WeightGradQueue()
+    rng = RowRng(0, 0, Rows(0, 3), is_split=False, device=torch.device("cpu"))
+    with StageFunctionMode(rng, queue.defer), hooks_of(model).install(queue.defer):
         out = model[0](x)
-    with jobs.set_aside(list(block.parameters())):
+    with queue.capture_grads(list(block.parameters())):
         out.sum().backward()
-    assert not len(jobs), "nothing was put off"
-    jobs.run()
-    for item, wanted in zip(block.parameters(), expected, strict=True):
+    assert not len(queue), "nothing is deferred"
+    queue.run()
+    for item, expected_grad in zip(block.parameters(), expected, strict=True):
         assert item.grad is not None
-        assert wanted is not None
-        assert torch.equal(item.grad, wanted)
+        assert expected_grad is not None
+        assert torch.equal(item.grad, expected_grad)
 
 
 def test_the_graph_holds_torchs_own_functions_and_no_parameters() -> None:
     model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
-    jobs = WeightJobs()
+    queue = WeightGradQueue()
     x = torch.randn(3, 4, requires_grad=True)
-    with listening(model).to(jobs.defer):
+    with hooks_of(model).install(queue.defer):
         out = model(x)
     assert not [name for name in names_in_graph(out) if "_Linear" in name]
     assert "torch::autograd::AccumulateGrad" in names_in_graph(out)
-    with jobs.set_aside([]):
+    with queue.capture_grads([]):
         out.sum().backward()
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert len(jobs) == 4
-    jobs.run()
+    assert len(queue) == 4
+    queue.run()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_layers_are_as_before_when_nobody_listens() -> None:
+def test_layers_are_restored_when_hooks_are_removed() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    mine = model[1].forward
-    model[1].forward = lambda x: mine(x) + 1
-    given = model[1].__dict__["forward"]
-    heard = listening(model)
-    with heard.to(WeightJobs().defer):
+    own_forward = model[1].forward
+    model[1].forward = lambda x: own_forward(x) + 1
+    replacement = model[1].__dict__["forward"]
+    hooks = hooks_of(model)
+    with hooks.install(WeightGradQueue().defer):
         assert "forward" in model[0].__dict__
-        assert model[1].__dict__["forward"] is given
+        assert model[1].__dict__["forward"] is replacement
     assert "forward" not in model[0].__dict__
-    assert model[1].__dict__["forward"] is given
-    model[0].forward = given
-    with heard.to(WeightJobs().defer):
-        assert model[0].__dict__["forward"] is given
-    assert model[0].__dict__.pop("forward") is given
-    with pytest.raises(ZeroDivisionError), listening(model).to(WeightJobs().defer):
+    assert model[1].__dict__["forward"] is replacement
+    model[0].forward = replacement
+    with hooks.install(WeightGradQueue().defer):
+        assert model[0].__dict__["forward"] is replacement
+    assert model[0].__dict__.pop("forward") is replacement
+    with pytest.raises(ZeroDivisionError), hooks_of(model).install(WeightGradQueue().defer):
         raise ZeroDivisionError
     assert "forward" not in model[0].__dict__
 
 
 def test_input_by_its_name_and_gradients_that_never_come() -> None:
-    layer, jobs = nn.Linear(4, 4), WeightJobs()
+    layer, queue = nn.Linear(4, 4), WeightGradQueue()
     x = torch.randn(3, 4, requires_grad=True)
-    with listening(layer).to(jobs.defer):
+    with hooks_of(layer).install(queue.defer):
         layer(input=x)
         out = layer(input=x)
-    with jobs.set_aside([]):
+    with queue.capture_grads([]):
         out.sum().backward()
-    assert len(jobs) == 2
+    assert len(queue) == 2
 
 
 def _relu(out: Tensor, _: Tensor) -> Tensor:
@@ -136,26 +136,28 @@ def test_an_output_changed_in_place(shape: tuple[int, ...], change: Callable[...
     expected = [x.grad, *[parameter.grad for parameter in layer.parameters()]]
     layer.zero_grad()
     x.grad = None
-    jobs = WeightJobs()
-    with listening(layer).to(jobs.defer):
+    queue = WeightGradQueue()
+    with hooks_of(layer).install(queue.defer):
         out = change(layer(x * 1), x)
-    with jobs.set_aside([]):
+    with queue.capture_grads([]):
         out.square().sum().backward()  # type: ignore[no-untyped-call]
     assert all(parameter.grad is None for parameter in layer.parameters())
-    jobs.run()
-    for found, wanted in zip([x.grad, *[parameter.grad for parameter in layer.parameters()]], expected, strict=True):
+    queue.run()
+    for found, expected_grad in zip(
+        [x.grad, *[parameter.grad for parameter in layer.parameters()]], expected, strict=True
+    ):
         assert found is not None
-        assert wanted is not None
-        assert torch.equal(found, wanted)
+        assert expected_grad is not None
+        assert torch.equal(found, expected_grad)
 
 
 def test_an_input_changed_in_place_is_refused_as_torch_does() -> None:
-    layer, jobs = nn.Linear(4, 4), WeightJobs()
+    layer, queue = nn.Linear(4, 4), WeightGradQueue()
     x = torch.randn(3, 4, requires_grad=True) * 1
-    with listening(nn.Sequential(layer)).to(jobs.defer):
+    with hooks_of(nn.Sequential(layer)).install(queue.defer):
         out = layer(x)
     x.add_(1)
-    with pytest.raises(RunError, match="the input of 0 was changed in place"), jobs.set_aside([]):
+    with pytest.raises(RunError, match="the input of 0 was changed in place"), queue.capture_grads([]):
         out.sum().backward()
 
 
@@ -171,22 +173,22 @@ class Again(nn.Module):
 
 
 def test_blocks_that_recompute_themselves() -> None:
-    model, jobs = Again(), WeightJobs()
+    model, queue = Again(), WeightGradQueue()
     x = torch.randn(3, 4, requires_grad=True)
     model(x).sum().backward()
     expected = [parameter.grad for parameter in model.parameters()]
     model.zero_grad()
-    heard = listening(model)
-    with heard.to(jobs.defer):
+    hooks = hooks_of(model)
+    with hooks.install(queue.defer):
         out = model(x)
-    with heard.to(jobs.defer), jobs.set_aside([]):
+    with hooks.install(queue.defer), queue.capture_grads([]):
         out.sum().backward()
-    assert len(jobs) == 4
-    jobs.run()
-    for parameter, wanted in zip(model.parameters(), expected, strict=True):
+    assert len(queue) == 4
+    queue.run()
+    for parameter, expected_grad in zip(model.parameters(), expected, strict=True):
         assert parameter.grad is not None
-        assert wanted is not None
-        assert torch.equal(parameter.grad, wanted)
+        assert expected_grad is not None
+        assert torch.equal(parameter.grad, expected_grad)
 
 
 class Centred(nn.Conv2d):
@@ -202,16 +204,16 @@ def test_a_layer_of_the_users_own_that_computes_its_weight() -> None:
     layer(x).square().sum().backward()
     expected = [parameter.grad for parameter in layer.parameters()]
     layer.zero_grad()
-    jobs = WeightJobs()
-    with listening(layer).to(jobs.defer):
+    queue = WeightGradQueue()
+    with hooks_of(layer).install(queue.defer):
         out = layer(x)
-    with jobs.set_aside([]):
+    with queue.capture_grads([]):
         out.square().sum().backward()
-    jobs.run()
-    for parameter, wanted in zip(layer.parameters(), expected, strict=True):
+    queue.run()
+    for parameter, expected_grad in zip(layer.parameters(), expected, strict=True):
         assert parameter.grad is not None
-        assert wanted is not None
-        assert torch.equal(parameter.grad, wanted)
+        assert expected_grad is not None
+        assert torch.equal(parameter.grad, expected_grad)
 
 
 class Slope(nn.Module):
@@ -226,11 +228,11 @@ class Slope(nn.Module):
         return found
 
 
-@pytest.mark.parametrize("is_heard", [True, False])
-def test_a_block_that_goes_back_in_its_forward_is_refused(is_heard: bool) -> None:
-    model, jobs = Slope(), WeightJobs()
+@pytest.mark.parametrize("is_hooked", [True, False])
+def test_a_block_that_calls_autograd_in_its_forward_is_refused(is_hooked: bool) -> None:
+    model, queue = Slope(), WeightGradQueue()
     x = torch.randn(3, 4, requires_grad=True)
-    streams = Streams(0, 0, Rows(0, 3), is_split=False, device=x.device)
-    mode = listening(model).to(jobs.defer) if is_heard else Interception(streams, jobs.defer)
-    with pytest.raises(RunError, match="goes back through its own layers"), mode:
+    rng = RowRng(0, 0, Rows(0, 3), is_split=False, device=x.device)
+    mode = hooks_of(model).install(queue.defer) if is_hooked else StageFunctionMode(rng, queue.defer)
+    with pytest.raises(RunError, match=r"calls autograd inside forward\(\)"), mode:
         model(x)

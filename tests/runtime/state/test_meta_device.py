@@ -1,4 +1,4 @@
-"""A model on the meta device: every rank makes its part real, with the values that one process would have."""
+"""A model on the meta device: every rank materializes its part, with the values of a single process."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from torch import Tensor, nn
 import penstock
 from penstock.errors import InputError
 from penstock.plan.types import Plan
-from tests.support.runtime.meta_models import MODELS, fill, go_on, held, on_meta, save_first, train, try_pipeline
+from tests.support.runtime.meta_models import MODELS, fill, held, on_meta, resume, save_first, train, try_pipeline
+from tests.support.runtime.rank_pool import RankPool
 from tests.support.runtime.user_models import plan_of
-from tests.support.runtime.world import World
 
 torch.set_num_threads(1)
 
@@ -32,22 +32,22 @@ def plans(name: str) -> dict[int, list[Plan]]:
 
 
 @pytest.mark.parametrize("name", list(LENGTHS))
-def test_the_numbers_of_one_process(world: World, name: str) -> None:
+def test_the_numbers_of_a_single_process(rank_pool: RankPool, name: str) -> None:
     losses, state = train(name, None)
     tied = name in ("gpt", "own", "placed")
-    for num_ranks, several in plans(name).items():
-        for plan in several:
-            ranks = world.run(num_ranks, train, name, plan)
+    for num_ranks, candidates in plans(name).items():
+        for plan in candidates:
+            ranks = rank_pool.run(num_ranks, train, name, plan)
             assert {key for _, found in ranks for key in found} >= set(dict(MODELS[name][0]().named_parameters()))
-            for found_losses, found in ranks:
-                # Before the first step nothing has been added up yet: values and the first loss are the same bits.
-                assert torch.equal(found_losses[0], losses[0])
+            for rank_losses, found in ranks:
+                # Before the first optimizer step no order of sums matters: the first loss is equal to the bit.
+                assert torch.equal(rank_losses[0], losses[0])
                 if not tied or num_ranks == 1:
-                    assert all(map(torch.equal, found_losses, losses))
+                    assert all(map(torch.equal, rank_losses, losses))
                     assert all(torch.equal(found[key], state[key]) for key in found if key in state)
                 else:
-                    # The shared embedding's gradients are added in another order.
-                    assert all(map(close, found_losses, losses))
+                    # The gradients of the tied embedding are summed in another order.
+                    assert all(map(close, rank_losses, losses))
                     assert all(close(found[key], state[key]) for key in found)
 
 
@@ -55,15 +55,15 @@ def close(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
-def test_replicas_get_the_same_values(world: World) -> None:
+def test_replicas_get_the_same_values(rank_pool: RankPool) -> None:
     losses, _ = train("gpt", None)
     plan = plan_of([0, 2, 5], [["d0", "d1"], ["d2", "d0", "d1"]])
-    for found, _ in world.run(3, train, "gpt", plan):
+    for found, _ in rank_pool.run(3, train, "gpt", plan):
         assert all(torch.allclose(one, other, rtol=1e-5) for one, other in zip(found, losses, strict=True))
 
 
-def test_a_rank_makes_real_only_what_it_holds(world: World) -> None:
-    (first, total), (second, _) = world.run(2, held, "mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]))
+def test_a_rank_materializes_only_what_it_holds(rank_pool: RankPool) -> None:
+    (first, total), (second, _) = rank_pool.run(2, held, "mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]))
     assert first + second == total
     assert min(first, second) > 0
 
@@ -100,7 +100,7 @@ def test_one_process() -> None:
     assert model.twin.weight is model.words.weight
     assert model.again is model.norm
     assert isinstance(model.memory.weight_ih_l0, nn.Parameter)
-    # The twin is later, and does not know of padding.
+    # The twin is initialized later, without padding.
     assert model.words.weight[1].abs().sum() > 0
     assert model.forward(torch.zeros(2, 6, dtype=torch.long)).shape == (2, 4, 6)
     same, other = penstock.materialize(pieces(), seed=3), penstock.materialize(pieces(), seed=4)
@@ -110,8 +110,8 @@ def test_one_process() -> None:
     assert float(model.get_parameter("memory.weight_hh_l1").detach().abs().max()) <= 0.5
 
 
-def test_a_value_does_not_depend_on_what_else_is_made() -> None:
-    """Two layers of one shape have different values; a model that begins alike has the same ones there."""
+def test_a_value_does_not_depend_on_other_layers() -> None:
+    """Layers of the same shape have different values. A model with the same first layers has the same values there."""
     with torch.device("meta"):
         longer = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
         shorter = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
@@ -123,7 +123,7 @@ def test_a_value_does_not_depend_on_what_else_is_made() -> None:
     assert not torch.equal(one, two)
 
 
-def test_what_is_real_stays_as_it_is() -> None:
+def test_real_tensors_are_unchanged() -> None:
     with torch.device("meta"):
         part = nn.Linear(2, 2)
     model = nn.Sequential(nn.Linear(2, 2), part)
@@ -162,57 +162,60 @@ class Replacing(nn.Linear):
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
-        (Masked, r"nothing gives '1\.mask' its values: the model is on the meta device, and Masked does not fill it"),
+        (Masked, r"'1\.mask' would not be initialized: the model is on the meta device, and Masked does not fill it"),
         (Loose, r"'1\.mask' is a tensor on the meta device, but neither a parameter nor a buffer"),
-        (lambda: Failing(2, 2), r"what gives '1' \(Failing\) its values fails on it: ZeroDivisionError: no values"),
-        (lambda: Replacing(2, 2), r"what gives '1' \(Replacing\) its values puts another parameter in the place"),
-        (lambda: nn.MultiheadAttention(2, 1), r"'1\.in_proj_weight' its values: .* has no reset_parameters\(\)"),
+        (lambda: Failing(2, 2), r"the initialization of '1' \(Failing\) raises ZeroDivisionError: no values"),
+        (lambda: Replacing(2, 2), r"the initialization of '1' \(Replacing\) replaces the parameter 'weight'"),
+        (
+            lambda: nn.MultiheadAttention(2, 1),
+            r"'1\.in_proj_weight' would not be initialized: .* has no reset_parameters\(\)",
+        ),
     ],
 )
-def test_what_cannot_be_made(make: type[nn.Module], told: str) -> None:
+def test_models_that_cannot_be_materialized(make: type[nn.Module], message: str) -> None:
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(2, 2), make())
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         penstock.materialize(model)
 
 
 def test_a_function_for_modules_that_do_not_fill_themselves() -> None:
-    with pytest.raises(InputError, match=r"nothing gives '0\.places' its values.*Embed has no reset_parameters"):
+    with pytest.raises(InputError, match=r"'0\.places' would not be initialized.*Embed has no reset_parameters"):
         penstock.materialize(on_meta("gpt"))
     model = penstock.materialize(on_meta("gpt"), init=fill)
     assert 0.05 < float(model.get_parameter("0.places").detach().std()) < 0.2
 
 
-def test_what_is_refused_is_refused_by_all_alike(world: World) -> None:
-    told = world.run(2, try_pipeline, "gpt", plan_of([0, 2, 5], [["d0"], ["d1"]]))
-    assert told[0] == told[1]
-    assert told[0].startswith("InputError: nothing gives '0.places' its values")
-    assert 'init="checkpoint"' in told[0]
-    # Only rank 1 has the module that does it.
-    told = world.run(2, try_pipeline, "meddling", plan_of([0, 2, 3], [["d0"], ["d1"]]))
-    assert told[0] == told[1]
-    assert "what gives '2' (Meddling) its values also fills '0.weight' of another module" in told[0]
+def test_all_ranks_raise_the_same_error(rank_pool: RankPool) -> None:
+    message = rank_pool.run(2, try_pipeline, "gpt", plan_of([0, 2, 5], [["d0"], ["d1"]]))
+    assert message[0] == message[1]
+    assert message[0].startswith("InputError: '0.places' would not be initialized")
+    assert 'init="checkpoint"' in message[0]
+    # Only rank 1 has the failing module.
+    message = rank_pool.run(2, try_pipeline, "meddling", plan_of([0, 2, 3], [["d0"], ["d1"]]))
+    assert message[0] == message[1]
+    assert "the initialization of '2' (Meddling) also fills '0.weight' of another module" in message[0]
 
 
 @pytest.mark.parametrize("name", ["mlp", "gpt", "rotating"])
-def test_a_start_from_a_checkpoint(world: World, tmp_path: Path, name: str) -> None:
+def test_a_start_from_a_checkpoint(rank_pool: RankPool, tmp_path: Path, name: str) -> None:
     first, second = plans(name)[2]
-    for losses, _ in world.run(2, save_first, name, first, str(tmp_path)):
-        begun = losses
-    wanted, _ = train(name, None)
-    for losses, told in world.run(2, go_on, name, second, str(tmp_path)):
-        assert told.startswith('the model has no values yet: the pipeline was made with init="checkpoint"')
-        assert all(map(close, [*begun, losses[0]], wanted))
+    for losses, _ in rank_pool.run(2, save_first, name, first, str(tmp_path)):
+        first_losses = losses
+    expected, _ = train(name, None)
+    for losses, message in rank_pool.run(2, resume, name, second, str(tmp_path)):
+        assert message.startswith('the model has no values yet: the pipeline was made with init="checkpoint"')
+        assert all(map(close, [*first_losses, losses[0]], expected))
         if name != "gpt":
-            assert all(map(torch.equal, [*begun, losses[0]], wanted))
+            assert all(map(torch.equal, [*first_losses, losses[0]], expected))
 
 
-def test_buffers_outside_the_state_need_values_also_then() -> None:
+def test_non_persistent_buffers_need_values_with_a_checkpoint_too() -> None:
     with torch.device("meta"):
         bare = nn.Module()
         bare.register_buffer("angles", torch.ones(3), persistent=False)
         model = nn.Sequential(nn.Linear(2, 2), bare)
-    with pytest.raises(InputError, match=r"nothing gives '1\.angles' its values"):
+    with pytest.raises(InputError, match=r"'1\.angles' would not be initialized"):
         penstock.materialize(model, init="checkpoint")

@@ -1,4 +1,4 @@
-"""Carries taken apart and put together."""
+"""Payloads packed, unpacked, sliced and joined."""
 
 import pickle
 
@@ -9,18 +9,18 @@ from torch import Tensor
 from penstock.errors import InputError
 from penstock.runtime.tensors.packing import (
     dense_stride,
-    from_form,
-    in_memory_order,
+    flatten_dense,
     join_gradients,
     join_rows,
     pack,
-    take_rows,
+    payload_from_meta,
+    slice_payload,
     unpack,
 )
 from penstock.runtime.tensors.rows import Rows
 
 
-def test_a_tensor_that_is_there_twice_travels_once() -> None:
+def test_a_repeated_tensor_is_sent_once() -> None:
     x, odd = torch.randn(2, 3, requires_grad=True), torch.arange(2)
     packed, tensors = pack({"a": x, "b": (x, None, 5), "c": [odd]})
     assert [id(tensor) for tensor in tensors] == [id(x), id(odd)]
@@ -33,14 +33,14 @@ def test_a_tensor_that_is_there_twice_travels_once() -> None:
     assert back["c"][0] is odd
 
 
-def test_a_form_is_all_the_other_side_needs() -> None:
+def test_metadata_is_all_the_receiver_needs() -> None:
     packed, _ = pack((torch.randn(2, 3), {"k": None}, 7))
-    form = pickle.loads(pickle.dumps(packed.form))
-    assert form == packed.form
-    back = from_form(form, packed.tensors)
+    meta = pickle.loads(pickle.dumps(packed.meta))
+    assert meta == packed.meta
+    back = payload_from_meta(meta, packed.tensors)
     assert unpack(back, back.tensors)[1:] == ({"k": None}, 7)
-    assert form != pack((torch.randn(2, 4), {"k": None}, 7))[0].form
-    assert form != pack((torch.randn(2, 3), {"k": None}, 8))[0].form
+    assert meta != pack((torch.randn(2, 4), {"k": None}, 7))[0].meta
+    assert meta != pack((torch.randn(2, 3), {"k": None}, 8))[0].meta
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,17 @@ def test_a_form_is_all_the_other_side_needs() -> None:
         torch.randn(2, 1, 3).transpose(0, 1),
     ],
 )
-def test_tensors_keep_their_layout_on_the_way(tensor: Tensor) -> None:
+def test_sent_tensors_keep_their_layout(tensor: Tensor) -> None:
     stride = dense_stride(tensor)
     arrived = torch.empty_strided(tuple(tensor.shape), stride)
-    into = in_memory_order(arrived)
+    into = flatten_dense(arrived)
     assert into.untyped_storage().data_ptr() == arrived.untyped_storage().data_ptr()
-    sent = in_memory_order(tensor if stride == tuple(tensor.stride()) else tensor.contiguous())
+    sent = flatten_dense(tensor if stride == tuple(tensor.stride()) else tensor.contiguous())
     into.copy_(sent)
     assert torch.equal(arrived, tensor)
 
 
-def test_only_tensors_with_gaps_are_made_plain() -> None:
+def test_only_tensors_with_gaps_become_contiguous() -> None:
     last = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     assert dense_stride(last) == tuple(last.stride())
     assert dense_stride(torch.randn(4, 3).t()) == (1, 3)
@@ -74,25 +74,25 @@ def test_only_tensors_with_gaps_are_made_plain() -> None:
     assert dense_stride(torch.randn(3, 1).expand(3, 4)) == (4, 1)
 
 
-def test_rows_are_cut_out_and_joined() -> None:
+def test_rows_are_sliced_and_joined() -> None:
     packed, _ = pack((torch.arange(10.0).view(5, 2), torch.arange(5), "text"))
-    first = take_rows(packed, Rows(20, 25), Rows(20, 22))
-    second = take_rows(packed, Rows(20, 25), Rows(22, 25))
+    first = slice_payload(packed, Rows(20, 25), Rows(20, 22))
+    second = slice_payload(packed, Rows(20, 25), Rows(22, 25))
     assert first.tensors[1].tolist() == [0, 1]
     assert second.tensors[0].tolist() == [[4, 5], [6, 7], [8, 9]]
     joined = join_rows([first, second], [2, 3])
     assert all(torch.equal(one, other) for one, other in zip(joined.tensors, packed.tensors, strict=True))
-    assert take_rows(packed, Rows(0, 5), Rows(0, 5)) is packed
+    assert slice_payload(packed, Rows(0, 5), Rows(0, 5)) is packed
 
 
 def test_a_tensor_without_rows_first_cannot_be_split() -> None:
     packed, _ = pack((torch.randn(5, 2), torch.randn(3, 3)))
-    with pytest.raises(InputError, match=r"shape \(3, 3\) .* not the 5 rows"):
-        take_rows(packed, Rows(0, 5), Rows(0, 2))
+    with pytest.raises(InputError, match=r"shape \(3, 3\) .* must be the number of rows \(5\)"):
+        slice_payload(packed, Rows(0, 5), Rows(0, 2))
 
 
 def test_parts_must_have_one_structure() -> None:
-    with pytest.raises(InputError, match="same structure"):
+    with pytest.raises(InputError, match="differ in structure"):
         join_rows([pack((torch.randn(1, 2), 1))[0], pack((torch.randn(1, 2), 2))[0]], [1, 1])
 
 

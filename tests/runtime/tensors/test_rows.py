@@ -1,4 +1,4 @@
-"""How rows fall on micro-batches and members."""
+"""Rows of micro-batches and replicas."""
 
 from itertools import accumulate
 
@@ -15,7 +15,7 @@ def test_the_first_microbatches_get_one_more() -> None:
     assert microbatch_rows(6, 2) == (Rows(0, 3), Rows(3, 6))
 
 
-def test_members_take_rows_in_order_by_share() -> None:
+def test_replicas_take_rows_in_order_by_share() -> None:
     assert replica_rows(Rows(8, 12), [0.5, 0.25, 0.25]) == (Rows(8, 10), Rows(10, 11), Rows(11, 12))
     assert replica_rows(Rows(0, 1), [0.4, 0.6]) == (Rows(0, 0), Rows(0, 1))
     assert replica_rows(Rows(5, 5), [0.5, 0.5]) == (Rows(5, 5), Rows(5, 5))
@@ -25,19 +25,19 @@ SHARES = st.lists(st.integers(1, 9), min_size=1, max_size=6).map(lambda parts: [
 
 
 @given(num=st.integers(0, 40), shares=SHARES)
-def test_every_row_has_one_member(num: int, shares: list[float]) -> None:
-    found = replica_rows(Rows(3, 3 + num), shares)
-    assert len(found) == len(shares)
-    assert [row for rows in found for row in range(rows.start, rows.stop)] == list(range(3, 3 + num))
-    for rows, share, end in zip(found, shares, accumulate(shares), strict=True):
+def test_every_row_has_one_replica(num: int, shares: list[float]) -> None:
+    parts = replica_rows(Rows(3, 3 + num), shares)
+    assert len(parts) == len(shares)
+    assert [row for rows in parts for row in range(rows.start, rows.stop)] == list(range(3, 3 + num))
+    for rows, share, end in zip(parts, shares, accumulate(shares), strict=True):
         assert abs(rows.num - share * num) < 1.001
         assert abs(rows.stop - 3 - end * num) < 0.501
 
 
 @given(num=st.integers(0, 40), left=SHARES, right=SHARES)
 def test_rows_in_common_are_where_the_program_has_a_message(num: int, left: list[float], right: list[float]) -> None:
-    meets = {(overlap.left, overlap.right) for overlap in overlaps(left, right)}
+    pairs = {(overlap.left, overlap.right) for overlap in overlaps(left, right)}
     lefts, rights = replica_rows(Rows(0, num), left), replica_rows(Rows(0, num), right)
-    for i, mine in enumerate(lefts):
-        for j, theirs in enumerate(rights):
-            assert not mine.common(theirs).num or (i, j) in meets
+    for i, rows in enumerate(lefts):
+        for j, other in enumerate(rights):
+            assert not rows.common(other).num or (i, j) in pairs

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from tests.runtime.test_random_plans import compare
 from tests.support.runtime.comparison import check, keeps_every_order
-from tests.support.runtime.failing_ranks import different_batches, lose_a_rank, other_backend, wait_too_long
+from tests.support.runtime.failing_ranks import delay_forward, different_batches, lose_rank, select_unsupported_backend
 from tests.support.runtime.forkserver import Start
 from tests.support.runtime.grid import Extent, cluster_of, plans
 from tests.support.runtime.message_order import NAME
 from tests.support.runtime.models import KINDS, profile_of
+from tests.support.runtime.rank_pool import RankPool
 from tests.support.runtime.training import Job, train_all
 from tests.support.runtime.user_models import different_plans, evaluate_between_steps, plan_of
-from tests.support.runtime.world import World, leave
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
 
@@ -25,15 +25,16 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
-def strict() -> Iterator[World]:
-    made = World(backend=NAME)
+def strict() -> Iterator[RankPool]:
+    """Ranks over a backend that matches messages by their order."""
+    made = RankPool(backend=NAME)
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_plans_of_planners(strict: World, kind: str, num_ranks: int) -> None:
+def test_plans_of_planners(strict: RankPool, kind: str, num_ranks: int) -> None:
     profile, cluster = profile_of(kind), cluster_of(num_ranks)
     jobs = [Job(kind, plan, profile, cluster, num_rows=(13, 9)) for plan in plans(kind, num_ranks, Extent.FEW)]
     results = strict.run(num_ranks, train_all, jobs)
@@ -43,42 +44,33 @@ def test_plans_of_planners(strict: World, kind: str, num_ranks: int) -> None:
 
 @examples(10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(case=cases(max_microbatches=4).filter(lambda case: len(case.plan.devices) <= 4), num_rows=st.integers(1, 13))
-def test_random_plans(strict: World, case: Case, num_rows: int) -> None:
+def test_random_plans(strict: RankPool, case: Case, num_rows: int) -> None:
     compare(strict, case, num_rows)
 
 
-def test_batches_that_differ_between_ranks(strict: World) -> None:
-    strict.run(1, leave)
+def test_batches_that_differ_between_ranks(strict: RankPool) -> None:
     plan = plan_of([0, 2, 3], [["d0"], ["d1"]], num_microbatches=2)
-    strict.start(2, different_batches, plan, [[(6, 4), (6, 8)], [(6, 4), (6, 4)]])
-    (_, first), (_, second) = strict.outcomes(2)
+    (_, first), (_, second) = strict.outcomes(2, different_batches, plan, [[(6, 4), (6, 8)], [(6, 4), (6, 4)]])
     assert (first[0], second[0]) == ("MismatchError", "MismatchError")
-    strict.run(1, leave)
 
 
-def test_a_rank_that_does_not_answer_in_time(strict: World) -> None:
-    strict.run(1, leave)
-    strict.start(2, wait_too_long)
-    (_, _), (well, second) = strict.outcomes(2)
+def test_a_rank_that_does_not_answer_in_time(strict: RankPool) -> None:
+    (_, _), (well, second) = strict.outcomes(2, delay_forward)
     assert not well
     assert second[0] == "RuntimeTimeout"
-    assert "rank 1 (d1), step 0, 1RECV_F0@d0 (micro-batch 0, with rank 0): nothing came of it within 1 s" in second[1]
-    strict.run(1, leave)
+    assert "rank 1 (d1), step 0, 1RECV_F0@d0 (micro-batch 0, with rank 0): timed out after 1 s" in second[1]
 
 
-def test_plans_that_differ_between_ranks(strict: World) -> None:
-    strict.run(1, leave)
+def test_plans_that_differ_between_ranks(strict: RankPool) -> None:
     plans = [plan_of([0, 3, 7], [["d0"], ["d1"]]), plan_of([0, 4, 7], [["d0", "d1"], ["d1"]])]
-    strict.start(2, different_plans, plans)
-    (_, first), (_, second) = strict.outcomes(2)
+    (_, first), (_, second) = strict.outcomes(2, different_plans, plans)
     for kind, told, _ in (first, second):
         assert kind == "MismatchError"
         assert "they differ in the plan" in told
-    strict.run(1, leave)
 
 
 @pytest.mark.parametrize("kind", ["gpt", "vgg"])
-def test_evaluation_between_steps(strict: World, kind: str) -> None:
+def test_evaluation_between_steps(strict: RankPool, kind: str) -> None:
     num_units = len(KINDS[kind].model())
     plan = plan_of([0, 2, 4, num_units], [["d0"], ["d1"], ["d0"]], backward=[["d0"], ["d0"], ["d0"]])
     expected = evaluate_between_steps(None, kind)
@@ -88,12 +80,12 @@ def test_evaluation_between_steps(strict: World, kind: str) -> None:
 
 
 def test_a_rank_that_ends(start: Start) -> None:
-    first, second = start(partial(lose_a_rank, backend=NAME), 2)
+    first, second = start(partial(lose_rank, backend=NAME), 2)
     assert (first.wait(30), second.wait(30)) == (1, 3)
-    assert "What each rank did last:" in first.told()
+    assert "What each rank did last:" in first.stderr()
 
 
-def test_a_backend_that_does_not_send_from_the_device(world: World) -> None:
-    found = world.run(1, other_backend, "cuda:0")[0]
-    assert "the model is on cuda:0, and torch.distributed was set up with gloo, which does not send from there" in found
+def test_a_backend_that_does_not_send_from_the_device(rank_pool: RankPool) -> None:
+    found = rank_pool.run(1, select_unsupported_backend, "cuda:0")[0]
+    assert "the model is on cuda:0, but torch.distributed was initialized with gloo, which does not send from that device" in found
     assert "init_process_group with nccl" in found

@@ -7,30 +7,36 @@ import pytest
 import torch
 from torch import Tensor
 
-from penstock.runtime.tensors.packing import TensorForm, dense_stride, in_memory_order
+from penstock.runtime.tensors.packing import TensorMeta, dense_stride, flatten_dense
 from penstock.runtime.transport import shared_memory
-from penstock.runtime.transport.shared_memory import NO_SLAB, Incoming, Outgoing, is_worthwhile, places
-from tests.support.runtime.training import Job, train_alone
+from penstock.runtime.transport.shared_memory import (
+    NO_SLAB,
+    IncomingSlabs,
+    OutgoingSlabs,
+    slab_offsets,
+    uses_shared_memory,
+)
+from tests.support.runtime.rank_pool import RankPool
+from tests.support.runtime.training import Job, train_single_process
 from tests.support.runtime.user_models import plan_of, train_through_memory
-from tests.support.runtime.world import World
 
 torch.set_num_threads(1)
 
 
-def forms_of(tensors: list[Tensor]) -> list[TensorForm]:
-    return [TensorForm(tuple(item.shape), dense_stride(item), item.dtype, needs_grad=False) for item in tensors]
+def forms_of(tensors: list[Tensor]) -> list[TensorMeta]:
+    return [TensorMeta(tuple(item.shape), dense_stride(item), item.dtype, needs_grad=False) for item in tensors]
 
 
-def hand_over(outgoing: Outgoing, incoming: Incoming, tensors: list[Tensor]) -> tuple[int, list[Tensor]]:
+def hand_over(outgoing: OutgoingSlabs, incoming: IncomingSlabs, tensors: list[Tensor]) -> tuple[int, list[Tensor]]:
     forms = forms_of(tensors)
-    slab = outgoing.put([in_memory_order(item) for item in tensors], forms)
+    slab = outgoing.put([flatten_dense(item) for item in tensors], forms)
     return slab, incoming.take(slab, forms)
 
 
 def test_what_arrives_is_what_was_sent() -> None:
     image = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     sent = [torch.arange(7), image, torch.empty(0, 3), torch.tensor(2.5, dtype=torch.bfloat16), torch.ones(3, 1) > 0]
-    _, found = hand_over(Outgoing(), Incoming(os.getpid()), sent)
+    _, found = hand_over(OutgoingSlabs(), IncomingSlabs(os.getpid()), sent)
     for one, other in zip(sent, found, strict=True):
         assert torch.equal(one, other)
         assert one.dtype == other.dtype
@@ -38,7 +44,7 @@ def test_what_arrives_is_what_was_sent() -> None:
 
 
 def test_a_slab_is_used_again_when_nobody_has_its_tensors() -> None:
-    outgoing, incoming = Outgoing(), Incoming(os.getpid())
+    outgoing, incoming = OutgoingSlabs(), IncomingSlabs(os.getpid())
     first, kept = hand_over(outgoing, incoming, [torch.ones(100), torch.zeros(100)])
     part = kept[1][:3]
     del kept
@@ -53,7 +59,7 @@ def test_a_slab_is_used_again_when_nobody_has_its_tensors() -> None:
 
 
 def test_graphs_keep_what_they_need() -> None:
-    outgoing, incoming = Outgoing(), Incoming(os.getpid())
+    outgoing, incoming = OutgoingSlabs(), IncomingSlabs(os.getpid())
     first, (x,) = hand_over(outgoing, incoming, [torch.full((5,), 3.0)])
     weight = torch.ones(5, requires_grad=True)
     out = (weight * x).sum()
@@ -71,34 +77,34 @@ def test_without_memory_an_ordinary_message_is_sent(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     tensors = [torch.ones(100)]
-    assert Outgoing().put(tensors, forms_of(tensors)) == NO_SLAB
+    assert OutgoingSlabs().put(tensors, forms_of(tensors)) == NO_SLAB
 
 
 def test_tensors_begin_apart() -> None:
-    starts, size = places(forms_of([torch.ones(1), torch.ones(17), torch.ones(16)]))
+    starts, size = slab_offsets(forms_of([torch.ones(1), torch.ones(17), torch.ones(16)]))
     assert (starts, size) == ([64, 128, 256], 320)
 
 
 def test_small_ones_go_by_message() -> None:
-    assert not is_worthwhile(forms_of([torch.ones(100)]))
-    assert is_worthwhile(forms_of([torch.ones(shared_memory.WORTHWHILE_BYTES // 4)]))
+    assert not uses_shared_memory(forms_of([torch.ones(100)]))
+    assert uses_shared_memory(forms_of([torch.ones(shared_memory.SHARED_MEMORY_MIN_BYTES // 4)]))
 
 
-def test_memory_is_for_what_is_in_flight_not_for_all_micro_batches(world: World) -> None:
+def test_memory_is_for_what_is_in_flight_not_for_all_micro_batches(rank_pool: RankPool) -> None:
     """Two stages of 1F1B have two micro-batches under way; of the many that are trained on none has its own memory."""
     plan = plan_of([0, 3, 7], [["d0"], ["d1"]], num_microbatches=24)
-    for _, num_slabs in world.run(2, train_through_memory, Job("mlp", plan, None, None, num_rows=(48,)), True):
+    for _, num_slabs in rank_pool.run(2, train_through_memory, Job("mlp", plan, None, None, num_rows=(48,)), True):
         assert 0 < num_slabs <= 4
 
 
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("kind", ["gpt", "resnet"])
-def test_training_gives_the_same_numbers(world: World, kind: str, is_there: bool) -> None:
+def test_training_gives_the_same_numbers(rank_pool: RankPool, kind: str, is_there: bool) -> None:
     num_units = {"gpt": 5, "resnet": 9}[kind]
     plan = plan_of([0, 2, num_units], [["d0"], ["d1"]], schedule="zb_h1")
     job = Job(kind, plan, None, None)
-    expected = train_alone(job)
-    ranks = world.run(2, train_through_memory, job, is_there)
+    expected = train_single_process(job)
+    ranks = rank_pool.run(2, train_through_memory, job, is_there)
     for trained, num_slabs in ranks:
         assert (num_slabs > 0) == is_there
         assert num_slabs < 3 * plan.num_microbatches

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from penstock.runtime.verify.gradient_diff import Following, compare_gradients, gradients_of
+from penstock.runtime.verify.gradient_diff import ReferenceGradients, compare_gradients, copy_gradients
 
 
 def parameter(*grad: float) -> nn.Parameter:
@@ -13,21 +13,21 @@ def parameter(*grad: float) -> nn.Parameter:
 
 
 def test_gradients_are_compared_and_then_taken() -> None:
-    following = Following([{"a": torch.tensor([3.0, 4.0]), "b": None}, {"a": None, "b": None}])
+    following = ReferenceGradients([{"a": torch.tensor([3.0, 4.0]), "b": None}, {"a": None, "b": None}])
     held = {"a": parameter(3.0, 7.0), "b": parameter()}
-    following.take(held)
-    assert following.offs == [{"a": (3.0, 5.0), "b": (0.0, 0.0)}]
+    following.replace(held)
+    assert following.errors == [{"a": (3.0, 5.0), "b": (0.0, 0.0)}]
     assert held["a"].grad is not None
     assert held["a"].grad.tolist() == [3.0, 4.0]
     assert held["b"].grad is None
-    following.take(held)
-    assert following.offs[1] == {"a": (5.0, 0.0), "b": (0.0, 0.0)}
+    following.replace(held)
+    assert following.errors[1] == {"a": (5.0, 0.0), "b": (0.0, 0.0)}
     assert held["a"].grad is None
 
 
 def test_copies_stay_as_they_are() -> None:
     held = {"a": parameter(1.0)}
-    kept = gradients_of(held)
+    kept = copy_gradients(held)
     assert held["a"].grad is not None
     held["a"].grad += 1
     assert kept["a"] is not None

@@ -17,6 +17,7 @@ from penstock.schedules.ordering.clock import with_split
 from penstock.schedules.registry import SCHEDULES, schedule
 from penstock.schedules.search.greedy import Greedy, Rules
 from penstock.simulate.compiled import simulate
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import Case, cases, with_limits
 from tests.support.thoroughness import examples
@@ -29,14 +30,18 @@ def _seconds(costs: Costs, name: str) -> float:
     return makespan_s(prove(lower(schedule(costs, name), costs), costs))
 
 
+@reaches(faster=0.05)
 @examples(60)
 @given(cases())
 def test_never_worse_than_any_other(case: Case) -> None:
     costs = case.costs
     best = min(_seconds(costs, name) for name in SCHEDULES if name != "auto")
-    assert _seconds(costs, "auto") <= best * ROUNDING
+    auto = _seconds(costs, "auto")
+    assert auto <= best * ROUNDING
+    reach("faster", auto * ROUNDING < best)
 
 
+@reaches(too_large=0.05)
 @examples(40)
 @given(cases())
 def test_fits_wherever_another_fits(case: Case) -> None:
@@ -53,6 +58,7 @@ def test_fits_wherever_another_fits(case: Case) -> None:
             fitting.append(_seconds(costs, name))
         except MemoryLimitError:
             assert name != "auto"
+            reach("too_large")
     assert _seconds(costs, "auto") <= min(fitting) * ROUNDING
 
 

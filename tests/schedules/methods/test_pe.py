@@ -19,6 +19,7 @@ from penstock.program.lowering.lowering import lower
 from penstock.program.proof.proof import prove
 from penstock.schedules.methods.pe import most_in_flight, pe
 from penstock.simulate.evaluation import Evaluation, evaluate_costs
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases, clusters, equal_case, profiles, two_stages
 from tests.support.thoroughness import examples
 
@@ -90,6 +91,7 @@ def test_unequal_stages_do_not_hold_up_each_other() -> None:
     assert run(price(plan, profile, case.cluster)).timeline.iteration_s == 1 + 4 * 6 + 1
 
 
+@reaches(at_the_limit=0.1)
 @examples(60)
 @given(cases(max_microbatches=9))
 def test_any_case_is_proved(case: Case) -> None:
@@ -105,6 +107,7 @@ def test_any_case_is_proved(case: Case) -> None:
             flying[action.stage] += {Kind.F: 1, Kind.I: -1, Kind.B: -1}.get(action.kind, 0)
             if not case.plan.stages[action.stage].has_remote_backward:
                 assert flying[action.stage] <= limits[action.stage]
+                reach("at_the_limit", flying[action.stage] == limits[action.stage] < costs.num_microbatches)
 
 
 @st.composite

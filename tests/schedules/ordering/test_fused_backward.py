@@ -17,6 +17,7 @@ from penstock.schedules.ordering.fused_backward import join_first
 from penstock.schedules.registry import schedule
 from penstock.schedules.search.estimate import Estimator
 from penstock.schedules.search.greedy import Greedy, Rules
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
@@ -38,6 +39,7 @@ def greedy(costs: Costs) -> Program:
     return found
 
 
+@reaches(joined=0.3, some_joined=0.1, several_stages=0.1)
 @examples(80)
 @given(cases())
 def test_parts_of_the_first_stage_that_stand_together_are_joined_and_all_can_be(case: Case) -> None:
@@ -45,10 +47,13 @@ def test_parts_of_the_first_stage_that_stand_together_are_joined_and_all_can_be(
     parted = greedy(costs)
     joined = join_first(parted, costs).near
     assert Estimator(costs).seconds(joined) <= Estimator(costs).seconds(parted) * ROUNDING
+    reach("some_joined", not joined.same_actions(parted))
     prove(lower(joined, costs), costs)
     joined = join_first(parted, costs).all
     prove(lower(joined, costs), costs)
     first = joined.stage == 0
+    reach("joined", not joined.same_actions(parted))
+    reach("several_stages", not first.all())
     assert not (joined.kind[first] == Kind.I).any()
     others = parted.stage > 0
     assert np.array_equal(joined.kind[~first], parted.kind[others])

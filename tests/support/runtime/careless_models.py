@@ -1,4 +1,4 @@
-"""What people do without knowing that it cannot be right with a pipeline, as functions that ranks can run."""
+"""User code that cannot be correct in a pipeline, as functions that ranks can run."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ BATCH = torch.ones(6, 6), torch.zeros(6)
 
 
 def different_buffers(plan: Plan) -> None:
-    """A buffer is drawn, and only the parameters come from one place."""
+    """Ranks have equal parameters, but draw different buffers."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
     torch.manual_seed(dist.get_rank())
@@ -32,7 +32,7 @@ def one_norm_twice(plan: Plan) -> None:
 
 
 class Table(nn.Module):
-    """Reads a table that it does not change."""
+    """Reads a constant table."""
 
     table: Tensor
 
@@ -56,7 +56,7 @@ def one_table_for_all(plan: Plan) -> float:
 
 
 def clamped_after_the_step(plan: Plan, is_loaded: str = "") -> None:
-    """Where the forward runs, parameters are those of the optimizer's step; unless all load them."""
+    """Change parameters after the optimizer step; with a folder, load a checkpoint on all ranks afterwards."""
     torch.manual_seed(0)
     pipe = Pipeline(nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), plan, mean_square, timeout_s=20)
     optimizer = pipe.optimizer(torch.optim.SGD, lr=0.1)
@@ -74,7 +74,7 @@ def clamped_after_the_step(plan: Plan, is_loaded: str = "") -> None:
     pipe.close()
 
 
-def runs_again_with_another_buffer(plan: Plan) -> None:
+def recomputes_with_another_buffer(plan: Plan) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 6), Masked(), nn.Linear(6, 6))
     pipe = Pipeline(model, plan, mean_square, timeout_s=20)
@@ -91,7 +91,7 @@ def replaced_buffers(plan: Plan) -> dict[str, float]:
 
 
 def too_early_and_unknown(plan: Plan) -> list[str]:
-    """What the pipeline says; it is not spoilt by that."""
+    """The error messages of the pipeline, which works afterwards."""
     torch.manual_seed(0)
     pipe = Pipeline(nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), plan, mean_square, timeout_s=20)
     told = []

@@ -1,4 +1,4 @@
-"""Chains of small blocks for random plans: an older tensor handed on, ties, dropout, blocks without parameters."""
+"""Chains of small blocks for random plans: skip connections, ties, dropout, blocks without parameters."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -7,24 +7,24 @@ from torch import Tensor, nn
 from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
 from penstock.runtime.pipeline import Pipeline
-from penstock.runtime.verify.reference import reference_step
+from penstock.runtime.verify.plain_reference import reference_step
 from tests.support.runtime.comparison import in_order
 
 WIDTH = 6
 
 
 class Piece(nn.Module):
-    """Every third one has no parameters, some hand on an older tensor, all have dropout."""
+    """Every third block has no parameters, some pass an older tensor on, all have dropout."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
         self.layer = nn.Linear(WIDTH, WIDTH) if number % 3 != 2 else nn.Identity()
         self.number = number
 
-    def forward(self, carry: tuple[Tensor, Tensor, int]) -> tuple[Tensor, Tensor, int]:
-        x, older, count = carry
-        made = F.dropout(torch.tanh(self.layer(x)) + 0.3 * older, 0.2, self.training)
-        return made, (x if self.number % 2 else older), count + 1
+    def forward(self, payload: tuple[Tensor, Tensor, int]) -> tuple[Tensor, Tensor, int]:
+        x, older, count = payload
+        out = F.dropout(torch.tanh(self.layer(x)) + 0.3 * older, 0.2, self.training)
+        return out, (x if self.number % 2 else older), count + 1
 
 
 class First(nn.Module):
@@ -46,8 +46,8 @@ def make_model(num_units: int, tied: tuple[int, ...]) -> nn.Sequential:
     return model.double()
 
 
-def loss(carry: tuple[Tensor, Tensor, int], targets: Tensor) -> Tensor:
-    return F.mse_loss(carry[0] * carry[2], targets) + 0.1 * carry[1].square().mean()
+def loss(payload: tuple[Tensor, Tensor, int], targets: Tensor) -> Tensor:
+    return F.mse_loss(payload[0] * payload[2], targets) + 0.1 * payload[1].square().mean()
 
 
 def batch(step: int, num_rows: int) -> tuple[Tensor, Tensor]:
@@ -73,7 +73,7 @@ def train(plan: Plan, tied: tuple[int, ...], num_rows: int) -> tuple[list[Tensor
     return losses, parameters, exact and in_order(pipe.proof.program)
 
 
-def train_alone(plan: Plan, tied: tuple[int, ...], num_rows: int) -> tuple[list[Tensor], dict[str, Tensor]]:
+def train_single_process(plan: Plan, tied: tuple[int, ...], num_rows: int) -> tuple[list[Tensor], dict[str, Tensor]]:
     model = make_model(plan.num_units, tied)
     blocks = find_blocks(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -1,4 +1,4 @@
-"""Training that is saved and goes on, as functions that ranks can run."""
+"""Training that is saved and resumed, as functions that ranks can run."""
 
 import os
 import resource
@@ -13,11 +13,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from penstock.io import write_whole
 from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
 from penstock.runtime.pipeline import Pipeline
-from penstock.runtime.state.checkpoint_dir import find_checkpoints
-from penstock.runtime.verify.reference import reference_step
+from penstock.runtime.state.checkpoint_dir import find_checkpoints, read_record
+from penstock.runtime.verify.plain_reference import reference_step
 from tests.support.runtime.models import KINDS
 from tests.support.runtime.user_models import make, mean_square, plan_of
 
@@ -34,11 +35,11 @@ SEED = 11
 
 @dataclass(frozen=True)
 class Run:
-    """What is trained, and what is saved of it."""
+    """A training run, and whether it loads or saves a checkpoint."""
 
     kind: str
     plan: Plan | None
-    """None: in one process, without a pipeline."""
+    """None: in a single process, without a pipeline."""
     optimizer: str
     stop: int
     folder: str = ""
@@ -53,28 +54,28 @@ class Trained:
     buffers: dict[str, Tensor]
     rates: list[float]
     drawn: Tensor
-    """By torch's own generator, in the end."""
+    """Drawn from torch's generator at the end."""
 
 
 def train(run: Run) -> Trained:
-    """From the beginning or from a checkpoint up to a step, in ranks or alone."""
+    """Train up to a step, from scratch or from a checkpoint, by a plan or in a single process."""
     model = KINDS[run.kind].model()
     kind, options = OPTIMIZERS[run.optimizer]
-    # What is loaded must not depend on what was here before.
+    # A loaded state must not depend on the state before.
     pipe = (
         None
         if run.plan is None
         else Pipeline(model, run.plan, KINDS[run.kind].loss, seed=0 if run.load else SEED, timeout_s=60)
     )
     optimizer = kind(model.parameters(), **options) if pipe is None else pipe.optimizer(kind, **options)
-    falling = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4], 0.5)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4], 0.5)
     torch.manual_seed(1 if run.load else 77)
     begin = 0
     if run.load:
         assert pipe is not None
         loaded = pipe.load(run.folder)
         begin = loaded.step
-        falling.load_state_dict(loaded.extra["falling"])
+        scheduler.load_state_dict(loaded.extra["scheduler"])
     losses, rates = [], []
     for step in range(begin, run.stop):
         torch.rand(1)
@@ -89,8 +90,8 @@ def train(run: Run) -> Trained:
         else:
             losses.append(pipe.step(x, y))
         optimizer.step()
-        falling.step()
-        rates.append(float(falling.get_last_lr()[0]))
+        scheduler.step()
+        rates.append(float(scheduler.get_last_lr()[0]))
     drawn = torch.rand(3)
     if pipe is None:
         parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
@@ -98,14 +99,14 @@ def train(run: Run) -> Trained:
         if run.save:
             torch.manual_seed(5)
             torch.rand(4)
-            pipe.save(run.folder, extra={"falling": falling.state_dict()})
+            pipe.save(run.folder, extra={"scheduler": scheduler.state_dict()})
         pipe.close()
         parameters, buffers = dict(pipe.named_parameters()), pipe.named_buffers()
     return Trained(losses, {name: item.detach() for name, item in parameters.items()}, dict(buffers), rates, drawn)
 
 
 def save_steps(folder: str, steps: list[int], keep: int | None) -> list[str]:
-    """Save after each of these numbers of steps; the names that are there in the end."""
+    """Save after each of these numbers of steps; gives the final names in the directory."""
     pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]))
     pipe.optimizer(torch.optim.SGD, lr=0.1)
     for step in steps:
@@ -124,10 +125,23 @@ def load_step(folder: str, step: int | None) -> int:
         pipe.close()
 
 
+def make_optimizer(pipe: Pipeline, name: str) -> torch.optim.Optimizer:
+    """An optimizer of this rank's parameters. "NAME groups" has weights and biases in separate groups."""
+    kind, options = OPTIMIZERS[name.removesuffix(" groups")]
+    if not name.endswith(" groups"):
+        return pipe.optimizer(kind, **options)
+
+    def by_dimension(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        groups = [[item for item in parameters if (item.dim() > 1) == is_weight] for is_weight in (True, False)]
+        return kind([{"params": group} for group in groups], **options)
+
+    return pipe.optimizer(by_dimension)
+
+
 def try_load(kind: str, optimizers: list[str], folder: str, with_optimizer: bool = True) -> str:
-    """What a load says; the model is as it was if it is refused."""
+    """The result of a load, or its error. After an error the model must be unchanged."""
     pipe = make(kind, plan_of([0, 2, len(find_blocks(KINDS[kind].model()))], [["d0"], ["d1"]]))
-    made = [pipe.optimizer(OPTIMIZERS[name][0], **OPTIMIZERS[name][1]) for name in optimizers]
+    made = [make_optimizer(pipe, name) for name in optimizers]
     before = {name: item.detach().clone() for name, item in pipe.named_parameters().items()}
     try:
         loaded = pipe.load(folder, optimizer=with_optimizer)
@@ -147,9 +161,9 @@ def try_save(
     limited: bool = False,
     extra: str = "",
 ) -> str:
-    """What a save says."""
+    """The name of the saved checkpoint, or the error."""
     pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]))
-    made = [pipe.optimizer(OPTIMIZERS[name][0], **OPTIMIZERS[name][1]) for name in optimizers]
+    made = [make_optimizer(pipe, name) for name in optimizers]
     if uneven_rate:
         made[0].param_groups[0]["lr"] = 0.1 * (1 + dist.get_rank())
     try:
@@ -164,7 +178,7 @@ def try_save(
 
 @contextmanager
 def small_files(limited: bool) -> Iterator[None]:
-    """No file may become longer than a hundred bytes, as if the disk were full."""
+    """Limit files to a hundred bytes, as if the disk were full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limited:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
@@ -184,11 +198,14 @@ def come_late(folder: str) -> None:
 SAVED_PLAN = plan_of([0, 2, 5, 7], [["d0"], ["d0"], ["d1"]], backward=[["d0"], ["d1"], ["d1"]], schedule="zb_h1")
 
 
-def save_for_ever(folder: str, meeting: str, rank: int, expected: dict[int, dict[str, Tensor]]) -> None:
-    """The life of a process that trains and saves after every step, until it is killed. It checks what it loads."""
+def save_for_ever(folder: str, store_file: str, rank: int, expected: dict[int, dict[str, Tensor]]) -> None:
+    """Train and save after every step until killed, and check the loaded state.
+
+    Rank 0 writes the number of the last complete checkpoint to a file after each save.
+    """
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{store_file}", rank=rank, world_size=2)
     pipe = make("mlp", SAVED_PLAN, timeout_s=60)
     optimizer = pipe.optimizer(torch.optim.AdamW, lr=1e-2)
     step = 0
@@ -196,27 +213,34 @@ def save_for_ever(folder: str, meeting: str, rank: int, expected: dict[int, dict
         step = pipe.load(folder).step
         assert not [path for path in Path(folder).iterdir() if path.name.endswith(".part")]
         check_numbers(pipe, expected[step])
-    Path(f"{meeting}.{rank}.begun").touch()
+    Path(f"{store_file}.{rank}.begun").touch()
     while True:
         optimizer.zero_grad()
-        # The same few steps over and over, so that what comes is known however long it takes.
+        # Repeat the same few steps, so that the expected parameters are known however long it takes.
         pipe._step = step % (len(expected) - 1)
         if pipe._step == 0:
             reset(pipe, optimizer, expected[0])
         pipe.step(*KINDS["mlp"].batch(pipe._step, NUM_ROWS))
         optimizer.step()
         step = pipe._step
-        pipe.save(folder)
+        path = pipe.save(folder)
+        if rank == 0:
+            write_whole(acknowledged(store_file), str(read_record(path).number).encode())
+
+
+def acknowledged(store_file: str) -> Path:
+    """The file with the number of the last checkpoint whose save has returned."""
+    return Path(f"{store_file}.saved")
 
 
 def reset(pipe: Pipeline, optimizer: torch.optim.Optimizer, values: dict[str, Tensor]) -> None:
     optimizer.state.clear()
-    pipe._returns.finish_all()
+    pipe._weight_return.finish_all()
     with torch.no_grad():
         for name, item in pipe._model.named_parameters():
             if not item.is_meta:
                 item.copy_(values[name])
-    pipe._returns.note()
+    pipe._weight_return.note_versions()
 
 
 def check_numbers(pipe: Pipeline, expected: dict[str, Tensor]) -> None:
@@ -225,27 +249,27 @@ def check_numbers(pipe: Pipeline, expected: dict[str, Tensor]) -> None:
             assert torch.equal(item, expected[name]), name
 
 
-def steps_alone(num_steps: int) -> dict[int, dict[str, Tensor]]:
-    """What the parameters are after each step, in one process."""
+def single_process_steps(num_steps: int) -> dict[int, dict[str, Tensor]]:
+    """The parameters after each step, in a single process."""
     model = KINDS["mlp"].model()
     blocks = find_blocks(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    found = {0: copied(model)}
+    states = {0: copy_parameters(model)}
     for step in range(num_steps):
         optimizer.zero_grad()
         x, y = KINDS["mlp"].batch(step, NUM_ROWS)
         reference_step(model, blocks, NUM_MICROBATCHES, KINDS["mlp"].loss, x, y, step=step)
         optimizer.step()
-        found[step + 1] = copied(model)
-    return found
+        states[step + 1] = copy_parameters(model)
+    return states
 
 
-def copied(model: nn.Module) -> dict[str, Tensor]:
+def copy_parameters(model: nn.Module) -> dict[str, Tensor]:
     return {name: item.detach().clone() for name, item in model.named_parameters()}
 
 
 class Counting(nn.Module):
-    """Its output depends on how often it was called, which it counts in a buffer."""
+    """Counts its calls in a buffer, and scales its output by the count."""
 
     def __init__(self, persistent: bool) -> None:
         super().__init__()
@@ -257,8 +281,8 @@ class Counting(nn.Module):
         return x * (1 + self.count)
 
 
-def count_and_go_on(plan: Plan, folder: str, persistent: bool) -> tuple[Tensor, Tensor]:
-    """The loss of a third step, after two of the same pipeline, and after a checkpoint of these in a new one."""
+def count_and_resume(plan: Plan, folder: str, persistent: bool) -> tuple[Tensor, Tensor]:
+    """The loss of a third step: in the same pipeline, and in a new one that loads a checkpoint of the first two."""
 
     def make_counting() -> Pipeline:
         torch.manual_seed(0)
@@ -270,7 +294,7 @@ def count_and_go_on(plan: Plan, folder: str, persistent: bool) -> tuple[Tensor, 
         before.step(*batch)
     before.save(folder)
     after.load(folder, optimizer=False)
-    found = before.step(*batch), after.step(*batch)
+    losses = before.step(*batch), after.step(*batch)
     before.close()
     after.close()
-    return found
+    return losses

@@ -1,4 +1,4 @@
-"""Processes that begin with torch imported: forked from one that has done so once, as it takes each some seconds."""
+"""Processes that start with torch imported: forked from a server that imports it once, as it takes some seconds."""
 
 import atexit
 import multiprocessing
@@ -12,12 +12,12 @@ PRELOADED = [
     "torch._dynamo",
     "torch.distributed.checkpoint",
     "penstock.runtime.pipeline",
-    "penstock.runtime.verify.reference",
+    "penstock.runtime.verify.plain_reference",
 ]
 
 
 def warm_context() -> ForkServerContext:
-    """Where processes come from. Torch reads these settings when it is imported."""
+    """The context that starts processes. Torch reads these variables when it is imported."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.environ["OMP_NUM_THREADS"] = "1"
     context = multiprocessing.get_context("forkserver")
@@ -26,42 +26,43 @@ def warm_context() -> ForkServerContext:
 
 
 Function = Callable[[str, int], None]
-"""The whole life of a process: it is given the file where all meet, and its rank."""
-Start = Callable[[Function, int], "list[Life]"]
+"""The main function of a rank: its arguments are the file of the ranks' store, and the rank."""
+Start = Callable[[Function, int], "list[RankProcess]"]
 
 
-class Life:
-    """A process that runs one function from its start to its end, as it would run a script."""
+class RankProcess:
+    """A process that runs one function from start to exit, as it would run a script."""
 
-    def __init__(self, function: Function, meeting: Path, rank: int) -> None:
-        self._told = meeting.with_name(f"{meeting.name}.told{rank}")
-        self._process = warm_context().Process(target=_live, args=(function, str(meeting), rank, str(self._told)))
+    def __init__(self, function: Function, store: Path, rank: int) -> None:
+        self._stderr = store.with_name(f"{store.name}.stderr{rank}")
+        self._process = warm_context().Process(target=_main, args=(function, str(store), rank, str(self._stderr)))
         self._process.start()
 
     def wait(self, timeout_s: float) -> int | None:
-        """How it has ended; None if it has not."""
+        """The exit code; None if the process still runs."""
         self._process.join(timeout_s)
         return self._process.exitcode
 
-    def told(self) -> str:
-        """What it has written to its standard error."""
-        return self._told.read_text()
+    def stderr(self) -> str:
+        """What it wrote to its standard error."""
+        return self._stderr.read_text()
 
     def kill(self) -> None:
+        """Kill and reap the process."""
         self._process.kill()
         self._process.join()
 
 
-def _live(function: Function, meeting: str, rank: int, told: str) -> None:
-    to = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(to, sys.stderr.fileno())
+def _main(function: Function, store: str, rank: int, stderr: str) -> None:
+    descriptor = os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, sys.stderr.fileno())
     code = 0
     try:
-        function(meeting, rank)
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 1
+        function(store, rank)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
     except BaseException as error:
-        # Torch has put its own in there, which names the rank.
+        # Torch installs a hook that names the rank.
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     atexit._run_exitfuncs()

@@ -1,4 +1,4 @@
-"""Plans of every planner on one to four ranks, for every kind of model of the tests."""
+"""Plans of every planner on one to four ranks, for every test model."""
 
 from enum import Enum, auto
 from functools import cache
@@ -15,18 +15,18 @@ from penstock.profile.types import Profile
 from penstock.program.lowering.lowering import lower
 from penstock.program.proof.proof import prove
 from penstock.runtime.layout.layout import make_layout
-from penstock.runtime.layout.replica_sync_proof import check_meetings
+from penstock.runtime.layout.replica_sync_proof import check_replica_sync
 from penstock.schedules.registry import SCHEDULES
 from penstock.schedules.registry import schedule as schedule_of
 from tests.support.runtime.models import KINDS, profile_of
 
 NUM_MICROBATCHES = 4
 
-Asked = tuple[str, str | None, dict[str, Any]]
-"""A planner, a schedule (None: the planner's own), and more options."""
+Request = tuple[str, str | None, dict[str, Any]]
+"""A planner, a schedule (None: the planner's default), and options."""
 
 RANKS = (1, 2, 3, 4)
-MORE: dict[int, list[Asked]] = {
+MORE: dict[int, list[Request]] = {
     1: [("balanced", "zb_h1", {})],
     2: [
         ("uniform", "gpipe", {}),
@@ -48,11 +48,11 @@ MORE: dict[int, list[Asked]] = {
         ("bipartition", "zb_h1", {}),
     ],
 }
-"""Besides every planner with its own schedule."""
+"""In addition to every planner with its default schedule."""
 
 
 class Extent(Enum):
-    """How much of the grid."""
+    """The extent of the grid."""
 
     FEW = auto()
     EVERY_PLANNER = auto()
@@ -60,8 +60,8 @@ class Extent(Enum):
     """Every planner with every schedule."""
 
 
-def asked(num_ranks: int, extent: Extent) -> list[Asked]:
-    """Plans for so many ranks."""
+def requests(num_ranks: int, extent: Extent) -> list[Request]:
+    """The plan requests for a number of ranks."""
     schedules: dict[Extent, list[str | None]] = {Extent.FEW: [], Extent.EVERY_PLANNER: [None]}
     chosen = schedules.get(extent, [None, *SCHEDULES])
     return [*((name, schedule, _options(name)) for name in PLANNERS for schedule in chosen), *MORE[num_ranks]]
@@ -81,11 +81,11 @@ def cluster_of(num_devices: int) -> Cluster:
     return Cluster(name="small", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
 
 
-def can_meet(plan: Plan, profile: Profile, cluster: Cluster) -> bool:
-    """Whether batch norms over rows on several devices cannot make these wait for each other for ever."""
+def can_sync(plan: Plan, profile: Profile, cluster: Cluster) -> bool:
+    """Whether batch norm over replicas cannot deadlock."""
     costs = price(plan, profile, cluster)
     try:
-        check_meetings(
+        check_replica_sync(
             prove(lower(schedule_of(costs), costs), costs), make_layout(costs, find_blocks(KINDS["vgg"].model()))
         )
     except InputError:
@@ -96,12 +96,12 @@ def can_meet(plan: Plan, profile: Profile, cluster: Cluster) -> bool:
 @cache
 def plans(kind: str, num_ranks: int, extent: Extent = Extent.EVERY_PLANNER) -> tuple[Plan, ...]:
     profile, cluster = profile_of(kind), cluster_of(num_ranks)
-    found: list[Plan] = []
-    for planner, schedule, options in asked(num_ranks, extent):
+    result: list[Plan] = []
+    for planner, schedule, options in requests(num_ranks, extent):
         plan = penstock.plan(profile, cluster, NUM_MICROBATCHES, planner=planner, schedule=schedule, **options)
-        if kind == "vgg" and not can_meet(plan, profile, cluster):
+        if kind == "vgg" and not can_sync(plan, profile, cluster):
             # See test_meetings.py.
             continue
-        if all((plan.stages, plan.schedule) != (other.stages, other.schedule) for other in found):
-            found.append(plan)
-    return tuple(found)
+        if all((plan.stages, plan.schedule) != (other.stages, other.schedule) for other in result):
+            result.append(plan)
+    return tuple(result)

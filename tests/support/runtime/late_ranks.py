@@ -1,4 +1,4 @@
-"""A rank that is late for what others have for it, as functions that ranks can run."""
+"""Functions for ranks, in which rank 1 is late for messages of the others."""
 
 import time
 from typing import Any
@@ -31,7 +31,7 @@ class _Late(torch.autograd.Function):
 
 
 class Late(nn.Module):
-    """On rank 1 this takes long, in the forward or in the backward."""
+    """Takes long on rank 1, in the forward or in the backward."""
 
     def __init__(self, in_forward: bool) -> None:
         super().__init__()
@@ -41,28 +41,28 @@ class Late(nn.Module):
         return _Late.apply(x, self.in_forward)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def ends_of(plan: Plan, in_forward: bool) -> dict[str, float]:
-    """When each action of a step ended, by its name and device; no optimizer steps."""
+def action_ends(plan: Plan, in_forward: bool) -> dict[str, float]:
+    """When each action of an iteration without an optimizer step ended, by the action's name and device."""
     torch.manual_seed(0)
     pipe = Pipeline(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Late(in_forward)), plan, mean_square, timeout_s=60)
     pipe.step(*BATCH)
-    found = pipe.last_timeline()
-    program = found.program
+    timeline = pipe.last_timeline()
+    program = timeline.program
     pipe.close()
-    return {program.name(place): float(found.end_s[place]) for place in range(program.num_actions)}
+    return {program.name(index): float(timeline.end_s[index]) for index in range(program.num_actions)}
 
 
-def seconds_of_the_optimizer(plan: Plan) -> float:
-    """What its step takes, while rank 1, where fresh parameters go, is about other things."""
+def time_optimizer_step(plan: Plan) -> float:
+    """How long the optimizer step takes while rank 1, which receives updated weights, is busy."""
     torch.manual_seed(0)
     pipe = Pipeline(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), plan, mean_square, timeout_s=60)
     optimizer = pipe.optimizer(torch.optim.SGD, lr=0.1)
     pipe.step(*BATCH)
     if dist.get_rank() == 1:
         time.sleep(LATE_S)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     optimizer.step()
-    taken = time.perf_counter() - begun
+    elapsed = time.perf_counter() - start
     pipe.step(*BATCH)
     pipe.close()
-    return taken
+    return elapsed

@@ -1,9 +1,8 @@
-"""A backend of torch.distributed that is as strict as NCCL: for tests of what must run there, where there is no GPU.
+"""A torch.distributed backend that matches messages by their order, as NCCL does, for machines without a GPU.
 
-It has no numbers of messages: they match by their order. The messages of two ranks in a group, in both directions, are
-done one after the other, as on NCCL's one stream for a pair; so are collectives. A send ends when it is received, and
-the first call of a pair, or of a sum, holds up whoever makes it until the others have come to theirs. Underneath is
-gloo.
+Messages have no tags. The messages between two ranks of a group, in both directions, run one after the other, as on
+NCCL's stream for a pair of ranks; so do collectives. A send completes when its message is received. The first call
+between two ranks, and the first collective, block until the peers make theirs. Gloo carries the messages.
 """
 
 from collections import defaultdict
@@ -22,7 +21,7 @@ LIMIT = timedelta(seconds=60)
 
 
 class OrderedWork(Work):
-    """Waits as NCCL does only in that it has an end that can be asked for."""
+    """Like NCCL's work: its completion can be queried, and waiting for it does not block the caller."""
 
     def __init__(self, done: Future[None]) -> None:
         super().__init__()
@@ -32,56 +31,56 @@ class OrderedWork(Work):
         return self._done.done()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        assert timeout is None, "NCCL's wait with a deadline may not wait at all"
-        assert self._done.done(), "NCCL's wait holds up the device, not whoever waits"
+        assert timeout is None, "NCCL's wait with a timeout may return at once"
+        assert self._done.done(), "NCCL's wait blocks the device, not the caller"
         self._done.result()
         return True
 
     def get_future(self) -> Any:
-        found: Any = TorchFuture()
-        found.set_result(None)
-        return found
+        future: Any = TorchFuture()
+        future.set_result(None)
+        return future
 
 
 class InOrderGroup(ProcessGroup):
-    """One group as a rank sees it."""
+    """One rank's process group."""
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._gloo: Any = ProcessGroupGloo(store, rank, size, LIMIT)
         self._streams: dict[Any, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(1))
-        self._met: set[int] = set()
+        self._connected: set[int] = set()
 
     def getBackendName(self) -> str:
         return NAME
 
     def send(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> OrderedWork:
-        assert tag == 0, "there are no numbers of messages here"
-        self._meet(peer)
-        return self._do(peer, lambda: self._gloo.send(tensors, peer, 1))
+        assert tag == 0, "this backend has no tags"
+        self._connect(peer)
+        return self._submit(peer, lambda: self._gloo.send(tensors, peer, 1))
 
     def recv(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> OrderedWork:
-        assert tag == 0, "there are no numbers of messages here"
-        self._meet(peer)
-        return self._do(peer, lambda: self._gloo.recv(tensors, peer, 1))
+        assert tag == 0, "this backend has no tags"
+        self._connect(peer)
+        return self._submit(peer, lambda: self._gloo.recv(tensors, peer, 1))
 
     def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> OrderedWork:  # type: ignore[override]
         for peer in range(self.size()):
             if peer != self.rank():
-                self._meet(peer)
-        return self._do("all", lambda: self._gloo.allreduce(tensors, options))
+                self._connect(peer)
+        return self._submit("all", lambda: self._gloo.allreduce(tensors, options))
 
-    def _meet(self, peer: int) -> None:
-        """Whoever comes first waits for the other."""
-        if peer not in self._met:
-            self._met.add(peer)
+    def _connect(self, peer: int) -> None:
+        """Block until the peer makes its first call, too."""
+        if peer not in self._connected:
+            self._connected.add(peer)
             mine, theirs = torch.zeros(1), torch.zeros(1)
-            there, back = self._gloo.send([mine], peer, 2), self._gloo.recv([theirs], peer, 2)
-            there.wait(LIMIT)
-            back.wait(LIMIT)
+            send, recv = self._gloo.send([mine], peer, 2), self._gloo.recv([theirs], peer, 2)
+            send.wait(LIMIT)
+            recv.wait(LIMIT)
 
-    def _do(self, stream: Any, begin: Any) -> OrderedWork:
-        return OrderedWork(self._streams[stream].submit(lambda: begin().wait(LIMIT) and None))
+    def _submit(self, stream: Any, operation: Any) -> OrderedWork:
+        return OrderedWork(self._streams[stream].submit(lambda: operation().wait(LIMIT) and None))
 
 
 def _make(store: Any, rank: int, size: int, _timeout: timedelta) -> ProcessGroup:
@@ -89,6 +88,6 @@ def _make(store: Any, rank: int, size: int, _timeout: timedelta) -> ProcessGroup
 
 
 def register() -> None:
-    """Make the backend known, for tensors in the host's memory."""
+    """Register the backend for CPU tensors."""
     if NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, _make, devices=["cpu"])

@@ -1,4 +1,4 @@
-"""Models that are made on the meta device, and training from there."""
+"""Models created on the meta device, and their training."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
 from penstock.runtime.pipeline import Pipeline
 from penstock.runtime.state.meta_device import materialize
-from penstock.runtime.verify.reference import reference_step
+from penstock.runtime.verify.plain_reference import reference_step
 from tests.support.runtime import own_forward
 from tests.support.runtime.models import KINDS, Embed
 from tests.support.runtime.user_models import mean_square
@@ -84,7 +84,7 @@ def on_meta(name: str) -> nn.Module:
 
 
 def train(name: str, plan: Plan | None, *options: Any) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Three steps; alone if there is no plan."""
+    """Three steps; in a single process if there is no plan."""
     _, loss, batch, needs_inputs = MODELS[name]
     model = on_meta(name)
     inputs = batch(0)[0] if needs_inputs else None
@@ -175,5 +175,5 @@ def save_first(name: str, plan: Plan, folder: str) -> tuple[list[Tensor], str]:
     return save_and_start_from(name, plan, folder, save=True)
 
 
-def go_on(name: str, plan: Plan, folder: str) -> tuple[list[Tensor], str]:
+def resume(name: str, plan: Plan, folder: str) -> tuple[list[Tensor], str]:
     return save_and_start_from(name, plan, folder, save=False)

@@ -14,11 +14,11 @@ from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
 
 SEED = 5
 ROWS = 4
-"""Of a micro-batch, when plans are made."""
+"""Rows of a micro-batch in plans."""
 
 
 class Embed(nn.Module):
-    """Hands on a tuple: what it computed, integers, and nothing."""
+    """Returns a tuple: activations, integers, and None."""
 
     def __init__(self, vocabulary: int, width: int, length: int) -> None:
         super().__init__()
@@ -35,14 +35,14 @@ class Layer(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        # Without a bias: attention does not depend on that of the keys, so its gradient would be rounding alone.
+        # Without a bias: attention does not depend on that of the keys, so its gradient would be pure rounding.
         self.attention = nn.Linear(width, 3 * width, bias=False)
         self.join = nn.Linear(width, width)
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.drop = nn.Dropout(0.1)
 
-    def forward(self, carry: tuple[Tensor, Tensor, None]) -> tuple[Tensor, Tensor, None]:
-        x, odd, _ = carry
+    def forward(self, payload: tuple[Tensor, Tensor, None]) -> tuple[Tensor, Tensor, None]:
+        x, odd, _ = payload
         rows, length, width = x.shape
         parts = self.attention(self.norm1(x)).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         q, k, v = parts.unbind(0)
@@ -58,12 +58,12 @@ class Head(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.weight = tokens.weight
 
-    def forward(self, carry: tuple[Tensor, Tensor, None]) -> Tensor:
-        return F.linear(self.norm(carry[0]), self.weight)
+    def forward(self, payload: tuple[Tensor, Tensor, None]) -> Tensor:
+        return F.linear(self.norm(payload[0]), self.weight)
 
 
 class Begin(nn.Module):
-    """The beginning of a residual: hands its input on beside what it computes."""
+    """The start of a residual connection: returns its input beside its output."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -78,13 +78,13 @@ class Middle(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(channels, channels, 3, padding=1)
 
-    def forward(self, carry: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {"inner": torch.tanh(self.conv(carry["inner"])) + 0.1 * carry["skip"], "skip": carry["skip"]}
+    def forward(self, payload: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"inner": torch.tanh(self.conv(payload["inner"])) + 0.1 * payload["skip"], "skip": payload["skip"]}
 
 
 class End(nn.Module):
-    def forward(self, carry: dict[str, Tensor]) -> Tensor:
-        return F.relu(carry["inner"] + carry["skip"])
+    def forward(self, payload: dict[str, Tensor]) -> Tensor:
+        return F.relu(payload["inner"] + payload["skip"])
 
 
 def gpt() -> nn.Sequential:
@@ -117,7 +117,7 @@ def token_loss(out: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Kind:
-    """A model, what it is trained on, and what it costs."""
+    """A model with its loss and its batches."""
 
     make: Callable[[], nn.Sequential]
     loss: Callable[[Any, Any], Tensor]
@@ -150,7 +150,7 @@ KINDS = {
 
 
 def profile_of(name: str) -> Profile:
-    """Uneven times, and parameters and ties as the model has them."""
+    """A profile with uneven times, and with the parameters and ties of the model."""
     blocks = find_blocks(KINDS[name].model())
     sizes = {key: item.numel() * item.element_size() for block in blocks for key, item in block.parameters.items()}
     units = tuple(

@@ -1,4 +1,4 @@
-"""A small model under a plan with its profile, as functions that ranks can run."""
+"""A small model trained by a plan with its profile, as functions that ranks can run."""
 
 import warnings
 from collections.abc import Sequence

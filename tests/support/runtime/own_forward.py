@@ -1,4 +1,4 @@
-"""A model with a forward of its own, not an nn.Sequential: blocks are found by running it."""
+"""A model with its own forward, not an nn.Sequential: its blocks are logits by running it."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
 from penstock.runtime.pipeline import Pipeline
-from penstock.runtime.verify.reference import reference_step
+from penstock.runtime.verify.plain_reference import reference_step
 
 
 class Layer(nn.Module):
@@ -16,8 +16,8 @@ class Layer(nn.Module):
         self.inner, self.drop = nn.Linear(8, 8), nn.Dropout(0.2)
 
     def forward(self, x: Tensor, scale: float) -> Tensor:
-        made: Tensor = self.drop(torch.tanh(self.inner(x)))
-        return x + made * scale
+        inner: Tensor = self.drop(torch.tanh(self.inner(x)))
+        return x + inner * scale
 
 
 class Model(nn.Module):
@@ -32,8 +32,8 @@ class Model(nn.Module):
         x = self.tokens(ids) + self.places
         for layer in self.layers:
             x = layer(x, 0.5)
-        found: Tensor = self.head(self.norm(x))
-        return found
+        logits: Tensor = self.head(self.norm(x))
+        return logits
 
 
 def loss(out: Tensor, targets: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def train(plan: Plan) -> tuple[list[Tensor], dict[str, Tensor]]:
     return losses, {name: item.detach() for name, item in pipe.named_parameters().items()}
 
 
-def train_alone(num_microbatches: int) -> tuple[list[Tensor], dict[str, Tensor]]:
+def train_single_process(num_microbatches: int) -> tuple[list[Tensor], dict[str, Tensor]]:
     torch.manual_seed(0)
     model = Model()
     blocks = find_blocks(model, None, batch(0)[0])

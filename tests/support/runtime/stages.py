@@ -1,4 +1,4 @@
-"""Stages of many kinds, for trying out what can be shipped; each takes and gives (4, 6) unless said otherwise."""
+"""Stages of many kinds, to test which backwards can be remote. Inputs and outputs are (4, 6) unless noted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Call(nn.Module):
-    """A function as a block, with layers of its own."""
+    """A function as a block, with its own layers."""
 
     def __init__(self, function: Callable[..., Any], *layers: nn.Module) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Attention(nn.Module):
 
 
 class Square(torch.autograd.Function):
-    """Saves as torch wants it."""
+    """Saves its tensor by save_for_backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
@@ -51,7 +51,7 @@ class Square(torch.autograd.Function):
 
 
 class Hidden(Square):
-    """Keeps its tensor where nobody sees it."""
+    """Keeps its tensor as an attribute of ctx."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
@@ -69,7 +69,7 @@ class Box:
 
 
 class Boxed(Square):
-    """Hides it even better: only the numbers can tell."""
+    """Keeps its tensor inside an object on ctx: only wrong gradients reveal it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
@@ -82,7 +82,7 @@ class Boxed(Square):
 
 
 class Tied(nn.Module):
-    """One weight used three times, once turned round."""
+    """One weight used three times, once transposed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ def save_and_change(x: Tensor) -> Tensor:
 
 FLAT, IMAGE, SEQUENCE = (4, 6), (4, 3, 8, 8), (4, 5, 6)
 
-SHIPPED: dict[str, tuple[Callable[[], nn.Sequential], tuple[int, ...]]] = {
+TRANSFERABLE: dict[str, tuple[Callable[[], nn.Sequential], tuple[int, ...]]] = {
     "mlp": (lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 6), nn.GELU()), FLAT),
     "attention": (lambda: nn.Sequential(Attention(0.0)), SEQUENCE),
     "attention with dropout": (lambda: nn.Sequential(Attention(0.3), Attention(0.2)), SEQUENCE),
@@ -173,14 +173,17 @@ SHIPPED: dict[str, tuple[Callable[[], nn.Sequential], tuple[int, ...]]] = {
     "a frozen layer": (lambda: nn.Sequential(nn.Linear(6, 6).requires_grad_(False), nn.Linear(6, 6)), FLAT),
 }
 
-AGAIN: dict[str, tuple[Callable[[], nn.Sequential], str]] = {
-    "tensors on ctx": (lambda: nn.Sequential(Call(lambda x: Hidden.apply(x, 0.5))), "Hidden keeps tensors on itself"),  # type: ignore[no-untyped-call]
-    "tensors in an object on ctx": (lambda: nn.Sequential(Call(lambda x: Boxed.apply(x, 0.5))), "come out differently"),  # type: ignore[no-untyped-call]
-    "a branch": (lambda: nn.Sequential(Call(pick, nn.Linear(6, 6), nn.Linear(6, 6))), "depends on what is in"),
-    "a number read": (lambda: nn.Sequential(Call(scale)), "depends on what is in"),
+RECOMPUTED: dict[str, tuple[Callable[[], nn.Sequential], str]] = {
+    "tensors on ctx": (
+        lambda: nn.Sequential(Call(lambda x: Hidden.apply(x, 0.5))),
+        "Hidden keeps tensors as attributes",
+    ),  # type: ignore[no-untyped-call]
+    "tensors in an object on ctx": (lambda: nn.Sequential(Call(lambda x: Boxed.apply(x, 0.5))), "differ when replayed"),  # type: ignore[no-untyped-call]
+    "a branch": (lambda: nn.Sequential(Call(pick, nn.Linear(6, 6), nn.Linear(6, 6))), "depends on the values"),
+    "a number read": (lambda: nn.Sequential(Call(scale)), "depends on the values"),
     "checkpoint": (
         lambda: nn.Sequential(Call(lambda x, a: checkpoint(a, x, use_reentrant=False), nn.Linear(6, 6))),
-        "handles saved tensors itself",
+        "saved-tensor hooks of its own",
     ),
     "reentrant": (
         lambda: nn.Sequential(Call(lambda x, a: checkpoint(a, x, use_reentrant=True), nn.Linear(6, 6))),

@@ -1,4 +1,4 @@
-"""Training by a plan on the ranks of a world, and the same in one process."""
+"""Training by a plan on several ranks, and by the plain reference in a single process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
 from penstock.profile.types import Profile
 from penstock.runtime.pipeline import Pipeline
-from penstock.runtime.verify.reference import reference_step
+from penstock.runtime.verify.plain_reference import reference_step
 from tests.support.runtime.models import KINDS
 
 NUM_STEPS = 5
@@ -21,21 +21,21 @@ LEARNING_RATE = 1e-3
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained."""
+    """A training run."""
 
     kind: str
     plan: Plan
     profile: Profile | None
     cluster: Cluster | None
     num_rows: tuple[int, ...] = (13,)
-    """Rows of a batch, step after step, over and over."""
+    """Rows of the batch of each step, repeated."""
     double: bool = False
     bf16: bool = False
 
 
 @dataclass
 class Trained:
-    """What came of it."""
+    """The result of a training run on one rank."""
 
     losses: list[Tensor]
     parameters: dict[str, Tensor]
@@ -54,7 +54,7 @@ def model_of(job: Job) -> torch.nn.Sequential:
 
 
 def train(job: Job) -> Trained:
-    """One rank's part."""
+    """Train one rank."""
     model = model_of(job)
     pipe = Pipeline(model, job.plan, KINDS[job.kind].loss, profile=job.profile, cluster=job.cluster, timeout_s=60)
     optimizer = pipe.optimizer(torch.optim.AdamW, lr=LEARNING_RATE)
@@ -70,12 +70,12 @@ def train(job: Job) -> Trained:
 
 
 def train_all(jobs: Sequence[Job]) -> list[Trained]:
-    """One rank's part of several trainings, one after the other."""
+    """Train one rank in several runs, one after the other."""
     return [train(job) for job in jobs]
 
 
-def train_alone(job: Job) -> Trained:
-    """The same in one process."""
+def train_single_process(job: Job) -> Trained:
+    """The same training in a single process, by the model's own forward and plain autograd."""
     model = model_of(job)
     blocks = find_blocks(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
@@ -83,10 +83,10 @@ def train_alone(job: Job) -> Trained:
     for step in range(NUM_STEPS):
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=job.bf16):
-            found = reference_step(
+            loss = reference_step(
                 model, blocks, job.plan.num_microbatches, KINDS[job.kind].loss, *batch(job, step), step=step
             )
-        losses.append(found)
+        losses.append(loss)
         optimizer.step()
     parameters = {name: item.detach() for name, item in model.named_parameters()}
     return Trained(losses, parameters, dict(model.named_buffers()))

@@ -1,4 +1,4 @@
-"""What users do with a pipeline, as functions that ranks can run."""
+"""Typical uses of a pipeline, as functions that ranks can run."""
 
 import time
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.profile.types import Profile
 from penstock.runtime.pipeline import Pipeline
 from penstock.runtime.transport import shared_memory
-from penstock.runtime.verify.reference import reference_step
+from penstock.runtime.verify.plain_reference import reference_step
 from tests.support.runtime.models import KINDS
 from tests.support.runtime.training import Job, Trained, train
 
@@ -65,7 +65,10 @@ def numbers(pipe: Pipeline) -> dict[str, Tensor]:
 def accumulate_and_schedule(
     plan: Plan | None, kind: str, rows: Sequence[int]
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Two iterations a step, a learning rate that falls, batches of different sizes; alone if there is no plan."""
+    """Two iterations per optimizer step, a falling learning rate, batches of different sizes.
+
+    In a single process if there is no plan.
+    """
     model = KINDS[kind].model()
     pipe = None if plan is None else Pipeline(model, plan, KINDS[kind].loss)
     blocks = None if plan is not None else find_blocks(model)
@@ -94,7 +97,7 @@ def mean_square(out: Tensor, targets: Tensor) -> Tensor:
 
 
 def train_with_frozen(plan: Plan | None, width: int) -> list[Tensor]:
-    """Losses of a model whose middle block is not trained; the others are zero for a while after each step."""
+    """Losses of a model with a frozen middle block. The other parameters are zero for a while after each step."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, width), nn.Linear(width, width).requires_grad_(False), nn.Linear(width, 2))
     pipe = None if plan is None else Pipeline(model, plan, mean_square, timeout_s=30)
@@ -127,7 +130,7 @@ def train_with_frozen(plan: Plan | None, width: int) -> list[Tensor]:
 
 
 def train_after_all(plan: Plan) -> None:
-    """A batch norm that is in eval mode when the pipeline is made, and in training mode afterwards."""
+    """A batch norm in eval mode when the pipeline is created, and in training mode afterwards."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3).eval(), nn.Tanh(), nn.Linear(3, 2))
     pipe = Pipeline(model, plan, mean_square, timeout_s=5)
@@ -137,7 +140,7 @@ def train_after_all(plan: Plan) -> None:
 
 
 def held_bytes(plan: Plan, kind: str) -> tuple[int, int]:
-    """Bytes of parameters that are there, and of all."""
+    """Number of parameters on a real device, and of all."""
     model = KINDS[kind].model()
     total = sum(item.numel() for item in model.parameters())
     pipe = Pipeline(model, plan, KINDS[kind].loss)
@@ -159,7 +162,7 @@ def only_make(kind: str, plan: Plan, profile: Profile | None = None, cluster: Cl
 
 
 def timelines(plan: Plan, kind: str) -> tuple[list[str], list[float], list[float], float]:
-    """What each rank is told of the second iteration: actions, starts, ends, and how long it took by its own clock."""
+    """The timeline of the second iteration: actions, starts, ends; and its seconds by the clock of this rank."""
     pipe = make(kind, plan)
     optimizer = pipe.optimizer(torch.optim.SGD, lr=0.1)
     for step in range(2):
@@ -176,7 +179,7 @@ def timelines(plan: Plan, kind: str) -> tuple[list[str], list[float], list[float
 
 
 def evaluate_between_steps(plan: Plan | None, kind: str) -> list[Tensor]:
-    """Losses of steps and of evaluations, before and after the optimizer's step; alone if there is no plan."""
+    """Losses of steps and evaluations, before and after the optimizer step; in a single process if there is no plan."""
     model = KINDS[kind].model()
     pipe = None if plan is None else Pipeline(model, plan, KINDS[kind].loss)
     blocks = None if plan is not None else find_blocks(model)
@@ -214,7 +217,7 @@ def evaluate_between_steps(plan: Plan | None, kind: str) -> list[Tensor]:
 
 
 def clip(plan: Plan | None, kind: str, norm_type: float) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """The norms of gradients, and the parameters after steps with clipped ones; alone if there is no plan."""
+    """Gradient norms, and parameters after clipped steps; in a single process if there is no plan."""
     model = KINDS[kind].model()
     pipe = None if plan is None else Pipeline(model, plan, KINDS[kind].loss)
     blocks = None if plan is not None else find_blocks(model)
@@ -237,8 +240,8 @@ def clip(plan: Plan | None, kind: str, norm_type: float) -> tuple[list[Tensor], 
 
 
 def train_through_memory(job: Job, is_there: bool) -> tuple[Trained, int]:
-    """Training in which every carry goes through shared memory, or would if there were any; how many slabs are used."""
-    before, new = shared_memory.WORTHWHILE_BYTES, shared_memory._new_slab
+    """Training with all payloads in shared memory, if there is any; also gives the number of slabs."""
+    before, new = shared_memory.SHARED_MEMORY_MIN_BYTES, shared_memory._new_slab
     made = []
 
     def counted(size: int) -> shared_memory.Slab | None:
@@ -246,15 +249,15 @@ def train_through_memory(job: Job, is_there: bool) -> tuple[Trained, int]:
         made.extend([] if slab is None else [slab])
         return slab
 
-    shared_memory.WORTHWHILE_BYTES, shared_memory._new_slab = 0, counted
+    shared_memory.SHARED_MEMORY_MIN_BYTES, shared_memory._new_slab = 0, counted
     try:
         return train(job), len(made)
     finally:
-        shared_memory.WORTHWHILE_BYTES, shared_memory._new_slab = before, new
+        shared_memory.SHARED_MEMORY_MIN_BYTES, shared_memory._new_slab = before, new
 
 
 def train_under_the_profiler(plan: Plan) -> int:
-    """How many operators torch's profiler has seen."""
+    """Number of operators that torch's profiler recorded."""
     pipe = make("mlp", plan)
     count = 0
     for step in range(6):

@@ -5,28 +5,29 @@ from typing import Any
 import click
 import numpy as np
 
-from penstock.cli.console import Screen, screen_options
-from penstock.cli.options import Saved, saved_options
+from penstock.cli.console import Console, console_options
+from penstock.cli.options import PlanFile, plan_file_options
 from penstock.cli.render import warn_if_old
 from penstock.errors import InputError
-from penstock.launch import Training, check_script
-from penstock.report import shown_name
+from penstock.launch import TrainOptions, check_script
+from penstock.report import escape_text
 from penstock.units import show_bytes
 
 
 @click.command("check")
-@saved_options
+@plan_file_options
 @click.option(
     "--numerics",
     metavar="SCRIPT",
-    help="Also train some steps of script.py:make_model by the plan and in one process, and compare every number.",
+    help="Also train a few steps of script.py:make_model by the plan and in one process, and compare the numbers.",
 )
-@screen_options
-def command(screen: Screen, saved: Saved, numerics: str | None) -> int:
-    """Prove that a plan or program can run; exit with 1 if it cannot, naming the action that breaks.
+@console_options
+def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
+    """Prove that a plan or program can run; if it cannot, name the action that fails and exit with 1.
 
-    Checked: every job exactly once; every need met; sends and receives in order on every link; no deadlock; memory
-    within every device's limit. With --numerics also whether it trains to the numbers of one process.
+    The proof checks that every action occurs exactly once, every dependency is met, sends and receives are in order on
+    every link, there is no deadlock, and memory stays within every device's limit. --numerics also checks that training
+    gives the numbers of a single process.
     """
     from penstock.errors import ProofError
     from penstock.program.lowering import lower
@@ -34,18 +35,18 @@ def command(screen: Screen, saved: Saved, numerics: str | None) -> int:
     from penstock.schedules import schedule as order
 
     if numerics:
-        _refuse_with_numerics(saved)
+        _refuse_with_numerics(plan_file)
         check_script(numerics)
-    opened = saved.open()
-    warn_if_old(screen, opened.cluster)
-    program = opened.program or order(opened.costs)
+    bundle = plan_file.open()
+    warn_if_old(console, bundle.cluster)
+    program = bundle.program or order(bundle.costs)
     try:
-        with screen.working("proving (the very first run compiles the checker)"):
-            proof = prove(program if program.is_lowered else lower(program, opened.costs), opened.costs)
+        with console.working("proving (the very first run compiles the checker)"):
+            proof = prove(program if program.is_lowered else lower(program, bundle.costs), bundle.costs)
     except ProofError as error:
-        screen.data({"holds": False, "kind": type(error).__name__, "what": error.what, "hint": error.hint})
-        if not screen.as_json:
-            screen.notices.print(f"does not hold: {shown_name(error.what)}\n  {shown_name(error.hint)}")
+        console.data({"holds": False, "kind": type(error).__name__, "what": error.what, "hint": error.hint})
+        if not console.as_json:
+            console.stderr.print(f"proof failed: {escape_text(error.what)}\n  {escape_text(error.hint)}")
         return 1
     data: dict[str, Any] = {
         "holds": True,
@@ -53,45 +54,47 @@ def command(screen: Screen, saved: Saved, numerics: str | None) -> int:
         "num_messages": proof.num_messages,
         "peak_bytes": dict(zip(program.devices, proof.peak_bytes.tolist(), strict=True)),
     }
-    is_limited = bool(np.isfinite(opened.costs.memory_limit).any())
-    fullness = proof.peak_bytes / np.maximum(opened.costs.memory_limit, 1.0) if is_limited else proof.peak_bytes
+    is_limited = bool(np.isfinite(bundle.costs.memory_limit).any())
+    fullness = proof.peak_bytes / np.maximum(bundle.costs.memory_limit, 1.0) if is_limited else proof.peak_bytes
     worst = int(fullness.argmax())
-    limit = float(opened.costs.memory_limit[worst])
+    limit = float(bundle.costs.memory_limit[worst])
     room = f"{show_bytes(limit - float(proof.peak_bytes[worst]))} left of {show_bytes(limit)}"
-    screen.show(
-        f"every job exactly once: {proof.num_compute:,} jobs",
-        "every need met by an earlier action or a receive",
+    console.show(
+        f"every action exactly once: {proof.num_compute:,} compute actions",
+        "every dependency met by an earlier action or a receive",
         f"sends and receives in order on every link: {proof.num_messages:,} messages",
-        "no deadlock: runs to its end",
-        f"memory within limits: fullest is {shown_name(program.devices[worst])}, "
+        "no deadlock",
+        f"memory within limits: the fullest device is {escape_text(program.devices[worst])}, "
         + (
             f"peak {show_bytes(float(proof.peak_bytes[worst]))}"
-            + (f", {room}" if limit < float("inf") else ", no limit known")
+            + (f", {room}" if limit < float("inf") else ", limit unknown")
         ),
     )
-    for note in opened.costs.notes:
-        screen.warn(note)
+    for note in bundle.costs.notes:
+        console.warn(note)
     if numerics:
         from penstock.launch import check_numerics
 
         data["holds"], data["numerics"] = check_numerics(
-            screen, Training(numerics, saved.path, saved.source, saved.cluster)
+            console, TrainOptions(numerics, plan_file.path, plan_file.source, plan_file.cluster)
         )
-    screen.data(data)
-    screen.next(f"penstock simulate {saved.path}")
+    console.data(data)
+    console.next(f"penstock simulate {plan_file.path}")
     return 0 if data["holds"] else 1
 
 
-def _refuse_with_numerics(saved: Saved) -> None:
-    """Training takes the plan as it is."""
+def _refuse_with_numerics(plan_file: PlanFile) -> None:
+    """Raise an error for options that would change the plan: training uses the file as it is."""
     options = {
-        "kind": saved.kinds,
-        "micro_batch_size": saved.micro_batch_size,
-        "sequence": saved.sequence,
-        "precision": saved.precision,
-        "force": saved.force,
-        "schedule": saved.schedule,
+        "kind": plan_file.kinds,
+        "micro_batch_size": plan_file.micro_batch_size,
+        "sequence": plan_file.sequence,
+        "precision": plan_file.precision,
+        "force": plan_file.force,
+        "schedule": plan_file.schedule,
     }
     for name, value in options.items():
         if value not in (None, (), False):
-            raise InputError(f"--{name} does not go with --numerics", hint="Plan with it, then check that plan.")
+            raise InputError(
+                f"--{name.replace('_', '-')} cannot be used with --numerics", hint="Plan with it, then check that plan."
+            )

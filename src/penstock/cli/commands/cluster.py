@@ -1,4 +1,4 @@
-"""penstock cluster: show a cluster, measure one, or read what other tools say of it."""
+"""penstock cluster: show a cluster, measure one, or import one from other tools."""
 
 import difflib
 from importlib import import_module
@@ -9,12 +9,12 @@ import click
 
 
 class _Verbs(click.Group):
-    """`penstock cluster FILE` shows the file; the other verbs are loaded when they are called."""
+    """`penstock cluster FILE` shows the file; the other commands are imported when they are called."""
 
     summaries: ClassVar[dict[str, str]] = {
-        "show": "What a cluster is, link by link; the default.",
+        "show": "Show hosts, devices and links; the default.",
         "probe": "Measure the links and devices of the cluster that this runs on.",
-        "import": "Read nvidia-smi topo, NCCL's XML, Slurm's topology or a CSV matrix.",
+        "import": "Import nvidia-smi topo, NCCL's XML, Slurm's topology or a CSV matrix.",
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -41,10 +41,10 @@ class _Verbs(click.Group):
 
 @click.group("cluster", cls=_Verbs, options_metavar="", subcommand_metavar="[show] SOURCE | probe | import ...")
 def command() -> None:
-    """What a cluster is: show one, measure one, or read what other tools say of it.
+    """Show a cluster, measure one, or import one from other tools.
 
     \b
-    penstock cluster lab.toml                          its hosts, devices and links
+    penstock cluster lab.toml                          show hosts, devices and links
     penstock cluster "2 x 4 x A100-40 @ 100 GB/s / 1.25 GB/s"
     torchrun ... -m penstock cluster probe -o lab.toml
     nvidia-smi topo -m | penstock cluster import - -o lab.toml

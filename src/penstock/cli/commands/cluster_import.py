@@ -1,4 +1,4 @@
-"""penstock cluster import: read what another tool says of a cluster."""
+"""penstock cluster import: read a cluster from the output of another tool."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.commands.cluster_show import show_cluster
-from penstock.cli.console import Screen, screen_options
+from penstock.cli.console import Console, console_options
 from penstock.cli.options import check_outputs
 from penstock.cli.render import planning
 from penstock.errors import InputError
@@ -16,18 +16,24 @@ _FORMATS = ("nvidia-smi", "nccl", "slurm", "csv")
 
 @click.command("import")
 @click.argument("file")
-@click.option("--from", "source", type=click.Choice(_FORMATS), help="Which tool wrote it; found out if not given.")
+@click.option("--from", "source", type=click.Choice(_FORMATS), help="The tool that wrote the file [default: detected].")
 @click.option("-o", "--output", help="Write the cluster to this TOML file.")
-@click.option("--name", help="The cluster's name; the file's if not given.")
-@click.option("--kind", help="Which device it is, such as A100-40, where the text does not say.")
-@click.option("--hosts", "num_hosts", type=click.IntRange(1), help="So many hosts like the one in the text.")
-@click.option("--between", help='What joins those hosts, such as "12 GB/s, 15 us".')
-@click.option("--devices-per-host", type=click.IntRange(1), help="For Slurm, which says nothing of devices.")
-@click.option("--nodes", help="For Slurm: only these nodes, such as 'node[01-16,20]'.")
-@click.option("--link", "links", multiple=True, metavar="CLASS=WIRE", help="What a class stands for; can be repeated.")
-@screen_options
+@click.option("--name", help="The cluster's name [default: the file's].")
+@click.option("--kind", help="Device kind, such as A100-40, if the file does not name it.")
+@click.option("--hosts", "num_hosts", type=click.IntRange(1), help="Number of hosts like the one in the file.")
+@click.option("--between", help='The link between these hosts, such as "12 GB/s, 15 us".')
+@click.option("--devices-per-host", type=click.IntRange(1), help="For Slurm, whose files do not name devices.")
+@click.option("--nodes", help="For Slurm: use these nodes only, such as 'node[01-16,20]'.")
+@click.option(
+    "--link",
+    "links",
+    multiple=True,
+    metavar="CLASS=WIRE",
+    help="Bandwidth and latency of a link class; may be repeated.",
+)
+@console_options
 def command(
-    screen: Screen,
+    console: Console,
     file: str,
     source: str | None,
     output: str | None,
@@ -39,7 +45,7 @@ def command(
     nodes: str | None,
     links: tuple[str, ...],
 ) -> None:
-    """Read a cluster from nvidia-smi topo -m, NCCL's XML, Slurm's topology or a CSV matrix.
+    """Import a cluster from nvidia-smi topo -m, NCCL's XML, Slurm's topology or a CSV matrix.
 
     FILE is a file, or - for standard input:
 
@@ -49,14 +55,14 @@ def command(
     penstock cluster import /etc/slurm/topology.conf --nodes 'node[01-08]' --devices-per-host 4 --kind H100
     penstock cluster import topo.txt --link NV12=280GB/s --link SYS="20 GB/s, 8 us"
 
-    Classes of links (NV12, PIX, SYS, ...) become bandwidths by a table: docs/clusters.md.
+    A table maps link classes (NV12, PIX, SYS, ...) to bandwidths: docs/clusters.md.
     """  # noqa: D301
     from penstock.cluster.toml import parse_wire, write_cluster
-    from penstock.cluster.topology import UNKNOWN_KIND, Wanted, parse_link_types, parse_topology
+    from penstock.cluster.topology import UNKNOWN_KIND, ImportOptions, parse_link_types, parse_topology
     from penstock.io import write_whole
 
     check_outputs((file,), (output,))
-    wanted = Wanted(
+    options = ImportOptions(
         kind=kind,
         num_hosts=num_hosts,
         devices_per_host=devices_per_host,
@@ -66,19 +72,19 @@ def command(
     )
     text, where = _read(file)
     cluster = parse_topology(
-        text, name=name or (Path(file).stem if file != "-" else "imported"), where=where, source=source, wanted=wanted
+        text, name=name or (Path(file).stem if file != "-" else "imported"), where=where, source=source, options=options
     )
     if output:
         write_whole(output, write_cluster(cluster).encode())
-    screen.data(cluster)
-    show_cluster(screen, cluster)
+    console.data(cluster)
+    show_cluster(console, cluster)
     if output:
-        screen.wrote(output)
-        unsaid = any(device.kind == UNKNOWN_KIND for device in cluster.devices)
-        screen.next("the same with --kind, such as --kind A100-40" if unsaid else planning(cluster, output))
+        console.wrote(output)
+        is_unknown = any(device.kind == UNKNOWN_KIND for device in cluster.devices)
+        console.next("repeat with --kind, such as --kind A100-40" if is_unknown else planning(cluster, output))
     else:
-        screen.next(
-            "the same with -o cluster.toml, to plan with it; `penstock cluster probe` measures what this assumes"
+        console.next(
+            "repeat with -o cluster.toml to plan with it; `penstock cluster probe` measures what is assumed here"
         )
 
 
@@ -90,4 +96,4 @@ def _read(file: str) -> tuple[str, str]:
     try:
         return sys.stdin.buffer.read().decode("utf-8"), "standard input"
     except UnicodeDecodeError:
-        raise InputError("this is not UTF-8 text", where="standard input", hint="Is it the right text?") from None
+        raise InputError("this is not UTF-8 text", where="standard input", hint="Check the input.") from None

@@ -1,4 +1,4 @@
-"""penstock compare: all planners and schedules on one problem, or what every freedom of auto is worth."""
+"""penstock compare: all planners and schedules on one problem, or an ablation of the planner auto."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.bundle import Precision, ProfileSource
-from penstock.cli.console import Screen, screen_options
+from penstock.cli.console import Console, console_options
 from penstock.cli.options import AutoOptions, profile_options
-from penstock.cli.render import comparison_data, planned_problems, plans_of, show_comparison, warn_if_old
+from penstock.cli.render import comparison_data, show_comparison, warn_if_old
+from penstock.cli.workflows import planned_problems, plans_of
 from penstock.errors import InputError
-from penstock.units import counted
+from penstock.units import show_count
 
 if TYPE_CHECKING:
     from penstock.profile import Profile
@@ -18,17 +19,21 @@ if TYPE_CHECKING:
 
 @click.command("compare")
 @click.option("--profile", "source", required=True, help="A profile file, or a built-in model such as gpt2-xl.")
-@click.option("--cluster", "cluster_source", required=True, help='A TOML file, or such as "8 x A100-40 @ 100 GB/s".')
+@click.option(
+    "--cluster", "cluster_source", required=True, help='A TOML file, or a short form such as "8 x A100-40 @ 100 GB/s".'
+)
 @click.option("-m", "--num-microbatches", type=click.IntRange(1, 2**24), default=16, show_default=True)
-@click.option("--planners", help="Only these, such as balanced,spp,auto.")
-@click.option("--schedules", help="Only these, such as 1f1b,zb_h1; auto then keeps to each of them in turn.")
-@click.option("--ablate", is_flag=True, help="Instead: what every freedom of the planner auto is worth.")
-@click.option("--work", type=int, help="For auto: how many plans to look at; the same work, the same plan.")
-@click.option("--seed", type=int, help="For auto: where its random changes begin; 0 if not given.")
+@click.option("--planners", help="Compare these planners only, such as balanced,spp,auto.")
+@click.option("--schedules", help="Compare these schedules only, such as 1f1b,zb_h1; auto then uses each of them.")
+@click.option(
+    "--ablate", is_flag=True, help="Ablate the planner auto instead: switch off one part of its search space at a time."
+)
+@click.option("--work", type=int, help="For auto: number of plans to evaluate; the same number gives the same plan.")
+@click.option("--seed", type=int, help="For auto: seed of its random changes [default: 0].")
 @profile_options
-@screen_options
+@console_options
 def command(
-    screen: Screen,
+    console: Console,
     source: str,
     cluster_source: str,
     num_microbatches: int,
@@ -42,61 +47,69 @@ def command(
     sequence: int | None,
     precision: Precision | None,
 ) -> None:
-    """All planners and schedules on one problem, each in the shape that the schedule is made for.
+    """Compare all planners and schedules on one problem, each in the shape that the schedule is made for.
 
-    With --ablate: the planner auto with all its freedoms, with each of them off, and with none.
+    With --ablate: compare the planner auto with its full search space, without each part of it, and without all.
     """
     from penstock.cluster import load_cluster
-    from penstock.planners import PLANNERS, Problem, alone_s
+    from penstock.planners import PLANNERS, Problem, single_device_s
     from penstock.planners.bounds import lower_bound
     from penstock.schedules import SCHEDULES
 
     if ablate and (planners or schedules):
-        raise InputError("--ablate is about the planner auto alone", hint="Leave --planners and --schedules out.")
+        raise InputError("--ablate cannot be used with --planners or --schedules", hint="Leave them out.")
     cluster = load_cluster(cluster_source)
-    warn_if_old(screen, cluster)
-    wanted = ProfileSource(source, kinds, micro_batch_size, sequence, precision).for_cluster(cluster)
-    profile = wanted.load()
-    asked = AutoOptions(work=work, seed=seed)
-    command_line = f'--profile {wanted.text} --cluster "{cluster_source}" -m {num_microbatches}'
+    warn_if_old(console, cluster)
+    profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, precision).for_cluster(cluster)
+    profile = profile_source.load()
+    options = AutoOptions(work=work, seed=seed)
+    command_line = f'--profile {profile_source.text} --cluster "{cluster_source}" -m {num_microbatches}'
     title = f"{profile.name} on {cluster.name}, {_batches(num_microbatches, profile)}"
     names = {"profile": profile.name, "cluster": cluster.name}
     if ablate:
-        from penstock.cli.render import run_ablation, show_ablation
+        from penstock.cli.render import show_ablation
+        from penstock.cli.workflows import run_ablation
 
-        ablation = run_ablation(screen, Problem(profile, cluster, num_microbatches, schedule="auto"), asked)
-        screen.data({**names, "ablation": ablation})
-        show_ablation(screen, title, ablation)
-        screen.assumptions(*profile.assumptions, *cluster.assumptions)
-        screen.next(f"penstock plan {command_line} -o plan.json")
+        ablation = run_ablation(console, Problem(profile, cluster, num_microbatches, schedule="auto"), options)
+        console.data({**names, "ablation": ablation})
+        show_ablation(console, title, ablation)
+        console.assumptions(*profile.assumptions, *cluster.assumptions)
+        console.next(f"penstock plan {command_line} -o plan.json")
         return
-    chosen = _chosen(planners, PLANNERS, "planner")
-    orders = _chosen(schedules, SCHEDULES, "schedule")
+    planner_names = _parse_names(planners, PLANNERS, "planner")
+    schedule_names = _parse_names(schedules, SCHEDULES, "schedule")
     problems = planned_problems(
-        profile, cluster, num_microbatches, chosen, orders, free_auto=schedules is None and "auto" in chosen
+        profile,
+        cluster,
+        num_microbatches,
+        planner_names,
+        schedule_names,
+        free_auto=schedules is None and "auto" in planner_names,
     )
     bound = lower_bound(profile, cluster, num_microbatches)
-    alone = min(alone_s(Problem(profile, cluster, num_microbatches)))
-    found = plans_of(screen, problems, asked)
-    screen.data({**names, **comparison_data(found, alone, bound)})
-    show_comparison(screen, title, found, alone, bound)
-    screen.assumptions(*profile.assumptions, *cluster.assumptions)
-    best = found[0]
-    screen.next(f"penstock plan {command_line} --planner {best.planner} --schedule {best.schedule} -o plan.json")
+    single_s = min(single_device_s(Problem(profile, cluster, num_microbatches)))
+    results = plans_of(console, problems, options)
+    console.data({**names, **comparison_data(results, single_s, bound)})
+    show_comparison(console, title, results, single_s, bound)
+    console.assumptions(*profile.assumptions, *cluster.assumptions)
+    best = results[0]
+    console.next(f"penstock plan {command_line} --planner {best.planner} --schedule {best.schedule} -o plan.json")
 
 
 def _batches(num_microbatches: int, profile: "Profile") -> str:
-    return f"{counted(num_microbatches, 'micro-batch', 'es')} of {counted(profile.micro_batch_size, 'row')}"
+    return f"{show_count(num_microbatches, 'micro-batch', 'es')} of {show_count(profile.micro_batch_size, 'row')}"
 
 
-def _chosen(text: str | None, known: Mapping[str, object], what: str) -> list[str]:
-    """The names in a list with commas, or all."""
+def _parse_names(text: str | None, known: Mapping[str, object], what: str) -> list[str]:
+    """The names of a comma-separated list, or all."""
     if text is None:
         return list(known)
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known:
-            raise InputError(f"there is no {what} {name[:60]!r}", hint=f"There are: {', '.join(known)}.")
+            raise InputError(f"unknown {what} {name[:60]!r}", hint=f"Known: {', '.join(known)}.")
     if not names:
-        raise InputError(f"no {what} is named", where=f"--{what}s", hint=f"Such as --{what}s {','.join([*known][:2])}.")
+        raise InputError(
+            f"no {what} is named", where=f"--{what}s", hint=f"Use, for example, --{what}s {','.join([*known][:2])}."
+        )
     return list(dict.fromkeys(names))

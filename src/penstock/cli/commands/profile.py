@@ -1,4 +1,4 @@
-"""penstock profile: what a model costs, unit by unit."""
+"""penstock profile: the time and memory of a model, layer by layer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,21 +7,21 @@ import click
 import numpy as np
 
 from penstock.bundle import Precision, ProfileSource
-from penstock.cli.console import Screen, screen_options
+from penstock.cli.console import Console, console_options
 from penstock.cli.options import check_outputs, computed_options, refuse_unused
-from penstock.cli.render import MeasureOptions, measure_script
+from penstock.cli.workflows import MeasureOptions, measure_script
 from penstock.errors import InputError
 from penstock.launch import is_script, script_path
 from penstock.profile import Profile
-from penstock.units import counted, show_bytes, show_seconds
+from penstock.units import show_bytes, show_count, show_seconds
 
 MOST_ROWS = 30
 
 
-class _Rows(click.ParamType[tuple[int, ...]]):
-    """Numbers of rows, with commas between them."""
+class _MicroBatchSizes(click.ParamType[tuple[int, ...]]):
+    """Comma-separated micro-batch sizes."""
 
-    name = "rows"
+    name = "sizes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         """The numbers."""
@@ -33,23 +33,27 @@ class _Rows(click.ParamType[tuple[int, ...]]):
 @click.command("profile")
 @click.argument("source", required=False)
 @click.option(
-    "-b", "--micro-batch-size", type=_Rows(), help="Rows of a micro-batch. Measuring a model: several, such as 2,4."
+    "-b",
+    "--micro-batch-size",
+    type=_MicroBatchSizes(),
+    help="Rows per micro-batch. To measure a model: one or several, such as 2,4.",
 )
 @computed_options
-@click.option("--blocks", help="Measuring a model: the names of its blocks, such as embed,layers.0,layers.1,head.")
+@click.option("--blocks", help="To measure a model: the names of its blocks, such as embed,layers.0,layers.1,head.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), help="Measuring a model: for at most so long; 30 if not given."
+    "--seconds", type=click.FloatRange(min=0), help="To measure a model: time limit in seconds [default: 30]."
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Measuring a model: the threads that torch uses on a CPU.")
+@click.option("--threads", type=click.IntRange(min=1), help="To measure a model: threads of torch on a CPU.")
 @click.option(
-    "--beside",
+    "--busy-processes",
     type=click.IntRange(min=0),
-    help="Measuring a model: beside so many processes that do the same, as the ranks of one computer will.",
+    metavar="N",
+    help="To measure a model: keep N other processes busy with the same, as ranks of one computer will.",
 )
 @click.option("-o", "--output", help="Write the profile to this file.")
-@screen_options
+@console_options
 def command(
-    screen: Screen,
+    console: Console,
     source: str | None,
     kinds: tuple[str, ...],
     micro_batch_size: tuple[int, ...] | None,
@@ -58,77 +62,79 @@ def command(
     blocks: str | None,
     seconds: float | None,
     threads: int | None,
-    beside: int | None,
+    busy_processes: int | None,
     output: str | None,
 ) -> None:
-    """What a model costs, unit by unit: seconds and bytes of one micro-batch.
+    """Show the time and memory of a model, layer by layer, for one micro-batch.
 
     SOURCE is a profile of Penstock, a PipeDream graph, a Piper file, a Hugging Face config.json, a built-in model such
     as gpt2-xl, or script.py:make_model: a function of yours that returns (model, inputs, loss) or (model, inputs, loss,
-    targets), which is measured here: every block, then what the runtime spends around jobs and messages.
+    targets). Such a model is measured here: every block, then the runtime's overhead per action and message.
     Without SOURCE, the built-in models and device kinds are listed.
     """
     from penstock.profile import save_profile
 
     computing = {"kind": kinds, "sequence": sequence, "precision": precision}
-    measuring = {"blocks": blocks, "seconds": seconds, "threads": threads, "beside": beside}
+    measuring = {"blocks": blocks, "seconds": seconds, "threads": threads, "busy_processes": busy_processes}
     refuse_unused(source, **computing, **measuring, micro_batch_size=micro_batch_size, output=output)
     if source is None:
-        _list(screen)
+        _list(console)
         return
     measured = is_script(source)
     check_outputs((script_path(source) if measured else source,), (output,))
     if measured:
-        _refuse("are for computed profiles; a model is measured where it is", computing)
+        _refuse("for computed profiles only, not for a model that is measured", computing)
         profile = measure_script(
-            screen, source, MeasureOptions(micro_batch_size or (), blocks, seconds, threads, beside or 0)
+            console, source, MeasureOptions(micro_batch_size or (), blocks, seconds, threads, busy_processes or 0)
         )
-        again = output or ""
+        reusable = output or ""
     else:
-        _refuse("are for measuring a model, such as script.py:make_model", measuring)
+        _refuse("for measuring a model only, such as script.py:make_model", measuring)
         if micro_batch_size is not None and len(micro_batch_size) > 1:
-            raise InputError("--micro-batch-size: one number here; several are for measuring a model")
-        wanted = ProfileSource(source, kinds, micro_batch_size[0] if micro_batch_size else None, sequence, precision)
-        profile = wanted.load()
-        again = output or wanted.text
+            raise InputError("--micro-batch-size: several sizes are for measuring a model only", hint="Use one size.")
+        profile_source = ProfileSource(
+            source, kinds, micro_batch_size[0] if micro_batch_size else None, sequence, precision
+        )
+        profile = profile_source.load()
+        reusable = output or profile_source.text
     if output:
         save_profile(profile, output)
-    screen.data(profile)
+    console.data(profile)
     for kind in profile.kinds:
-        _show(screen, profile, kind)
-    screen.assumptions(*profile.assumptions)
+        _show(console, profile, kind)
+    console.assumptions(*profile.assumptions)
     if output:
-        screen.wrote(output)
-    if again:
+        console.wrote(output)
+    if reusable:
         kind = profile.kinds[0]
         shape = f"2 x {kind} @ 2 GB/s" if kind.startswith("cpu") else f"8 x {kind} @ 100 GB/s"
-        screen.next(f'penstock plan --profile {again} --cluster "{shape}"')
+        console.next(f'penstock plan --profile {reusable} --cluster "{shape}"')
     else:
-        screen.next(f"penstock profile {source} -o profile.json")
+        console.next(f"penstock profile {source} -o profile.json")
 
 
 def _refuse(why: str, options: Mapping[str, object]) -> None:
-    given = [f"--{name}" for name, value in options.items() if value not in (None, ())]
-    if given:
-        raise InputError(f"{', '.join(given)}: such options {why}", hint="Leave them out.")
+    names = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, ())]
+    if names:
+        raise InputError(f"{', '.join(names)}: {why}", hint="Leave out what does not apply.")
 
 
-def _list(screen: Screen) -> None:
+def _list(console: Console) -> None:
     from penstock.profile import KINDS
     from penstock.profile.analytic import BUILTIN_NAMES
 
-    screen.data({"models": list(BUILTIN_NAMES), "kinds": list(KINDS)})
-    screen.show(f"models: {', '.join(BUILTIN_NAMES)}")
+    console.data({"models": list(BUILTIN_NAMES), "kinds": list(KINDS)})
+    console.show(f"models: {', '.join(BUILTIN_NAMES)}")
     rows = [
         (kind.name, f"{kind.tensor_flops_per_s / 1e12:.0f} Tflop/s", show_bytes(kind.memory_bandwidth) + "/s",
          show_bytes(kind.memory_bytes))
         for kind in KINDS.values()
     ]  # fmt: skip
-    screen.table("device kinds", ("kind", "bf16/fp16 peak", "memory bandwidth", "memory"), rows)
-    screen.next("penstock profile gpt2-xl --kind A100-40 --micro-batch-size 4")
+    console.table("device kinds", ("kind", "bf16/fp16 peak", "memory bandwidth", "memory"), rows)
+    console.next("penstock profile gpt2-xl --kind A100-40 --micro-batch-size 4")
 
 
-def _show(screen: Screen, profile: Profile, kind: str) -> None:
+def _show(console: Console, profile: Profile, kind: str) -> None:
     from penstock.profile import fit
 
     costs = fit(profile, kind).at(profile.micro_batch_size)
@@ -143,23 +149,23 @@ def _show(screen: Screen, profile: Profile, kind: str) -> None:
     num = profile.num_units
     shown = range(num)
     left_out = 0
-    if num > MOST_ROWS and not screen.verbose:
+    if num > MOST_ROWS and not console.verbose:
         shown = [*range(MOST_ROWS // 2), *range(num - MOST_ROWS // 2, num)]  # type: ignore[assignment]
         left_out = num - MOST_ROWS
     rows = []
-    for place in shown:
-        if left_out and place == num - MOST_ROWS // 2:
-            rows.append((f"... {left_out} more (-v shows them) ...", *[""] * 6))
-        rows.append(row(profile.units[place].name, slice(place, place + 1), show_bytes(float(sizes[0][place]))))
+    for index in shown:
+        if left_out and index == num - MOST_ROWS // 2:
+            rows.append((f"... {left_out} more with -v ...", *[""] * 6))
+        rows.append(row(profile.units[index].name, slice(index, index + 1), show_bytes(float(sizes[0][index]))))
     tied = sum((len(tie.units) - 1) * tie.parameter_bytes for tie in profile.ties)
-    rows.append(row(f"all {num} units", slice(None), ""))
-    screen.table(
-        f"{profile.name}: one micro-batch of {counted(profile.micro_batch_size, 'row')} on {kind}",
-        ("unit", "forward", "input grad", "weight grad", "cut after", "saved", "parameters"),
+    rows.append(row(f"all {num} layers", slice(None), ""))
+    console.table(
+        f"{profile.name}: one micro-batch of {show_count(profile.micro_batch_size, 'row')} on {kind}",
+        ("layer", "forward", "input grad", "weight grad", "cut after", "saved", "parameters"),
         rows,
     )
     if tied:
         names = ", ".join(tie.name for tie in profile.ties)
-        screen.show(f"  shared parameters ({names}): {show_bytes(tied)} of these are counted more than once")
+        console.show(f"  shared parameters ({names}): {show_bytes(tied)} are counted more than once")
     largest = int(np.argmax(sum(columns)))
-    screen.show(f"  slowest unit: {profile.units[largest].name}")
+    console.show(f"  slowest layer: {profile.units[largest].name}")

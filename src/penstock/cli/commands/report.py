@@ -2,9 +2,9 @@
 
 import click
 
-from penstock.cli.console import Screen, screen_options
+from penstock.cli.console import Console, console_options
 from penstock.cli.options import check_outputs
-from penstock.cli.render import report_data, shown_items
+from penstock.cli.workflows import read_report_items, report_data
 
 DEFAULT_OUTPUT = "report.html"
 
@@ -12,13 +12,13 @@ DEFAULT_OUTPUT = "report.html"
 @click.command("report")
 @click.argument("paths", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", default=DEFAULT_OUTPUT, show_default=True, help="Write the page to this file.")
-@click.option("--profile", "source", help="Another profile than the one that the files name.")
-@click.option("--cluster", help="Another cluster than the one that the files name.")
-@click.option("--force", is_flag=True, help="Go on with a profile or cluster that a plan was not made for.")
-@click.option("--no-baselines", is_flag=True, help="Do not ask other planners for the table that compares.")
-@screen_options
+@click.option("--profile", "source", help="Use this profile instead of the one that the files name.")
+@click.option("--cluster", help="Use this cluster instead of the one that the files name.")
+@click.option("--force", is_flag=True, help="Use a profile or cluster that a plan was not made for.")
+@click.option("--no-baselines", is_flag=True, help="Leave out the table of other planners.")
+@console_options
 def command(
-    screen: Screen,
+    console: Console,
     paths: tuple[str, ...],
     output: str,
     source: str | None,
@@ -26,10 +26,10 @@ def command(
     force: bool,
     no_baselines: bool,
 ) -> None:
-    """One HTML file that shows plans and timelines; it opens in any browser, without a network.
+    """Write one HTML file that shows plans and timelines. It opens in any browser, offline.
 
-    FILE is a plan, a program, or a timeline, simulated or measured; several are shown on one axis. With a measured
-    timeline goes what was predicted for it.
+    FILE is a plan, a program, or a timeline, simulated or measured. Several files share one time axis. A measured
+    timeline is shown with its prediction.
     """
     from penstock.io import write_whole
     from penstock.report.html import render_page, title_of
@@ -37,15 +37,15 @@ def command(
     from penstock.report.terminal import TimelinePicture
 
     check_outputs((*paths, source, cluster), (output,))
-    items = shown_items(screen, paths, profile=source, cluster=cluster, force=force)
-    with screen.working("looking at what limits it, and what would help"):
+    items = read_report_items(console, paths, profile=source, cluster=cluster, force=force)
+    with console.working("analysing"):
         data = page_data(items, title=title_of(items), with_baselines=not no_baselines)
     page = render_page(data)
     write_whole(output, page)
-    if screen.as_json:
-        screen.data(report_data(items, data, output, len(page)))
-    for item, words in zip(items, data.words, strict=True):
-        screen.show("", f"{item.name}", TimelinePicture(item.timeline), "", words.lead, *words.sentences)
-    screen.show("")
-    screen.wrote(output)
-    screen.next(f"open {output} in a browser")
+    if console.as_json:
+        console.data(report_data(items, data, output, len(page)))
+    for item, words in zip(items, data.summaries, strict=True):
+        console.show("", f"{item.name}", TimelinePicture(item.timeline), "", words.lead, *words.sentences)
+    console.show("")
+    console.wrote(output)
+    console.next(f"open {output} in a browser")

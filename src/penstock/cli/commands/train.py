@@ -6,21 +6,21 @@ from importlib.util import find_spec
 
 import click
 
-from penstock.bundle import Opened
-from penstock.cli.console import Screen, screen_options
+from penstock.bundle import PlanBundle
+from penstock.cli.console import Console, console_options
 from penstock.cli.options import check_outputs, host_options, training_options
-from penstock.cli.render import show_trained, trained_data, warn_if_old
+from penstock.cli.render import show_training, training_data, warn_if_old
 from penstock.errors import InputError
 from penstock.launch import (
     Hosts,
-    Trained,
-    Training,
+    TrainOptions,
+    TrainResult,
     check_script,
-    command_of,
     default_threads,
     script_path,
-    shown_command,
+    shell_command,
     train,
+    train_command,
 )
 from penstock.timeline import Timeline
 
@@ -29,103 +29,106 @@ from penstock.timeline import Timeline
 @training_options
 @host_options
 @click.option(
-    "--also-single-process", is_flag=True, help="Train in one process too, and show both losses and the speed-up."
+    "--also-single-process", is_flag=True, help="Also train in a single process, and compare losses and speed."
 )
-@click.option("--dry-run", is_flag=True, help="Only print the command that would be run.")
+@click.option("--dry-run", is_flag=True, help="Print the command that starts the ranks, and exit.")
 @click.option("-o", "--output", help="Write the timeline of a measured iteration to this file.")
-@click.option("--trace", help="Write it as a Chrome trace for Perfetto to this file.")
-@screen_options
+@click.option("--trace", help="Write this iteration as a Chrome trace for Perfetto to this file.")
+@console_options
 def command(
-    screen: Screen,
-    asked: Training,
+    console: Console,
+    options: TrainOptions,
     hosts: Hosts,
     also_single_process: bool,
     dry_run: bool,
     output: str | None,
     trace: str | None,
 ) -> int:
-    """Train a model by a plan: one process (rank) for each of its devices, started by torchrun.
+    """Train a model by a plan, with one process (rank) for each of its devices.
 
     SCRIPT is script.py or script.py:make_model, with the function that `penstock profile` measures: it returns (model,
-    inputs, loss, targets). The script may also have make_batches(num_rows), which gives pairs of inputs and targets,
-    make_optimizer(parameters) and make_scheduler(optimizer). At the end: what was predicted, and what was measured.
+    inputs, loss, targets). The script may also define make_batches(num_rows), which yields pairs of inputs and targets,
+    make_optimizer(parameters) and make_scheduler(optimizer). At the end, measured times are compared with predicted
+    ones. Ranks of one host open no port to the network; on several hosts (--nnodes) torchrun starts them.
     """
     from penstock.simulate import evaluate_costs
 
-    check_script(asked.script)
-    check_outputs((script_path(asked.script), asked.plan, asked.profile, asked.cluster), (output, trace))
-    asked, opened = asked.open()
-    warn_if_old(screen, opened.cluster)
-    num_ranks = hosts.num_ranks_here(opened)
-    asked = replace(asked, threads=asked.threads or default_threads(num_ranks))
-    words = command_of(asked, hosts, num_ranks)
+    check_script(options.script)
+    check_outputs((script_path(options.script), options.plan, options.profile, options.cluster), (output, trace))
+    options, bundle = options.open()
+    warn_if_old(console, bundle.cluster)
+    num_ranks = hosts.num_local_ranks(bundle)
+    options = replace(options, threads=options.threads or default_threads(num_ranks))
+    arguments = train_command(options, hosts, num_ranks)
     if dry_run:
-        screen.data({"command": words})
-        screen.show(shown_command(words))
+        console.data({"command": arguments})
+        console.show(shell_command(arguments))
         return 0
     if find_spec("torch") is None:
         raise InputError("training needs torch", hint="pip install 'penstock[run]'")
-    if also_single_process and asked.checkpoint is not None:
-        raise InputError("--also-single-process begins anew, and --checkpoint goes on", hint="Leave one of them out.")
+    if also_single_process and options.checkpoint is not None:
+        raise InputError("--also-single-process and --checkpoint exclude each other", hint="Leave one of them out.")
     if also_single_process and hosts.nnodes > 1:
-        raise InputError("--also-single-process is for one host", hint="Leave it out, or train on one host.")
-    with screen.working("proving and simulating (the very first run compiles the simulator)"):
-        predicted = evaluate_costs(opened.costs)
-    for note in (*opened.costs.notes, *_thread_notes(opened, asked), *_unsteady_notes(opened)):
-        screen.warn(note)
-    alone: Trained | None = None
+        raise InputError("--also-single-process requires --nnodes 1", hint="Leave it out, or train on one host.")
+    with console.working("proving and simulating (the very first run compiles the simulator)"):
+        predicted = evaluate_costs(bundle.costs)
+    for note in (*bundle.costs.notes, *_thread_notes(bundle, options), *_unsteady_notes(bundle)):
+        console.warn(note)
+    single: TrainResult | None = None
     if also_single_process:
-        alone = train(screen, asked, predicted, hosts=hosts, num_ranks=1, alone=True)
-        if alone.failure:
-            raise alone.failure
-    trained = Trained((), (), (), True, None)
-    if alone is None or not alone.was_stopped:
-        trained = train(screen, asked, predicted, hosts=hosts, num_ranks=num_ranks)
-    write_timeline(screen, trained.timelines, output, trace)
-    if screen.as_json:
-        screen.data(trained_data(trained, predicted, alone))
-    if trained.failure is None:
-        show_trained(screen, trained, predicted, alone)
-    if trained.failure:
-        raise trained.failure
-    if trained.was_stopped:
+        single = train(console, options, predicted, hosts=hosts, num_ranks=1, single_process=True)
+        if single.failure:
+            raise single.failure
+    result = TrainResult((), (), (), True, None)
+    if single is None or not single.was_stopped:
+        result = train(console, options, predicted, hosts=hosts, num_ranks=num_ranks)
+    write_timeline(console, result.timelines, output, trace)
+    if console.as_json:
+        console.data(training_data(result, predicted, single))
+    if result.failure is None:
+        show_training(console, result, predicted, single)
+    if result.failure:
+        raise result.failure
+    if result.was_stopped:
         raise KeyboardInterrupt
-    screen.next(f"penstock check --numerics {asked.script} {asked.plan}")
+    console.next(f"penstock check --numerics {options.script} {options.plan}")
     return 0
 
 
-def _thread_notes(opened: Opened, asked: Training) -> list[str]:
-    """Times that were measured with other threads than ranks have are no prediction."""
-    kinds = {device.kind for device in opened.cluster.devices if device.name in opened.plan.devices}
-    here = f"cpu-{asked.threads}-thread{'' if asked.threads == 1 else 's'}"
+def _thread_notes(bundle: PlanBundle, options: TrainOptions) -> list[str]:
+    """Warnings where the profile was measured with another number of threads than ranks have."""
+    kinds = {device.kind for device in bundle.cluster.devices if device.name in bundle.plan.devices}
+    here = f"cpu-{options.threads}-thread{'' if options.threads == 1 else 's'}"
     return [
-        f"the plan is for devices of kind {kind}, but ranks here are {here}: what is predicted does not hold for them"
+        f"the plan is for devices of kind {kind}, but ranks here are {here}: the prediction does not apply"
         for kind in sorted(kinds)
         if kind.startswith("cpu-") and kind != here
     ]
 
 
-def _unsteady_notes(opened: Opened) -> list[str]:
-    """Times that were measured on a busy machine are no prediction either."""
-    return [f"the profile's times may be off: {text}" for text in opened.profile.assumptions if "NOT steady" in text]
+def _unsteady_notes(bundle: PlanBundle) -> list[str]:
+    """Warn if the profile's times varied too much: predictions from them are unreliable."""
+    if bundle.profile.is_steady:
+        return []
+    return ["the times of the profile are not steady, so predictions may be off: profile again on an idle machine"]
 
 
-def write_timeline(screen: Screen, measured: Sequence[Timeline], output: str | None, trace: str | None) -> None:
-    """Of what there is: a run that was stopped has what it had until then."""
+def write_timeline(console: Console, measured: Sequence[Timeline], output: str | None, trace: str | None) -> None:
+    """Write the median iteration. A run that was stopped has those up to then."""
     from penstock.io import write_all
-    from penstock.report.analysis.prediction import typical
+    from penstock.report.analysis.prediction import median_iteration
     from penstock.report.trace import chrome_trace
     from penstock.timeline import encode_timeline
 
     if not (output or trace):
         return
     if not measured:
-        screen.warn("no iteration was measured to its end, so no timeline is written")
+        console.warn("no iteration was measured completely, so no timeline is written")
         return
-    timeline = typical(measured)
+    timeline = median_iteration(measured)
     contents = {output: encode_timeline(timeline)} if output else {}
     if trace:
         contents[trace] = chrome_trace(timeline)
     write_all(contents)
     for path in contents:
-        screen.wrote(path)
+        console.wrote(path)

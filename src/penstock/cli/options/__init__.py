@@ -3,7 +3,7 @@
 from penstock.cli.options.amounts import Amounts, amount_options
 from penstock.cli.options.hosts import host_options
 from penstock.cli.options.method import Method, method_options
-from penstock.cli.options.plan_file import Saved, saved_options
+from penstock.cli.options.plan_file import PlanFile, plan_file_options
 from penstock.cli.options.search_space import AutoOptions
 from penstock.cli.options.sources import check_outputs, computed_options, profile_options, refuse_unused
 from penstock.cli.options.training import training_options
@@ -12,14 +12,14 @@ __all__ = [
     "Amounts",
     "AutoOptions",
     "Method",
-    "Saved",
+    "PlanFile",
     "amount_options",
     "check_outputs",
     "computed_options",
     "host_options",
     "method_options",
+    "plan_file_options",
     "profile_options",
     "refuse_unused",
-    "saved_options",
     "training_options",
 ]

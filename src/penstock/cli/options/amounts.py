@@ -1,4 +1,4 @@
-"""How much: micro-batches, rows of a batch, devices, seconds; each as a number, or as a question to be answered."""
+"""Batch size, number of micro-batches and devices, and target time: given, or to be chosen."""
 
 import re
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class _Microbatches(click.ParamType[int | str]):
     name = "number or auto"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """The number, or the word."""
+        """The number, or `auto`."""
         if value == AUTO:
             return AUTO
         return click.IntRange(1, MAX_MICROBATCHES).convert(value, param, ctx)
@@ -34,7 +34,7 @@ class _Microbatches(click.ParamType[int | str]):
 
 @dataclass(frozen=True)
 class Amounts:
-    """What was given of it."""
+    """The options of `penstock plan` that say how much. None: the default applies."""
 
     num_microbatches: int | str | None = None
     global_batch_size: int | None = None
@@ -44,32 +44,32 @@ class Amounts:
     def __post_init__(self) -> None:
         if self.asks_for_microbatches and self.global_batch_size is None:
             raise InputError(
-                "-m auto needs to know how many rows are trained in one iteration",
-                hint="Such as --global-batch-size 512.",
+                "-m auto requires --global-batch-size",
+                hint="Add, for example, --global-batch-size 512.",
             )
         if isinstance(self.num_microbatches, int) and self.global_batch_size is not None:
             raise InputError(
-                "-m and --global-batch-size both say how many micro-batches there are",
-                hint="Leave one of them out, or write -m auto to have the size chosen.",
+                "-m and --global-batch-size exclude each other",
+                hint="Leave one of them out, or use -m auto to choose the micro-batch size.",
             )
 
     @property
     def asks_for_microbatches(self) -> bool:
-        """Whether the size of micro-batches is to be chosen."""
+        """Whether the micro-batch size is to be chosen."""
         return self.num_microbatches == AUTO
 
     @property
     def under_s(self) -> float | None:
-        """The target, in seconds."""
+        """The target of --under in seconds."""
         if self.under is None:
             return None
-        found = parse_seconds(self.under, where="--under")
-        if found <= 0:
-            raise InputError("--under must be positive", where="--under", hint="Write such as --under 2s.")
-        return found
+        seconds = parse_seconds(self.under, where="--under")
+        if seconds <= 0:
+            raise InputError("--under must be positive", where="--under", hint="Use, for example, --under 2s.")
+        return seconds
 
     def microbatches_of(self, micro_batch_size: int) -> int:
-        """Micro-batches of so many rows each."""
+        """The number of micro-batches of this size."""
         if self.global_batch_size is None:
             return self.num_microbatches if isinstance(self.num_microbatches, int) else DEFAULT_MICROBATCHES
         if self.global_batch_size % micro_batch_size:
@@ -88,28 +88,28 @@ class Amounts:
                 hint=f"Use {' or '.join(f'{count:,}' for count in near)}, another --micro-batch-size, or -m auto.",
             )
         if not 1 <= self.global_batch_size // micro_batch_size <= MAX_MICROBATCHES:
-            raise InputError(f"that would be more than {MAX_MICROBATCHES:,} micro-batches", where="--global-batch-size")
+            raise InputError(f"more than {MAX_MICROBATCHES:,} micro-batches", where="--global-batch-size")
         return self.global_batch_size // micro_batch_size
 
     def num_devices(self, cluster: Cluster) -> range | None:
-        """The numbers of devices that are asked for; None: all of the cluster, and no question."""
+        """The numbers of devices to choose from; None: use all of the cluster."""
         most = cluster.num_devices
         if self.devices is None:
             return range(1, most + 1) if self.under is not None else None
         match = _RANGE.fullmatch(self.devices)
         if match is None:
-            hint = "Write a number, such as 4, or a range, such as 1..16."
+            hint = "Use a number, such as 4, or a range, such as 1..16."
             raise InputError(f"{self.devices[:60]!r} is not a number of devices", where="--devices", hint=hint)
         first = int(match[1])
         last = int(match[2]) if match[2] else first
         if not 1 <= first <= last <= most:
-            what = f"{self.devices.strip()} devices: the cluster has 1 to {most}"
+            what = f"{self.devices.strip()} is not within 1 to {most}, the number of devices of the cluster"
             raise InputError(what, where="--devices", hint="Put the smaller number first." if first > last else "")
         return range(first, last + 1)
 
 
 def amount_options(verb: F) -> F:
-    """-m, --global-batch-size, --devices and --under; the verb gets them as `amounts`."""
+    """Add -m, --global-batch-size, --devices and --under; the command gets them as `amounts`."""
 
     @wraps(verb)
     def wrapped(
@@ -122,17 +122,19 @@ def amount_options(verb: F) -> F:
         return verb(amounts=Amounts(num_microbatches, global_batch_size, devices, under), **options)
 
     for option in (
-        click.option("--under", help="Find the fewest devices with which an iteration takes less, such as 2s."),
-        click.option("--devices", help="How many of the cluster's devices: 4, or 1..16 to find the best number."),
+        click.option("--under", help="Choose the fewest devices with an iteration time under this, such as 2s."),
+        click.option("--devices", help="Number of devices to use: 4, or 1..16 to choose the best number."),
         click.option(
-            "--global-batch-size", type=click.IntRange(1), help="Rows of an iteration, instead of micro-batches."
+            "--global-batch-size",
+            type=click.IntRange(1),
+            help="Rows per iteration, instead of the number of micro-batches.",
         ),
         click.option(
             "-m",
             "--num-microbatches",
             type=_Microbatches(),
-            help=f"Micro-batches of an iteration ({DEFAULT_MICROBATCHES} if not given); "
-            "auto, with --global-batch-size, finds the best number.",
+            help=f"Micro-batches per iteration [default: {DEFAULT_MICROBATCHES}]; "
+            "auto, with --global-batch-size, chooses the best number.",
         ),
     ):
         wrapped = option(wrapped)

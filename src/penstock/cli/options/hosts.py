@@ -1,4 +1,4 @@
-"""Which hosts train together: --nnodes, --node-rank, --rdzv-endpoint."""
+"""Options for training on several hosts: --nnodes, --node-rank, --rdzv-endpoint."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -12,16 +12,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def host_options(verb: F) -> F:
-    """--nnodes, --node-rank and --rdzv-endpoint; the verb gets them as `hosts`."""
+    """Add --nnodes, --node-rank and --rdzv-endpoint; the command gets them as `hosts`."""
 
     @wraps(verb)
     def wrapped(nnodes: int, node_rank: int, rdzv_endpoint: str | None, **options: Any) -> Any:
         return verb(hosts=Hosts(nnodes, node_rank, rdzv_endpoint), **options)
 
     for option in (
-        click.option("--rdzv-endpoint", help="Where several hosts meet: address:port of host 0."),
-        click.option("--node-rank", type=click.IntRange(0), default=0, help="Which of the hosts this one is, from 0."),
-        click.option("--nnodes", type=click.IntRange(1), default=1, help="Hosts that train together; start on each."),
+        click.option(
+            "--rdzv-endpoint", help="Address and port of host 0, such as 10.0.0.1:29500. Required with --nnodes > 1."
+        ),
+        click.option("--node-rank", type=click.IntRange(0), default=0, help="Index of this host, from 0."),
+        click.option(
+            "--nnodes", type=click.IntRange(1), default=1, help="Number of hosts; run the command on each of them."
+        ),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""How a plan is to be made: the planner, the schedule, the shape; and making it."""
+"""Options of planning: the planner, the schedule and the shape of the plan."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Method:
-    """What a planner is asked, but for the model and the cluster."""
+    """How to plan: everything but the model and the cluster."""
 
     planner: str = DEFAULT_PLANNER
     schedule: str | None = None
@@ -35,19 +35,19 @@ class Method:
         profile: Profile,
         cluster: Cluster,
         num_microbatches: int,
-        rows: int | None = None,
+        micro_batch_size: int | None = None,
         *,
         profile_source: str = "",
         cluster_source: str = "",
     ) -> Problem:
-        """The problem that the planner is asked."""
+        """The planning problem for a profile and a cluster."""
         return make_problem(
             profile,
             cluster,
             num_microbatches,
             planner=self.planner,
             schedule=self.schedule,
-            micro_batch_size=rows,
+            micro_batch_size=micro_batch_size,
             split_backward=self.split_backward,
             recompute=self.recompute,
             pipeline_depth=self.pipeline_depth,
@@ -59,25 +59,25 @@ class Method:
 
     @property
     def search_space(self) -> SearchSpace:
-        """What auto may use."""
+        """The search space of the planner auto."""
         return replace(self.searching.search_space, schedule=fixed_schedule(self.schedule))
 
     def check(self) -> None:
-        """Auto chooses what the others must be told, within its freedoms."""
-        told = {
+        """Raise an error if an option fixes what the planner auto chooses itself."""
+        fixed = {
             "--shape": self.shape is not None,
             "--chunks": self.chunks is not None,
             "--split-backward": self.split_backward,
             "--recompute": self.recompute,
         }
-        if self.planner == "auto" and any(told.values()):
-            names = " and ".join(name for name, is_given in told.items() if is_given)
-            hint = "Leave it out, or name another planner, such as --planner balanced."
-            raise InputError(f"the planner auto chooses this itself: {names}", hint=hint)
+        if self.planner == "auto" and any(fixed.values()):
+            names = " and ".join(name for name, is_set in fixed.items() if is_set)
+            hint = "Leave it out, or use another planner, such as --planner balanced."
+            raise InputError(f"{names} cannot be used with the planner auto, which chooses it", hint=hint)
 
 
 def method_options(verb: F) -> F:
-    """--planner, --schedule, what the plan should look like, and auto's options; the verb gets them as `method`."""
+    """Add --planner, --schedule, the plan's shape and auto's options; the command gets them as `method`."""
 
     @wraps(verb)
     def wrapped(
@@ -91,22 +91,32 @@ def method_options(verb: F) -> F:
         searching: AutoOptions,
         **options: Any,
     ) -> Any:
-        laid = Shape(shape) if shape else None
-        method = Method(planner, schedule, pipeline_depth, chunks, laid, split_backward, recompute, searching)
+        plan_shape = Shape(shape) if shape else None
+        method = Method(planner, schedule, pipeline_depth, chunks, plan_shape, split_backward, recompute, searching)
         method.check()
         return verb(method=method, **options)
 
     for option in (
         auto_options,
-        click.option("--recompute", is_flag=True, help="Keep only each stage's input, and run its forward again."),
-        click.option("--split-backward", is_flag=True, help="Run the backward as two jobs under any schedule."),
+        click.option(
+            "--recompute", is_flag=True, help="Recompute each stage's forward in the backward, from its input."
+        ),
+        click.option(
+            "--split-backward",
+            is_flag=True,
+            help="Split the backward into input and weight gradients, under any schedule.",
+        ),
         click.option(
             "--shape", type=click.Choice([shape.value for shape in Shape]), help="How stages lie on the devices."
         ),
-        click.option("--chunks", type=int, help="Stages a device; what the schedule is made for, if not given."),
-        click.option("--pipeline-depth", type=int, help="Devices in the row; all, or as many as units, if not given."),
-        click.option("--schedule", help="How to order the work; what the planner plans for, if not given."),
-        click.option("--planner", default=DEFAULT_PLANNER, show_default=True, help="How to cut and place."),
+        click.option("--chunks", type=int, help="Stages per device [default: what the schedule is made for]."),
+        click.option(
+            "--pipeline-depth", type=int, help="Devices that follow each other [default: all, or the number of layers]."
+        ),
+        click.option("--schedule", help="How to order the actions [default: what the planner plans for]."),
+        click.option(
+            "--planner", default=DEFAULT_PLANNER, show_default=True, help="How to cut the model and place its stages."
+        ),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

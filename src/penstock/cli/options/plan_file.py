@@ -1,4 +1,4 @@
-"""A plan or program file on the command line, with options that replace what it names."""
+"""A plan or program file on the command line, with options that replace the sources that it names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock.bundle import Opened, Precision, ProfileSource, open_plan
+from penstock.bundle import PlanBundle, Precision, ProfileSource, open_plan
 from penstock.cli.options.sources import profile_options, refuse_unused
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A plan or program file as it was asked for, and what to use with it instead of what it names."""
+class PlanFile:
+    """A plan or program file, and what to use instead of the profile, cluster and schedule that it names."""
 
     path: str
     source: str | None
@@ -29,11 +29,11 @@ class Saved:
 
     @property
     def inputs(self) -> tuple[str | None, ...]:
-        """The files that are read."""
+        """The files that the command reads."""
         return self.path, self.source, self.cluster
 
-    def open(self) -> Opened:
-        """Read it."""
+    def open(self) -> PlanBundle:
+        """Read the file, its profile and its cluster."""
         refuse_unused(
             self.source,
             kind=self.kinds,
@@ -47,21 +47,21 @@ class Saved:
         return open_plan(self.path, profile=profile, cluster=self.cluster, schedule=self.schedule, force=self.force)
 
 
-def saved_options(verb: F) -> F:
-    """A plan or program file, and what to use with it instead of what it names; the verb gets them as `saved`."""
-    names = [item.name for item in fields(Saved)]
+def plan_file_options(verb: F) -> F:
+    """Add PATH and the options that replace what the file names; the command gets them as `plan_file`."""
+    names = [item.name for item in fields(PlanFile)]
 
     @wraps(verb)
     def wrapped(**options: Any) -> Any:
-        saved = Saved(**{name: options.pop(name) for name in names})
-        return verb(saved=saved, **options)
+        plan_file = PlanFile(**{name: options.pop(name) for name in names})
+        return verb(plan_file=plan_file, **options)
 
     for option in (
         profile_options,
-        click.option("--force", is_flag=True, help="Go on with a profile or cluster that the plan was not made for."),
-        click.option("--schedule", help="Another schedule than the plan's."),
-        click.option("--cluster", help="Another cluster than the one that the file names."),
-        click.option("--profile", "source", help="Another profile than the one that the file names."),
+        click.option("--force", is_flag=True, help="Use a profile or cluster that the plan was not made for."),
+        click.option("--schedule", help="Use this schedule instead of the plan's."),
+        click.option("--cluster", help="Use this cluster instead of the one that the file names."),
+        click.option("--profile", "source", help="Use this profile instead of the one that the file names."),
         click.argument("path"),
     ):
         wrapped = option(wrapped)

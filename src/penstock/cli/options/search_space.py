@@ -1,4 +1,4 @@
-"""What the planner auto is asked: which freedoms it has, and how long it may search."""
+"""Options of the planner auto: its search space, and how long it searches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class AutoOptions:
-    """What was asked of auto; nothing, if nothing was given."""
+    """Options of the planner auto."""
 
     search_space: SearchSpace = field(default_factory=SearchSpace)
     budget: str | None = None
@@ -24,36 +24,36 @@ class AutoOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether anything was asked."""
+        """Whether any option differs from its default."""
         return self != AutoOptions()
 
     def refuse(self, planner: str) -> None:
-        """Say that another planner cannot do any of that."""
+        """Raise an error if an option is set: other planners have none of them."""
         if self.is_given:
             raise InputError(
-                f"--budget, --work, --seed and the freedoms are for the planner auto, not for {planner}",
-                hint="Leave --planner out, or write --planner auto.",
+                f"--budget, --work, --seed and the search-space switches require the planner auto, not {planner}",
+                hint="Leave --planner out, or use --planner auto.",
             )
 
 
 _SWITCHES = (
-    ("replication", "--no-replication", "one device a stage."),
-    ("two_cuts", "--one-cut", "forward and backward cut at the same places."),
-    ("virtual_stages", "--no-virtual-stages", "one run of units a device, forward and backward."),
-    ("split_backward", "--no-backward-split", "both gradients of a stage in one job."),
-    ("recomputation", "--no-recomputation", "keep what the forward saves."),
-    ("device_order", "--fixed-order", "take the devices in the cluster's own order."),
-    ("part_rows", "--whole-rows", "give every device of a group whole rows of a micro-batch."),
+    ("replication", "--no-replication", "one device per stage."),
+    ("two_cuts", "--one-cut", "the same cuts for forward and backward."),
+    ("virtual_stages", "--no-virtual-stages", "one stage per device."),
+    ("split_backward", "--no-backward-split", "input and weight gradients in one action."),
+    ("recomputation", "--no-recomputation", "keep all saved tensors."),
+    ("device_order", "--fixed-order", "keep the devices in the cluster's order."),
+    ("part_rows", "--whole-rows", "every replica of a stage gets whole rows of a micro-batch."),
 )
 
 
 def auto_options(verb: F) -> F:
-    """The freedoms, --budget, --work and --seed; the verb gets them as `searching`."""
+    """Add the search-space switches, --budget, --work and --seed; the command gets them as `searching`."""
 
     @wraps(verb)
     def wrapped(budget: str | None, work: int | None, seed: int | None, **options: Any) -> Any:
         if budget is not None and work is not None:
-            raise InputError("--budget and --work both say when to stop", hint="Give one of them.")
+            raise InputError("--budget and --work exclude each other", hint="Use one of them.")
         has = {name: not options.pop(f"without_{name}") for name, _, _ in _SWITCHES}
         search_space = SearchSpace(
             replication=has["replication"],
@@ -69,9 +69,11 @@ def auto_options(verb: F) -> F:
     for name, switch, what in reversed(_SWITCHES):
         wrapped = click.option(switch, f"without_{name}", is_flag=True, help=f"For auto: {what}")(wrapped)
     for option in (
-        click.option("--seed", type=int, help="For auto: where its random changes begin; 0 if not given."),
-        click.option("--work", type=int, help="For auto: how many plans to look at; the same work, the same plan."),
-        click.option("--budget", help="For auto: how long to search, such as 30s; Ctrl-C takes the best so far."),
+        click.option("--seed", type=int, help="For auto: seed of its random changes [default: 0]."),
+        click.option(
+            "--work", type=int, help="For auto: number of plans to evaluate; the same number gives the same plan."
+        ),
+        click.option("--budget", help="For auto: time limit, such as 30s; Ctrl-C keeps the best plan so far."),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

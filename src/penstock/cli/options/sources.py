@@ -14,49 +14,54 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def profile_options(verb: F) -> F:
-    """--kind, --micro-batch-size, --sequence, --precision."""
+    """Add --kind, --micro-batch-size, --sequence and --precision."""
     return computed_options(
-        click.option("-b", "--micro-batch-size", type=int, help="Rows of a micro-batch (PipeDream: those measured).")(
-            verb
-        )
+        click.option(
+            "-b",
+            "--micro-batch-size",
+            type=int,
+            help="Rows per micro-batch (of a PipeDream profile: those it was measured with).",
+        )(verb)
     )
 
 
 def computed_options(verb: F) -> F:
-    """--kind, --sequence, --precision."""
+    """Add --kind, --sequence and --precision."""
     for option in (
         click.option(
-            "--precision", type=click.Choice(get_args(Precision)), help="For computed profiles; bf16 if not given."
+            "--precision",
+            type=click.Choice(get_args(Precision)),
+            help="Precision of a computed profile [default: bf16].",
         ),
-        click.option("--sequence", type=int, help="Tokens in a row, for computed profiles of transformers."),
-        click.option("--kind", "kinds", multiple=True, help="Device kind of a computed profile; can be repeated."),
+        click.option("--sequence", type=int, help="Tokens per row, for computed profiles of transformers."),
+        click.option("--kind", "kinds", multiple=True, help="Device kind of a computed profile; may be repeated."),
     ):
         verb = option(verb)
     return verb
 
 
 def check_outputs(inputs: Iterable[str | None], outputs: Iterable[str | None]) -> None:
-    """Refuse to write over what was read, two results into one file, or into a folder that is not there.
+    """Check output files before the work whose results would be lost.
 
-    Before the work, whose results would be lost.
+    Raises:
+        InputError: If an output is also an input, is written twice, or its directory does not exist.
     """
-    taken = {Path(name).resolve(): "is read by this command" for name in inputs if name and Path(name).exists()}
+    taken = {Path(name).resolve(): "is an input of this command" for name in inputs if name and Path(name).exists()}
     for name in outputs:
         if name is None:
             continue
         if not name:
-            raise InputError("the name of a file to write is empty", hint="Name a file, or leave the option out.")
+            raise InputError("the name of an output file is empty", hint="Name a file, or leave the option out.")
         path = Path(name).resolve()
         if path in taken:
-            raise InputError(f"{name!r} {taken[path]}", hint="Name another file to write to.")
+            raise InputError(f"{name!r} {taken[path]}", hint="Write to another file.")
         io.check_folder(name)
         if not path.exists() or path.is_file():
             taken[path] = "is written twice by this command"
 
 
 def refuse_unused(source: str | None, **options: object) -> None:
-    """Options of a profile without a profile to apply them to are a mistake."""
-    given = [name for name, value in options.items() if value not in (None, (), "")]
-    if source is None and given:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise InputError(f"{names}: there is no profile here to apply this to", hint="Name the profile as well.")
+    """Raise an error for options of a profile if no profile is named."""
+    names = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, (), "")]
+    if source is None and names:
+        raise InputError(f"{', '.join(names)} requires a profile", hint="Name the profile as well.")

@@ -1,4 +1,4 @@
-"""How a model is to be trained: the options that `penstock train` and each of its ranks have in common."""
+"""Training options of `penstock train`, which it passes on to its ranks."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -7,53 +7,65 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock.launch import DEFAULT_STEPS, DEFAULT_TIMEOUT_S, Training
+from penstock.launch import DEFAULT_STEPS, DEFAULT_TIMEOUT_S, TrainOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def training_options(verb: F) -> F:
-    """The options; the verb gets them as `asked`."""
-    names = [item.name for item in fields(Training)]
+    """Add the training options; the command gets them as `options`."""
+    names = [item.name for item in fields(TrainOptions)]
 
     @wraps(verb)
-    def wrapped(**options: Any) -> Any:
-        asked = Training(**{name: options.pop(name) for name in names})
-        return verb(asked=asked, **options)
+    def wrapped(**values: Any) -> Any:
+        options = TrainOptions(**{name: values.pop(name) for name in names})
+        return verb(options=options, **values)
 
     for option in (
         click.option(
-            "--save-every", type=click.IntRange(1), help="Save after every so many steps, not at the end alone."
+            "--save-every",
+            type=click.IntRange(1),
+            help="Save a checkpoint every N steps, not only at the end.",
+            metavar="N",
+        ),
+        click.option("--checkpoint", help="Save checkpoints to this directory, and resume from the latest one there."),
+        click.option(
+            "--check-finite", is_flag=True, help="Stop at the first value that is not finite, and name its layer."
+        ),
+        click.option("--bf16", is_flag=True, help="Run the forward under autocast to bfloat16."),
+        click.option(
+            "--clip-grad-norm", type=click.FloatRange(min=0, min_open=True), help="Clip gradients to this norm."
         ),
         click.option(
-            "--checkpoint", help="Save to this folder, and go on from the last checkpoint in it, if there is one."
-        ),
-        click.option("--check-finite", is_flag=True, help="Stop where a number first is not finite, and say where."),
-        click.option("--bf16", is_flag=True, help="Compute the forward under autocast to bfloat16."),
-        click.option("--clip", type=click.FloatRange(min=0, min_open=True), help="Clip gradients to this norm."),
-        click.option(
-            "--accumulate",
+            "--gradient-accumulation-steps",
             type=click.IntRange(1),
             default=1,
-            help="Batches whose gradients are averaged for one step of the optimizer.",
+            help="Batches per optimizer step; their gradients are averaged [default: 1].",
         ),
-        click.option("--threads", type=click.IntRange(1), help="Threads of a rank; cores over ranks if not given."),
+        click.option("--threads", type=click.IntRange(1), help="Threads per rank [default: cores / ranks]."),
         click.option(
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
             default=DEFAULT_TIMEOUT_S,
-            help="Seconds after which a rank gives up waiting for another; 120 if not given.",
-        ),
-        click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Of all random numbers; 0."),
-        click.option("--lr", type=click.FloatRange(min=0), help="Of AdamW, where the script makes no optimizer; 3e-4."),
-        click.option(
-            "--global-batch-size", type=click.IntRange(1), help="Rows of a batch; those of the plan if not given."
+            help="Seconds that a rank waits for another one [default: 120].",
         ),
         click.option(
-            "--steps", type=click.IntRange(1), default=DEFAULT_STEPS, help=f"Optimizer steps; {DEFAULT_STEPS}."
+            "--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of all random numbers [default: 0]."
         ),
-        click.option("--cluster", help="Another cluster than the one that the plan names."),
-        click.option("--profile", help="Another profile than the one that the plan names."),
+        click.option(
+            "--lr",
+            type=click.FloatRange(min=0),
+            help="Learning rate of AdamW, if the script has no make_optimizer [default: 3e-4].",
+        ),
+        click.option("--global-batch-size", type=click.IntRange(1), help="Rows per batch [default: that of the plan]."),
+        click.option(
+            "--steps",
+            type=click.IntRange(1),
+            default=DEFAULT_STEPS,
+            help=f"Optimizer steps [default: {DEFAULT_STEPS}].",
+        ),
+        click.option("--cluster", help="Use this cluster instead of the one that the plan names."),
+        click.option("--profile", help="Use this profile instead of the one that the plan names."),
         click.option("--plan", required=True, help="The plan file."),
         click.argument("script"),
     ):

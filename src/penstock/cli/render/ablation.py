@@ -1,39 +1,22 @@
-"""penstock compare --ablate: what every freedom of the planner auto is worth."""
+"""Showing the ablation of the planner auto: `penstock compare --ablate`."""
 
-from dataclasses import replace
-
-from penstock.cli.console import Screen
-from penstock.cli.options import AutoOptions
-from penstock.cli.render.search_progress import search
-from penstock.plan import Plan
-from penstock.planners import Problem
-from penstock.planners.studies import EVERYTHING, SETTINGS, Ablation, AblationRow, Gain, Setting, ablate
+from penstock.cli.console import Console
+from penstock.planners.studies import EVERYTHING, Ablation, AblationRow, Gain
 from penstock.units import show_bytes, show_percent, show_seconds
 
 
-def run_ablation(screen: Screen, problem: Problem, asked: AutoOptions) -> Ablation:
-    """Search with every setting, showing how far it is."""
-
-    def find(setting: Setting) -> Plan:
-        number = SETTINGS.index(setting) + 1
-        what = f"{setting.name} ({number} of {len(SETTINGS)})"
-        return search(screen, problem, replace(asked, search_space=setting.search_space), what=what)
-
-    return ablate(problem, find)
-
-
-def show_ablation(screen: Screen, title: str, found: Ablation) -> None:
-    """The table, and what Bi-Partition gains."""
-    screen.table(
+def show_ablation(console: Console, title: str, ablation: Ablation) -> None:
+    """Show the table, and the gain of Bi-Partition."""
+    console.table(
         title,
         ("auto with", "iteration", "longer", "over bound", "bubble", "peak memory", ""),
-        [_cells(row) for row in found.rows],
+        [_cells(row) for row in ablation.rows],
         left=1,
     )
-    screen.show(
-        "longer: than with everything; over bound: above what no plan without that freedom can be under; "
+    console.show(
+        "longer: than with the full search space; over bound: above the lower bound of the restricted search space; "
         "ordinary pipeline: no replication and one set of cuts",
-        *([gain_sentence(found.bipartition)] if found.bipartition else []),
+        *([gain_sentence(ablation.bipartition)] if ablation.bipartition else []),
     )
 
 
@@ -52,15 +35,16 @@ def _cells(row: AblationRow) -> tuple[str, ...]:
 
 
 def gain_sentence(gain: Gain) -> str:
-    """What two sets of cuts bring, in words.
+    """The gain of two sets of cuts, as a sentence.
 
     >>> gain_sentence(Gain(one_set_s=2.0, two_sets_s=1.5))
-    'Bi-Partition: without replication, cutting forward and backward apart saves 25.0 % (1.50 s instead of 2.00 s), \
-what is sent for it included.'
+    'Bi-Partition: without replication, separate cuts for forward and backward save 25.0 % (1.50 s instead of 2.00 s), \
+including the messages that they add.'
     """
     if gain.two_sets_s >= gain.one_set_s:
-        return "Bi-Partition: without replication, cutting forward and backward apart was not found to save anything."
+        return "Bi-Partition: without replication, separate cuts for forward and backward save nothing here."
     return (
-        f"Bi-Partition: without replication, cutting forward and backward apart saves {show_percent(gain.fraction)} "
-        f"({show_seconds(gain.two_sets_s)} instead of {show_seconds(gain.one_set_s)}), what is sent for it included."
+        f"Bi-Partition: without replication, separate cuts for forward and backward save {show_percent(gain.fraction)} "
+        f"({show_seconds(gain.two_sets_s)} instead of {show_seconds(gain.one_set_s)}), including the "
+        "messages that they add."
     )

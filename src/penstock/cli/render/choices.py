@@ -1,19 +1,19 @@
-"""Showing what was tried before something was chosen: sizes of micro-batches, numbers of devices."""
+"""Showing the micro-batch sizes or numbers of devices that were compared."""
 
 from typing import Any
 
-from penstock.cli.console import Screen
+from penstock.cli.console import Console
 from penstock.planners import Outcome
 from penstock.planners.studies import DeviceChoice, DeviceCount, MicrobatchChoice, Size
-from penstock.units import counted, show_bytes, show_percent, show_seconds
+from penstock.units import show_bytes, show_count, show_percent, show_seconds
 
 
-def show_sizes(screen: Screen, choice: MicrobatchChoice) -> None:
-    """The sizes that were tried, and the one that was taken."""
+def show_sizes(console: Console, choice: MicrobatchChoice) -> None:
+    """Show the micro-batch sizes, and the best one."""
     best = choice.best
-    screen.table(
-        f"{counted(best.micro_batch_size * best.num_microbatches, 'row')}: how many micro-batches?",
-        ("", "times", "rows", "micro-batches", "iteration", "rows/s", "bubble", "peak memory", ""),
+    console.table(
+        f"{show_count(best.micro_batch_size * best.num_microbatches, 'row')} per iteration: number of micro-batches",
+        ("", "times", "micro-batch size", "micro-batches", "iteration", "rows/s", "bubble", "peak memory", ""),
         [
             (
                 "best" if size is best else "",
@@ -27,13 +27,13 @@ def show_sizes(screen: Screen, choice: MicrobatchChoice) -> None:
         ],
         left=2,
     )
-    screen.show("")
+    console.show("")
     for note in choice.notes:
-        screen.warn(note)
+        console.warn(note)
 
 
 def sizes_data(choice: MicrobatchChoice) -> list[dict[str, Any]]:
-    """The same for machines."""
+    """The same as data."""
     return [
         {
             "micro_batch_size": size.micro_batch_size,
@@ -47,11 +47,11 @@ def sizes_data(choice: MicrobatchChoice) -> list[dict[str, Any]]:
     ]
 
 
-def show_counts(screen: Screen, choice: DeviceChoice, under_s: float | None) -> None:
-    """The numbers of devices that were tried, and the one that was taken."""
+def show_counts(console: Console, choice: DeviceChoice, under_s: float | None) -> None:
+    """Show the numbers of devices, and the best one."""
     target = f" for an iteration under {show_seconds(under_s)}" if under_s is not None else ""
-    screen.table(
-        f"how many devices{target}?",
+    console.table(
+        f"number of devices{target}",
         ("", "devices", "iteration", "rows/s", "bubble", "peak memory", "speed-up", "efficiency", ""),
         [
             (
@@ -67,12 +67,12 @@ def show_counts(screen: Screen, choice: DeviceChoice, under_s: float | None) -> 
         left=1,
     )
     if any(count.outcome is None for count in choice.counts):
-        screen.show("over: no plan on so few devices can be faster (a proven bound)")
-    screen.show("")
+        console.show("over: a lower bound for all plans on this number of devices")
+    console.show("")
 
 
 def counts_data(choice: DeviceChoice) -> list[dict[str, Any]]:
-    """The same for machines."""
+    """The same as data."""
     return [_count_data(count, chosen=count is choice.best) for count in choice.counts]
 
 
@@ -89,7 +89,7 @@ def _count_data(count: DeviceCount, *, chosen: bool) -> dict[str, Any]:
 
 
 def _figures(outcome: Outcome | None, bound_s: float) -> tuple[str, str, str, str]:
-    """Iteration, rows a second, bubble, peak memory; or the bound, where that was enough."""
+    """Iteration time, rows per second, bubble and peak memory; or the bound, if no plan was made."""
     if outcome is None:
         return f"over {show_seconds(bound_s)}", "", "", ""
     rate = f"{outcome.rows_per_s:,.1f}" if outcome.rows_per_s is not None else ""
@@ -98,7 +98,7 @@ def _figures(outcome: Outcome | None, bound_s: float) -> tuple[str, str, str, st
 
 
 def _remark(size: Size) -> str:
-    return _shortage(size.outcome) or ("less than a row each" if size.starves else "")
+    return _shortage(size.outcome) or ("less than a row per replica" if size.has_starved_replica else "")
 
 
 def _shortage(outcome: Outcome | None) -> str:

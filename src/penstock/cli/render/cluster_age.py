@@ -1,12 +1,12 @@
-"""A word to whoever uses a cluster that was measured long ago."""
+"""A warning for clusters that were measured long ago."""
 
 from datetime import UTC, datetime
 
-from penstock.cli.console import Screen
-from penstock.cluster import Cluster, age_doubt
+from penstock.cli.console import Console
+from penstock.cluster import Cluster, age_warning
 
 
-def warn_if_old(screen: Screen, cluster: Cluster) -> None:
+def warn_if_old(console: Console, cluster: Cluster) -> None:
     """Warn if it was measured more than a month ago."""
-    if text := age_doubt(cluster, datetime.now(UTC)):
-        screen.warn(text)
+    if text := age_warning(cluster, datetime.now(UTC)):
+        console.warn(text)

@@ -1,4 +1,4 @@
-"""What to do with a cluster: plan, with a profile that fits its devices."""
+"""The command to continue with after a cluster is known: plan, with a profile for its devices."""
 
 import re
 
@@ -8,7 +8,7 @@ _CPU = re.compile(r"cpu-([0-9]{1,4})-threads?")
 
 
 def planning(cluster: Cluster, source: str) -> str:
-    """A built-in model where its times can be computed for all devices; else a model must be measured on them.
+    """Plan a built-in model if its times can be computed for all devices; otherwise measure a model first.
 
     >>> from penstock.cluster.load import load_cluster
     >>> planning(load_cluster("2 x T4 @ 1 GB/s"), "t4.toml")

@@ -1,27 +1,27 @@
-"""Showing what came of an emulation: predicted against measured, what went wrong on purpose, and what to do next."""
+"""Showing an emulation: predicted and measured times, the faults, and what to do next."""
 
 from shlex import quote
 
-from penstock.cli.console import Screen
+from penstock.cli.console import Console
 from penstock.cli.render.training import prediction_data, show_prediction
 from penstock.emulation import Emulation, LinkFault
 from penstock.launch import EmulationRun
 from penstock.units import show_seconds
 
 
-def show_emulated(screen: Screen, emulation: Emulation, run: EmulationRun) -> None:
-    """For people and machines."""
+def show_emulation(console: Console, emulation: Emulation, run: EmulationRun) -> None:
+    """Show the results as text, or as JSON."""
     notes = emulation_notes(emulation, run)
     if run.timelines and run.failure is None:
-        show_prediction(screen, run.timelines, emulation.evaluation)
+        show_prediction(console, run.timelines, emulation.evaluation)
     for text in notes:
-        screen.show(f"  {text}")
+        console.show(f"  {text}")
     for text in _missed(emulation, run):
-        screen.warn(text)
+        console.warn(text)
     for text in run.limits:
-        screen.warn(f"{text}: what was measured may be this machine's speed; use a larger --slow-down")
-    if screen.as_json:
-        screen.data(
+        console.warn(f"{text}: measured times may be those of this machine; use a larger --slow-down")
+    if console.as_json:
+        console.data(
             {
                 "slow_down": emulation.slow_down,
                 "predicted_s": emulation.evaluation.timeline.iteration_s,
@@ -37,41 +37,41 @@ def show_emulated(screen: Screen, emulation: Emulation, run: EmulationRun) -> No
 
 
 def next_command(output: str | None, profile: str | None, cluster: str | None) -> str:
-    """What shows most of what was measured: the timeline beside the predicted one."""
+    """The command that shows the measured timeline with the predicted one."""
     if output is None:
-        return "the same with -o measured.json, then `penstock report measured.json` shows both timelines"
+        return "repeat with -o measured.json, then `penstock report measured.json` shows both timelines"
     sources = (("--profile", profile), ("--cluster", cluster))
     return " ".join(["penstock report", quote(output), *(f"{name} {quote(text)}" for name, text in sources if text)])
 
 
 def emulation_notes(emulation: Emulation, run: EmulationRun) -> list[str]:
-    """What to know of what was measured."""
-    found = []
+    """Remarks on the measured times."""
+    notes = []
     faults = emulation.faults
     if not emulation.is_shaped:
-        found.append("links were not shaped and had no latency: only what devices do is as on the cluster")
+        notes.append("links were not shaped and had no latency: only the times of devices are those of the cluster")
     if emulation.script:
-        found.append("devices computed for real, with one thread each; links had no latency")
+        notes.append("devices computed, with one thread each; links had no latency")
     for slow in faults.slowed:
-        found.append(f"{slow.device} took {slow.factor:g} times as long, as --slow asked")
+        notes.append(f"{slow.device} took {slow.factor:g} times as long (--slow)")
     for number, step in sorted(run.changed.items()):
         fault = faults.links[number]
-        found.append(f"{_links(fault)} had {fault.factor:g} times the bandwidth from step {step} on, as --link asked")
+        notes.append(f"{_links(fault)} had {fault.factor:g} times the bandwidth from step {step} on (--link)")
     if faults.slowed or run.changed:
-        found.append("what was predicted is without the faults that were asked for")
+        notes.append("the prediction is without these faults")
     if any(run.changed.values()) and run.steps:
         steps = f"step {run.steps[0]}" if len(run.steps) == 1 else f"steps {run.steps[0]} to {run.steps[-1]}"
-        found.append(f"what was measured is of {steps}, when all faults had come")
-    return found
+        notes.append(f"measured times are those of {steps}, after all faults")
+    return notes
 
 
 def _missed(emulation: Emulation, run: EmulationRun) -> list[str]:
-    """Faults that were to come after the end of the run."""
+    """Warnings for faults that were due after the end of the run."""
     if run.failure or run.was_stopped:
         return []
     return [
-        f"{_links(fault)} did not change: the run was over before second {fault.at_s:g} of the cluster's time (an "
-        f"iteration is predicted to take {show_seconds(emulation.evaluation.timeline.iteration_s)}); use more --steps"
+        f"{_links(fault)} did not change: the run ended before second {fault.at_s:g} of the cluster's time (predicted "
+        f"iteration time: {show_seconds(emulation.evaluation.timeline.iteration_s)}); use more --steps"
         for number, fault in enumerate(emulation.faults.links)
         if number not in run.changed
     ]

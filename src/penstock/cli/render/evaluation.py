@@ -1,23 +1,23 @@
-"""Showing and writing what came of a plan; shared by plan, simulate and check."""
+"""Showing and writing an evaluated plan, for plan and simulate."""
 
 from typing import Any
 
-from penstock.cli.console import Screen
+from penstock.cli.console import Console
 from penstock.plan import Plan
-from penstock.planners.bounds import Bound, lower_bound
+from penstock.planners.bounds import Bound, binding_part, gap_to_bound, lower_bound
 from penstock.planners.studies import Alternative
 from penstock.profile import Profile
 from penstock.program import encode_program
-from penstock.report.text import explain, gap, prover, shown_group
+from penstock.report.text import explain, format_group
 from penstock.simulate import Evaluation
 from penstock.timeline import bubble_fraction, critical_path, device_uses, encode_timeline
-from penstock.units import counted, show_bytes, show_percent, show_seconds
+from penstock.units import show_bytes, show_count, show_percent, show_seconds
 
 
 def contents_of(
     result: Evaluation, *, program: str | None = None, timeline: str | None = None, trace: str | None = None
 ) -> dict[str, bytes]:
-    """What is to be written to the files that were asked for."""
+    """The contents of the output files."""
     contents: dict[str, bytes] = {}
     if program:
         contents[program] = encode_program(result.program)
@@ -30,10 +30,11 @@ def contents_of(
     return contents
 
 
-def evaluation_data(result: Evaluation, profile: Profile, alternative: Alternative | None = None) -> dict[str, Any]:
-    """The figures of an evaluation, for machines, and the words that people get."""
+def evaluation_data(
+    result: Evaluation, profile: Profile, bound: Bound, alternative: Alternative | None = None
+) -> dict[str, Any]:
+    """The figures and the explanation of an evaluation, as data."""
     uses = device_uses(result.timeline)
-    bound = bound_of(result, profile)
     limits = dict(zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True))
     return {
         "iteration_s": result.timeline.iteration_s,
@@ -47,9 +48,9 @@ def evaluation_data(result: Evaluation, profile: Profile, alternative: Alternati
             for use in uses
         ],
         "bound_s": bound.seconds,
-        "bound_by": prover(bound).name,
+        "bound_by": binding_part(bound).name,
         "bound_parts": bound.parts,
-        "gap": gap(bound, result.timeline.iteration_s),
+        "gap": gap_to_bound(bound, result.timeline.iteration_s),
         "next_best": alternative._asdict() if alternative else None,
         "words": explain(result, profile, alternative=alternative, bound=bound),
         "papers": result.costs.plan.cite().splitlines(),
@@ -58,84 +59,85 @@ def evaluation_data(result: Evaluation, profile: Profile, alternative: Alternati
 
 
 def bound_of(result: Evaluation, profile: Profile) -> Bound:
-    """The proven bound for all plans of this problem."""
+    """The lower bound for all plans of this problem."""
     plan = result.costs.plan
     return lower_bound(profile, result.costs.cluster, plan.num_microbatches, plan.micro_batch_size)
 
 
 def rows_per_s(result: Evaluation) -> float | None:
-    """Rows trained a second; None where an iteration takes no time."""
+    """Rows trained per second; None if an iteration takes no time."""
     plan, seconds = result.costs.plan, result.timeline.iteration_s
     return plan.num_microbatches * plan.micro_batch_size / seconds if seconds > 0 else None
 
 
 def show_evaluation(
-    screen: Screen, result: Evaluation, profile: Profile, alternative: Alternative | None = None
+    console: Console, result: Evaluation, profile: Profile, bound: Bound | None, alternative: Alternative | None = None
 ) -> None:
-    """The plan, the proof, the timeline, what they come to, why, and how much could still be gained."""
+    """Show the plan, the proof, the timeline, the iteration time, its causes, and the gap to the bound."""
     from penstock.report.terminal import TimelinePicture, device_table, waits_table
 
-    if not screen.for_people:
+    if not console.shows_text:
         for note in result.costs.notes:
-            screen.warn(note)
+            console.warn(note)
         return
+    assert bound is not None, "text output includes the bound"
     plan = result.costs.plan
-    show_stages(screen, plan, profile, result)
+    show_stages(console, plan, profile, result)
     proof = result.proof
-    screen.show(
-        f"proved: {proof.num_compute:,} jobs and {proof.num_messages:,} messages, every job once, every need met, "
-        "no deadlock, memory within limits"
+    console.show(
+        f"proved: {proof.num_compute:,} compute actions and {proof.num_messages:,} messages, each action once, "
+        "dependencies met, no deadlock, memory within limits"
         if not result.costs.over_bytes(proof.peak_bytes).any()
-        else f"proved but for memory: {proof.num_compute:,} jobs and {proof.num_messages:,} messages"
+        else f"proved except for memory: {proof.num_compute:,} compute actions and {proof.num_messages:,} messages"
     )
-    screen.show("", TimelinePicture(result.timeline), "")
+    console.show("", TimelinePicture(result.timeline), "")
     limits = {
         name: None if limit == float("inf") else limit
         for name, limit in zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True)
     }
-    screen.show(device_table(result.timeline, limits))
-    if screen.verbose:
-        screen.show(waits_table(result.timeline))
+    console.show(device_table(result.timeline, limits))
+    if console.verbose:
+        console.show(waits_table(result.timeline))
         path = critical_path(result.timeline)
         names = [result.program.name(action) for action in path]
-        screen.show(f"critical path ({len(names)} steps): " + " -> ".join(names))
+        console.show(f"critical path ({len(names)} steps): " + " -> ".join(names))
     rate = rows_per_s(result)
-    screen.show(
+    console.show(
         f"iteration {show_seconds(result.timeline.iteration_s)}"
-        f" for {counted(plan.num_microbatches, 'micro-batch', 'es')} of {counted(plan.micro_batch_size, 'row')}"
+        f" for {show_count(plan.num_microbatches, 'micro-batch', 'es')} of {show_count(plan.micro_batch_size, 'row')}"
         + (f" ({rate:,.1f} rows/s)" if rate else "")
         + f", bubble {show_percent(bubble_fraction(result.timeline))}"
     )
-    screen.show("", *explain(result, profile, alternative=alternative, bound=bound_of(result, profile)))
-    if screen.verbose:
-        screen.show("", "papers behind this plan:", *result.costs.plan.cite().splitlines())
+    console.show("", *explain(result, profile, alternative=alternative, bound=bound))
+    if console.verbose:
+        console.show("", "papers:", *result.costs.plan.cite().splitlines())
     for note in result.costs.notes:
-        screen.warn(note)
+        console.warn(note)
 
 
-def show_stages(screen: Screen, plan: Plan, profile: Profile, result: Evaluation) -> None:
-    """Which device runs which units, forward and backward."""
+def show_stages(console: Console, plan: Plan, profile: Profile, result: Evaluation) -> None:
+    """Show which device runs which layers, forward and backward."""
     costs = result.costs
     rows = []
     for number, stage in enumerate(plan.stages):
-        places = costs.replicas(number)
+        replicas = costs.replicas(number)
         first, last = profile.units[stage.start].name, profile.units[stage.stop - 1].name
         rows.append(
             (
                 str(number),
                 first if first == last else f"{first} .. {last}",
-                shown_group(stage.forward),
-                "same" if not stage.has_remote_backward else shown_group(stage.backward),
-                show_seconds(float(costs.forward_s[places].max())),
-                show_seconds(float(costs.backward_s[places].max())),
+                format_group(stage.forward),
+                "same" if not stage.has_remote_backward else format_group(stage.backward),
+                show_seconds(float(costs.forward_s[replicas].max())),
+                show_seconds(float(costs.backward_s[replicas].max())),
                 show_bytes(float(costs.parameter_bytes[number])),
                 show_bytes(float(costs.output_bytes[number])),
             )
         )
     title = f"{plan.planner} + {plan.schedule}: {profile.name} on {plan.cluster.name}"
-    screen.table(
+    console.table(
         title,
-        ("stage", "units", "forward on", "backward on", "forward", "backward", "parameters", "sends"),
+        ("stage", "layers", "forward on", "backward on", "forward", "backward", "parameters", "sends"),
         rows,
         left=4,
     )

@@ -1,23 +1,23 @@
-"""A cluster as it was written, and its completion with defaults."""
+"""The declaration of a cluster in a file or spec, and its completion with defaults."""
 
 from penstock.cluster.declaration.completion import complete
-from penstock.cluster.declaration.declared import (
+from penstock.cluster.declaration.types import (
     UNLIMITED,
+    ClusterDeclaration,
+    DeviceDeclaration,
+    HostDeclaration,
+    LinkDeclaration,
     Traits,
-    WrittenCluster,
-    WrittenDevice,
-    WrittenHost,
-    WrittenLink,
-    WrittenWire,
+    WireDeclaration,
 )
 
 __all__ = [
     "UNLIMITED",
+    "ClusterDeclaration",
+    "DeviceDeclaration",
+    "HostDeclaration",
+    "LinkDeclaration",
     "Traits",
-    "WrittenCluster",
-    "WrittenDevice",
-    "WrittenHost",
-    "WrittenLink",
-    "WrittenWire",
+    "WireDeclaration",
     "complete",
 ]

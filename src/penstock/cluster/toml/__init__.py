@@ -1,4 +1,4 @@
-"""Cluster files in TOML: reading and writing."""
+"""Cluster files in TOML: reader and writer."""
 
 from penstock.cluster.toml.reader import parse_cluster, read_cluster
 from penstock.cluster.toml.table import parse_wire

@@ -1,4 +1,4 @@
-"""Taking values out of a TOML table: each of the right type, or an error with its key path."""
+"""Typed access to the values of a TOML table; errors name the key path."""
 
 import difflib
 import math
@@ -9,35 +9,35 @@ from typing import Literal
 
 import msgspec
 
-from penstock.cluster.declaration import UNLIMITED, Traits, WrittenWire
+from penstock.cluster.declaration import UNLIMITED, Traits, WireDeclaration
 from penstock.cluster.types import MAX_MEMORY_BYTES, Wire
 from penstock.errors import InputError
 from penstock.units import parse_bytes, parse_rate, parse_seconds
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 MAX_ENTRY = 1e6
-"""Of a matrix of fractions."""
+"""Largest entry of a matrix of fractions."""
 _WIRE_HINT = "Write a bandwidth and, if known, a latency: '25 GB/s, 5 us'."
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A TOML table, the path of keys that leads to it, and the file."""
+    """A TOML table, its key path and its file."""
 
     values: Mapping[str, object]
     path: str
     where: str
 
     def key(self, name: str) -> str:
-        """The key path of one entry, such as link[2].from."""
+        """Return the key path of an entry, such as link[2].from."""
         name = _short(name) if _BARE_KEY.match(name) else repr(_short(name))
         return f"{self.path}.{name}" if self.path else name
 
     def at(self, name: str) -> str:
-        """Where one entry is, for errors."""
+        """Return the location of an entry, for errors."""
         return f"{self.where}, at {self.key(name)}" if self.where else self.key(name)
 
     def refuse_unknown(self, known: tuple[str, ...], elsewhere: Mapping[str, str]) -> None:
-        """An error for the first key that is not known here; `elsewhere` says where else a key belongs."""
+        """Raise an error for the first unknown key. `elsewhere` maps keys to the tables that they belong to."""
         for name in self.values:
             if name in known:
                 continue
@@ -48,87 +48,88 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
                 hint = f"Did you mean {near[0]!r}?"
             else:
                 hint = f"Known keys here: {', '.join(known)}."
-            raise InputError(f"the key {_short(name)!r} is not known here", where=self.at(name), hint=hint)
+            raise InputError(f"unknown key {_short(name)!r}", where=self.at(name), hint=hint)
 
     def text(self, name: str) -> str | None:
-        """A text, or None if it is not given."""
+        """Return a string, or None if the key is missing."""
         value = self.values.get(name)
         if value is None or isinstance(value, str):
             return value
-        raise self.wrong(name, "a text in quotes")
+        raise self.wrong(name, "a string in quotes")
 
     def label(self, name: str) -> str | None:
-        """A text that is not empty, or None if it is not given."""
+        """Return a string that is not empty, or None if the key is missing."""
         value = self.text(name)
         if value is not None and not value:
             raise InputError(f"{name} is empty", where=self.at(name))
         return value
 
     def needed_label(self, name: str, hint: str) -> str:
-        """A text that is not empty and must be given."""
+        """Return a string that is not empty. The key is required."""
         value = self.label(name)
         if value is None:
             raise InputError(f"{name} is missing", where=self.at(name), hint=hint)
         return value
 
     def count(self, name: str, *, least: int) -> int | None:
-        """A whole number, or None if it is not given."""
+        """Return an integer, or None if the key is missing."""
         value = self.values.get(name)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.wrong(name, "a whole number")
+            raise self.wrong(name, "an integer")
         if value < least:
             raise InputError(f"{name} must be at least {least}, not {_show(value)}", where=self.at(name))
         return value
 
     def strings(self, name: str) -> tuple[str, ...]:
-        """A list of texts; empty if it is not given."""
+        """Return a list of strings; empty if the key is missing."""
         value = self.values.get(name, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.wrong(name, "a list of texts in quotes")
+            raise self.wrong(name, "a list of strings in quotes")
         return tuple(value)
 
     def table(self, name: str) -> "Table | None":
-        """The table that `[name]` begins, or None if there is none."""
+        """Return the table `[name]`, or None if it is missing."""
         value = self.values.get(name)
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise self.wrong(name, "a table", f"Begin it with a line [{name}].")
+            raise self.wrong(name, "a table", f"Start it with a line [{name}].")
         return Table(values=value, path=self.key(name), where=self.where)
 
     def matrix(self, name: str) -> tuple[tuple[float, ...], ...]:
-        """As many rows as columns of numbers that are not negative; empty if it is not given."""
+        """Return a square matrix of nonnegative numbers; empty if the key is missing."""
         value = self.values.get(name, [])
         if not isinstance(value, list) or not all(isinstance(row, list) and len(row) == len(value) for row in value):
-            raise self.wrong(name, "a list of as many lists of numbers, all of the same length")
+            raise self.wrong(name, "a square matrix: a list of lists of numbers")
         for number in (number for row in value for number in row):
             if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= MAX_ENTRY:
-                raise InputError(f"{name} has {_show(number)} where a number from 0 is needed", where=self.at(name))
+                what = f"entries of {name} must be numbers from 0 to {MAX_ENTRY:g}, not {_show(number)}"
+                raise InputError(what, where=self.at(name))
         return tuple(tuple(float(number) for number in row) for row in value)
 
     def tables(self, name: str) -> list["Table"]:
-        """The tables that `[[name]]` begins; none if there are none."""
+        """Return the tables `[[name]]`."""
         value = self.values.get(name, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            hint = f"Begin each with a line [[{name}]], in two brackets."
+            hint = f"Start each with a line [[{name}]], in double brackets."
             raise InputError(f"{name} must be a list of tables", where=self.at(name), hint=hint)
         return [
-            Table(values=item, path=f"{self.key(name)}[{place}]", where=self.where) for place, item in enumerate(value)
+            Table(values=item, path=f"{self.key(name)}[{index}]", where=self.where) for index, item in enumerate(value)
         ]
 
-    def wire(self, name: str) -> WrittenWire | None:
-        """A wire such as "25 GB/s, 5 us", or None if it is not given."""
+    def wire(self, name: str) -> WireDeclaration | None:
+        """Return a wire such as "25 GB/s, 5 us", or None if the key is missing."""
         value = self.values.get(name)
         if value is None:
             return None
         if not isinstance(value, str):
-            raise self.wrong(name, "a text in quotes", _WIRE_HINT)
+            raise self.wrong(name, "a string in quotes", _WIRE_HINT)
         return parse_wire(value, key=self.key(name), where=self.at(name))
 
     def interface(self, name: str) -> float | bool | None:
-        """A bandwidth, true, false, or None if it is not given."""
+        """Return a bandwidth, True, False, or None if the key is missing."""
         value = self.values.get(name)
         if value is None or isinstance(value, bool):
             return value
@@ -137,7 +138,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         return _rate(value, self.at(name))
 
     def traits(self) -> Traits:
-        """The kind, memory and speed that this table gives."""
+        """Return the device kind, memory and speed of this table."""
         return Traits(kind=self.label("kind"), memory=self._memory(), speed=self._speed())
 
     def _memory(self) -> int | Literal["unlimited"] | None:
@@ -147,10 +148,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         if value == UNLIMITED:
             return "unlimited"
         if not isinstance(value, str):
-            raise self.wrong("memory", "a text in quotes", "Write a size such as '40 GB' or '24 GiB', or 'unlimited'.")
+            hint = "Write a size such as '40 GB' or '24 GiB', or 'unlimited'."
+            raise self.wrong("memory", "a string in quotes", hint)
         memory_bytes = parse_bytes(value, where=self.at("memory"))
         if memory_bytes > MAX_MEMORY_BYTES:
-            what = f"{_short(value)!r} is more than any device has"
+            what = f"memory must be at most 2**60 bytes, not {_short(value)!r}"
             raise InputError(what, where=self.at("memory"), hint="Write 'unlimited' for no limit.")
         return memory_bytes
 
@@ -160,27 +162,27 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong("speed", "a number", "1.0 is the full speed of its kind, 0.5 takes twice as long.")
-        # A whole number may be too large for a float, so it is compared before it is converted.
+        # An integer may be too large for a float, so it is compared before it is converted.
         if not 0 < value <= sys.float_info.max:
-            raise InputError(f"speed must be finite and above zero, not {_show(value)}", where=self.at("speed"))
+            raise InputError(f"speed must be positive and finite, not {_show(value)}", where=self.at("speed"))
         return float(value)
 
     def wrong(self, name: str, expected: str, hint: str = "") -> InputError:
-        """The error for a value of the wrong type."""
+        """Build the error for a value of the wrong type."""
         return InputError(f"{name} must be {expected}, not {_show(self.values[name])}", where=self.at(name), hint=hint)
 
 
-def parse_wire(text: str, *, key: str, where: str) -> WrittenWire:
-    """A bandwidth and, after a comma, a latency.
+def parse_wire(text: str, *, key: str, where: str) -> WireDeclaration:
+    """Parse a bandwidth and, after a comma, a latency.
 
     >>> parse_wire("25 GB/s, 5 us", key="inside", where="").wire
     Wire(bandwidth=25000000000.0, latency_s=5e-06)
     """
     bandwidth, comma, latency = text.partition(",")
     if "," in latency:
-        raise InputError(f"{_short(text)!r} has more than two parts", where=where, hint=_WIRE_HINT)
+        raise InputError(f"{_short(text)!r} has more than two values", where=where, hint=_WIRE_HINT)
     wire = Wire(bandwidth=_rate(bandwidth, where), latency_s=parse_seconds(latency, where=where) if comma else 0.0)
-    return WrittenWire(key=key, wire=wire, latency_given=bool(comma))
+    return WireDeclaration(key=key, wire=wire, has_latency=bool(comma))
 
 
 def _rate(text: str, where: str) -> float:

@@ -1,6 +1,6 @@
-"""Writing a cluster as a TOML file that reads back to an equal one: nothing is left for the reader to assume.
+"""Writer of cluster files in TOML. The file reads back to an equal cluster and leaves nothing to assume.
 
-Wires that no two devices need and that were never given are left out: a reader must not take them for known.
+Wires that no two devices need and that the source did not specify are omitted.
 """
 
 import math
@@ -9,7 +9,7 @@ from datetime import UTC
 import msgspec
 
 from penstock.cluster.declaration import UNLIMITED
-from penstock.cluster.provenance import Probed
+from penstock.cluster.provenance import ProbeRecord
 from penstock.cluster.types import NEVER_USED, Cluster, Device, Host, Wire
 from penstock.errors import InputError
 from penstock.units import parse_bytes, parse_rate, parse_seconds
@@ -21,7 +21,11 @@ _NICE_LENGTH = 8
 
 
 def write_cluster(cluster: Cluster) -> str:
-    """The cluster as TOML: in the short form if all hosts and devices are alike, else device by device."""
+    """Format a cluster as TOML: in the short form if all hosts and devices are identical, else device by device.
+
+    Raises:
+        InputError: A name cannot be encoded as UTF-8.
+    """
     regular = _is_regular(cluster)
     lines = [f"name = {_text(cluster.name)}"]
     if regular:
@@ -57,7 +61,7 @@ def _inside_lines(cluster: Cluster, host: Host) -> list[str]:
     return [f"inside = {_wire(host.inside)}"]
 
 
-def _probe_lines(probed: Probed) -> list[str]:
+def _probe_lines(probed: ProbeRecord) -> list[str]:
     date = probed.date.astimezone(UTC).isoformat().replace("+00:00", "Z")
     lines = ["", "[probe]", f"date = {date}", f"backend = {_text(probed.backend)}", f"rounds = {probed.rounds}"]
     if probed.residuals:
@@ -67,21 +71,21 @@ def _probe_lines(probed: Probed) -> list[str]:
 
 
 def _is_regular(cluster: Cluster) -> bool:
-    """Whether the short form says it all: alike hosts h0, h1, ..., each with as many alike devices, in order."""
+    """Return whether the short form suffices: identical hosts h0, h1, ... with equal numbers of identical devices."""
     num_hosts, first_host, first = len(cluster.hosts), cluster.hosts[0], cluster.devices[0]
     per_host, rest = divmod(len(cluster.devices), num_hosts)
     if rest:
         return False
     return all(
-        host.name == f"h{place}"
+        host.name == f"h{number}"
         and host.inside == first_host.inside
         and host.interface_bandwidth == first_host.interface_bandwidth
-        for place, host in enumerate(cluster.hosts)
+        for number, host in enumerate(cluster.hosts)
     ) and all(
-        device.host == f"h{place // per_host}"
-        and device.name == (f"h{place // per_host}." if num_hosts > 1 else "") + f"d{place % per_host}"
+        device.host == f"h{number // per_host}"
+        and device.name == (f"h{number // per_host}." if num_hosts > 1 else "") + f"d{number % per_host}"
         and _traits(device) == _traits(first)
-        for place, device in enumerate(cluster.devices)
+        for number, device in enumerate(cluster.devices)
     )
 
 
@@ -126,11 +130,11 @@ def _is_nice(quantity: str) -> bool:
 
 
 def _text(value: str) -> str:
-    """A TOML text in quotes, control characters escaped."""
+    """Format a TOML string in quotes, with control characters escaped."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise InputError(f"{value!r} has characters that no file can hold", hint="Give it another name.") from None
+        raise InputError(f"{value!r} cannot be encoded as UTF-8", hint="Choose another name.") from None
     return '"' + "".join(_escaped(character) for character in value) + '"'
 
 

@@ -1,7 +1,7 @@
-"""Importers of topologies that other tools describe."""
+"""Importers of topologies from other tools: nvidia-smi, NCCL, Slurm, CSV."""
 
 from penstock.cluster.topology.link_types import parse_link_types
 from penstock.cluster.topology.load import parse_topology
-from penstock.cluster.topology.options import UNKNOWN_KIND, Wanted
+from penstock.cluster.topology.options import UNKNOWN_KIND, ImportOptions
 
-__all__ = ["UNKNOWN_KIND", "Wanted", "parse_link_types", "parse_topology"]
+__all__ = ["UNKNOWN_KIND", "ImportOptions", "parse_link_types", "parse_topology"]

@@ -1,7 +1,7 @@
-"""The one table from the classes of links that tools name to wires; what a user knows better takes its place.
+"""Table of link classes, as other tools name them, with their bandwidths and latencies. Users can override entries.
 
-Bandwidths are those of one direction that software reaches, not line rates. They are mostly the figures that NCCL
-itself reckons with (src/graph/topo.h of NCCL 2.2x), which come from measurements of its makers.
+Bandwidths are those that software attains in one direction, not line rates. Most are the figures that NCCL uses
+(src/graph/topo.h of NCCL 2.2x), which its authors measured.
 """
 
 import re
@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from penstock.cluster.names import near_names
+from penstock.cluster.names import suggest_names
 from penstock.cluster.toml import parse_wire
 from penstock.cluster.types import Wire
 from penstock.errors import InputError
@@ -19,7 +19,7 @@ MAX_LINKS_OF_A_GPU = 128
 
 
 class LinkType(msgspec.Struct, frozen=True, kw_only=True):
-    """A class of links, and where its figure comes from."""
+    """A class of links and the source of its figures."""
 
     name: str
     wire: Wire
@@ -55,39 +55,39 @@ LINK_TYPES: tuple[LinkType, ...] = (
 _BY_NAME: Mapping[str, LinkType] = MappingProxyType({item.name: item for item in LINK_TYPES})
 _COUNTED = re.compile(r"NV([1-9]\d{0,2})\Z")
 PCI_EFFICIENCY = 0.75
-"""Of the line rate of PCI Express, NCCL reckons with this part: 12 GB/s for generation 3 x16."""
+"""Fraction of the PCI Express line rate that NCCL assumes: 12 GB/s for generation 3 x16."""
 
 
 class LinkTypes(msgspec.Struct, frozen=True):
-    """The table with what the user gave put in its place."""
+    """The table with the overrides of the user."""
 
-    given: Mapping[str, Wire] = MappingProxyType({})
+    overrides: Mapping[str, Wire] = MappingProxyType({})
 
     def wire(self, name: str) -> Wire:
-        """The wire of a class.
+        """Return the wire of a class.
 
         >>> LinkTypes().wire("PIX").bandwidth
         12000000000.0
         """
-        return self.given[name] if name in self.given else _BY_NAME[name].wire
+        return self.overrides[name] if name in self.overrides else _BY_NAME[name].wire
 
     def nvlinks(self, count: int, sm: int | None = None) -> Wire:
-        """The wire of so many NVLinks together, of a GPU of this compute capability (90 is an H100).
+        """Return the wire of several NVLinks together, for a compute capability `sm` (90 is an H100).
 
         >>> LinkTypes().nvlinks(4).bandwidth
         80000000000.0
         """
         exact = f"NV{count}"
-        if exact in self.given:
-            return self.given[exact]
+        if exact in self.overrides:
+            return self.overrides[exact]
         generation = 100 if sm is not None and sm >= 100 else sm
-        name = f"NV.sm{generation}" if f"NV.sm{generation}" in _BY_NAME and "NV" not in self.given else "NV"
+        name = f"NV.sm{generation}" if f"NV.sm{generation}" in _BY_NAME and "NV" not in self.overrides else "NV"
         one = self.wire(name)
         return Wire(bandwidth=one.bandwidth * count, latency_s=one.latency_s)
 
 
 def switch_class(levels: int) -> str:
-    """The class of links between hosts whose first common switch is so many levels up.
+    """Return the class of links between hosts whose lowest common switch is `levels` levels up.
 
     >>> switch_class(2), switch_class(7)
     ('SW2', 'SW4')
@@ -96,23 +96,27 @@ def switch_class(levels: int) -> str:
 
 
 def parse_link_types(texts: Iterable[str]) -> LinkTypes:
-    """The table with `CLASS=WIRE` texts in it.
+    """Parse overrides of the form `CLASS=WIRE`.
 
-    >>> parse_link_types(["NV4=100GB/s", "SYS=20 GB/s, 8 us"]).nvlinks(4).bandwidth
-    100000000000.0
+    Raises:
+        InputError: A text has no `=`, the class is unknown, or the wire is invalid.
+
+    Example:
+        >>> parse_link_types(["NV4=100GB/s", "SYS=20 GB/s, 8 us"]).nvlinks(4).bandwidth
+        100000000000.0
     """
-    given: dict[str, Wire] = {}
+    overrides: dict[str, Wire] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         name, where = name.strip(), f"--link {text[:60]!r}"
         if not equals:
-            raise InputError("a class and its wire are needed", where=where, hint="Such as --link NV4=100GB/s.")
+            raise InputError("must be CLASS=WIRE", where=where, hint="For example --link NV4=100GB/s.")
         if name not in _BY_NAME and not _COUNTED.match(name):
-            hint = near_names(name, (*_BY_NAME, "NV4"))
-            raise InputError(f"the class {name[:40]!r} is not known", where=where, hint=hint)
+            hint = suggest_names(name, (*_BY_NAME, "NV4"))
+            raise InputError(f"unknown link class {name[:40]!r}", where=where, hint=hint)
         written = parse_wire(value, key=name, where=where)
         latency_s = _BY_NAME.get(name, _BY_NAME["NV"]).wire.latency_s
-        given[name] = (
-            written.wire if written.latency_given else msgspec.structs.replace(written.wire, latency_s=latency_s)
+        overrides[name] = (
+            written.wire if written.has_latency else msgspec.structs.replace(written.wire, latency_s=latency_s)
         )
-    return LinkTypes(MappingProxyType(given))
+    return LinkTypes(MappingProxyType(overrides))

@@ -1,4 +1,4 @@
-"""What a user says beside a topology, as the texts do not say it themselves."""
+"""Options of an import: properties of a cluster that the topology text does not contain."""
 
 from collections.abc import Mapping
 
@@ -11,72 +11,78 @@ from penstock.profile import find_kind
 from penstock.units import show_bytes, show_rate, show_seconds
 
 MAX_DEVICES = 1024
-"""A matrix of links is made link by link."""
+"""Imports build the link matrix pair by pair."""
 
 UNKNOWN_KIND = "GPU"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be given; None is what was not."""
+class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of an import; None for an option that is not specified.
+
+    Attributes:
+        kind: Device kind of all devices.
+        num_hosts: Number of identical hosts, for formats that describe one host.
+        devices_per_host: Devices of each host, for formats that describe hosts only.
+        between: Connection between hosts, for formats that describe one host.
+        nodes: Host list of the nodes to keep, for Slurm.
+        links: Link classes with overrides.
+    """
 
     kind: str | None = None
     num_hosts: int | None = None
-    """For texts of one host: so many of them, all alike."""
     devices_per_host: int | None = None
-    """For texts of hosts only."""
     between: Wire | None = None
-    """What joins hosts, for texts of one host."""
     nodes: str | None = None
-    """The host list of the nodes to keep, for Slurm."""
     links: LinkTypes = LinkTypes()
 
     def refuse(self, what: str, *names: str) -> None:
-        """An error for the first of these that was given: the format has no use for it."""
+        """Raise an error for the first of these options that is specified: it does not apply to the format."""
         for name in names:
             if getattr(self, name) is not None:
                 option = "--" + {"num_hosts": "hosts"}.get(name, name).replace("_", "-")
-                raise InputError(f"{option} is of no use for {what}", where=option, hint="Leave it out.")
+                raise InputError(f"{option} does not apply to {what}", where=option, hint="Omit it.")
 
 
 def make_device(name: str, host: str, kind: str) -> Device:
-    """A device of full speed, with the memory of its kind's data sheet."""
+    """Make a device with full speed and the memory of its data sheet."""
     sheet = find_kind(kind)
     return Device(name=name, host=host, kind=kind, memory_bytes=sheet.memory_bytes if sheet else None)
 
 
-def kind_notes(kinds: set[str], *, said: bool) -> list[str]:
-    """What is assumed about devices of these kinds; `said`: their kind was given, or is in the text."""
+def kind_notes(kinds: set[str], *, is_specified: bool) -> list[str]:
+    """Return the assumptions about devices of these kinds; `is_specified`: by an option or by the text."""
     notes = []
-    if not said:
-        notes.append(f"The text does not say which devices these are: kind {UNKNOWN_KIND!r} is taken; --kind says it.")
+    if not is_specified:
+        notes.append(f"The text does not specify the device kind: assumed {UNKNOWN_KIND!r}; change it with --kind.")
     for kind in sorted(kinds):
         sheet = find_kind(kind)
         if sheet is not None:
-            notes.append(f"The memory of kind {kind!r} is that of its data sheet, {show_bytes(sheet.memory_bytes)}.")
-        elif said:
-            notes.append(f"The kind {kind!r} is not a known one: no memory limit is taken.")
+            notes.append(f"The memory of kind {kind!r} is {show_bytes(sheet.memory_bytes)}, from its data sheet.")
+        elif is_specified:
+            notes.append(f"The kind {kind!r} has no data sheet: no memory limit is assumed.")
     return notes
 
 
 def check_size(num_devices: int, where: str, hint: str) -> None:
-    """Refuse what would take for ever."""
+    """Raise an error if there are more devices than an import can handle in reasonable time."""
     if num_devices > MAX_DEVICES:
-        raise InputError(f"{num_devices:,} devices are more than {MAX_DEVICES:,}", where=where, hint=hint)
+        what = f"number of devices ({num_devices:,}) exceeds the limit of {MAX_DEVICES:,}"
+        raise InputError(what, where=where, hint=hint)
 
 
 def class_notes(wires: Mapping[str, Wire], links: LinkTypes) -> list[str]:
-    """What the classes of links were taken for that nobody has given."""
+    """Return a note with the wires of the link classes that are not overridden."""
     names: dict[Wire, list[str]] = {}
     for name, wire in sorted(wires.items()):
-        if name not in links.given and not (name.startswith("NV") and "NV" in links.given):
+        if name not in links.overrides and not (name.startswith("NV") and "NV" in links.overrides):
             names.setdefault(wire, []).append(name)
     if not names:
         return []
-    said = "; ".join(
+    figures = "; ".join(
         f"{', '.join(alike)}: {show_rate(wire.bandwidth)}, {show_seconds(wire.latency_s)}"
         for wire, alike in names.items()
     )
-    return [f"What classes of links usually reach is taken, nothing is measured: {said} (--link changes it)."]
+    return [f"Bandwidths are typical of their link class, not measured: {figures} (change them with --link)."]
 
 
-CLASS_NOTE = "Bandwidths stand for classes of links (docs/clusters.md), they are not measured: --link changes them."
+CLASS_NOTE = "Bandwidths are typical of their link class (docs/clusters.md), not measured: change them with --link."

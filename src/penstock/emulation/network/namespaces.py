@@ -1,7 +1,7 @@
-"""Carrying out what `network.py` says: namespaces that exist as long as their processes, and nowhere else.
+"""Creation of the network of `topology.py`, in namespaces that exist only as long as their processes.
 
-No namespace gets a name in the file system and no interface of the machine's own namespace is touched, so there is
-nothing to clean up: the kernel takes all of it down with the last process that is inside.
+No namespace has a name in the file system, and no interface of the host's own namespace is changed. Nothing has to be
+cleaned up: the kernel removes everything with the last process inside.
 """
 
 import errno
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
-from penstock.emulation.network.syscalls import NEW_PROCESSES, become_root_inside, enter, new_network, unshare
-from penstock.emulation.network.topology import MOST_DEVICES, SETTINGS, Network
+from penstock.emulation.network.syscalls import NEW_PROCESSES, become_root_inside, enter_namespace, new_network, unshare
+from penstock.emulation.network.topology import MAX_DEVICES, SETTINGS, Network
 from penstock.errors import InputError
 
 NO_SHAPING_HINT = (
-    "Run it as root (in a container: with CAP_SYS_ADMIN), or let users have namespaces of their own (sysctl "
-    "user.max_user_namespaces); or run it over loopback, without shaped links: --no-shaping."
+    "Run as root (in a container: with CAP_SYS_ADMIN), allow user namespaces (sysctl user.max_user_namespaces), or "
+    "run over loopback without shaped links: --no-shaping."
 )
 
 
 @dataclass(frozen=True)
-class Built:
-    """The namespaces, as open files."""
+class BuiltNetwork:
+    """The namespaces of a network, as open files."""
 
     network: Network
     switch: int
@@ -33,26 +33,34 @@ class Built:
     devices: tuple[int, ...]
 
     def change_link(self, source: int, target: int, factor: float) -> None:
-        """Give a link another bandwidth while it is used."""
+        """Change the bandwidth of a link while it is in use."""
         _run("tc", self.devices[source], [self.network.link_change(source, target, factor)])
 
 
 def leave_host() -> None:
-    """Leave the machine's own network, before anything is made; its processes see nothing of ours."""
+    """Move this process into new namespaces. The host's processes and network are not affected.
+
+    Raises:
+        InputError: This process may not create namespaces.
+    """
     try:
         if os.geteuid():
             become_root_inside()
         unshare(NEW_PROCESSES)
         os.close(new_network())
     except OSError as error:
-        # What the kernel says then is "No space left on device", which leads people astray.
-        why = "the limit of namespaces is reached" if error.errno == errno.ENOSPC else error.strerror
-        what = f"shaped links need network namespaces, and this process may not make them ({why})"
+        # The message of the kernel is "No space left on device", which is misleading.
+        why = "the limit on namespaces is reached" if error.errno == errno.ENOSPC else error.strerror
+        what = f"shaped links need network namespaces, which this process may not create ({why})"
         raise InputError(what, hint=NO_SHAPING_HINT) from None
 
 
 def check_tools() -> None:
-    """Shaping needs the two programs of iproute2."""
+    """Check that the programs of iproute2 are installed.
+
+    Raises:
+        InputError: They are not.
+    """
     missing = [tool for tool in ("ip", "tc") if which(tool, path=_path()) is None]
     if missing:
         raise InputError(
@@ -61,10 +69,14 @@ def check_tools() -> None:
         )
 
 
-def build(network: Network) -> Built:
-    """Make all of it. This process is in one of the namespaces afterwards."""
-    if len(network.devices) > MOST_DEVICES:
-        raise InputError(f"{len(network.devices):,} devices are too many to emulate: at most {MOST_DEVICES:,}")
+def build_network(network: Network) -> BuiltNetwork:
+    """Create all namespaces of a network. Afterwards this process is inside one of them.
+
+    Raises:
+        InputError: There are too many devices, or the kernel lacks a feature.
+    """
+    if len(network.devices) > MAX_DEVICES:
+        raise InputError(f"{len(network.devices):,} devices cannot be emulated; the maximum is {MAX_DEVICES:,}")
     switch = new_network()
     hosts = {host: new_network() for host in network.hosts}
     devices = tuple(new_network() for _ in network.devices)
@@ -78,22 +90,22 @@ def build(network: Network) -> Built:
         _run("ip", file, network.in_device(rank))
         _run("tc", file, network.device_shaping(rank))
         for name, value in SETTINGS.items():
-            with suppress(FileNotFoundError):  # no such setting in this kernel
+            with suppress(FileNotFoundError):  # this kernel does not have the setting
                 Path("/proc/sys/net", name).write_text(value)
-    return Built(network, switch, hosts, devices)
+    return BuiltNetwork(network, switch, hosts, devices)
 
 
 def _path() -> str:
-    """Where the system's programs are; they are often not on a user's own path."""
+    """Return the search path with the system's programs, which are often not on a user's path."""
     return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
 def _run(tool: str, namespace: int, lines: Sequence[str], files: Sequence[int] = ()) -> None:
     if not lines:
         return
-    enter(namespace)
+    enter_namespace(namespace)
     program = which(tool, path=_path())
-    assert program is not None, "checked before"
+    assert program is not None, "check_tools() has checked this"
     done = subprocess.run(
         [program, "-batch", "-"],
         input="\n".join(lines) + "\n",
@@ -103,8 +115,8 @@ def _run(tool: str, namespace: int, lines: Sequence[str], files: Sequence[int] =
         check=False,
     )
     if done.returncode:
-        words = (done.stderr or done.stdout).strip().splitlines()
+        output = (done.stderr or done.stdout).strip().splitlines()
         raise InputError(
-            f"{tool} could not set up the network: {words[0] if words else f'exit code {done.returncode}'}",
-            hint="The kernel must have veth, bridge, htb and u32. Run without shaped links: --no-shaping.",
+            f"{tool} could not set up the network: {output[0] if output else f'exit code {done.returncode}'}",
+            hint="The kernel must support veth, bridge, htb and u32. Without them, use --no-shaping.",
         )

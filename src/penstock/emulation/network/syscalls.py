@@ -1,4 +1,4 @@
-"""What the kernel does for an emulation and Python has no call for (os.unshare and os.setns came with Python 3.12)."""
+"""System calls that Python lacks (os.unshare and os.setns need Python 3.12)."""
 
 import ctypes
 import os
@@ -14,30 +14,33 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(what: int) -> None:
-    """Leave namespaces for new ones; that of processes holds for children only."""
+    """Move this process into new namespaces. A new PID namespace applies to its children only."""
     _check(_libc.unshare(what), "unshare")
 
 
-def enter(file: int) -> None:
-    """Go into a network namespace that is open as a file."""
+def enter_namespace(file: int) -> None:
+    """Enter a network namespace, given as an open file."""
     _check(_libc.setns(file, NEW_NETWORK), "setns")
 
 
 def new_network() -> int:
-    """Go into a new network namespace; gives it as an open file. It is gone when nobody is in it or holds the file."""
+    """Enter a new network namespace. Return it as an open file.
+
+    The namespace disappears when no process is in it and the file is closed.
+    """
     unshare(NEW_NETWORK)
     return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def die_with_parent(parent: int) -> None:
-    """From now on this process is killed when its parent ends, however that ends."""
+    """Let the kernel kill this process when its parent exits."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:
-        os._exit(1)  # it has ended already
+        os._exit(1)  # the parent has exited already
 
 
 def become_root_inside() -> None:
-    """In a new namespace of users, and for it alone: be root there."""
+    """Enter a new user namespace, and become root inside it."""
     user, group = os.getuid(), os.getgid()
     unshare(NEW_USERS)
     for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):

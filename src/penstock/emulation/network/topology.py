@@ -1,15 +1,15 @@
-"""The network of an emulation: namespaces, addresses, and the commands of ip and tc that make and shape it.
+"""The network of an emulation: namespaces, addresses, and the commands of ip and tc that create and shape it.
 
     switch ──┬── uplink of host a ── bridge ──┬── eth0 of a's first device
              │                                └── eth0 of a's second device
              └── uplink of host b ── bridge ───── eth0 of b's only device
 
-Every host is a namespace with a bridge, every device a namespace of its own behind it, so that links inside a host are
-shaped too. A directed link is a class of its own in the sending device's htb. A network interface that the devices of
-a host share is one class on the uplink, in either direction. Frames that only acknowledge pass by all queues: in a
-real network they would not wait behind data of the other direction either.
+Every host is a namespace with a bridge, and every device behind it is a namespace too, so that links inside a host are
+shaped. A directed link is a class of the sending device's htb. A network interface that the devices of a host share is
+one class of the uplink in each direction. Acknowledgements bypass all queues: in a real network they would not wait
+behind data of the other direction either.
 
-Everything here is text; `building.py` carries it out.
+This module only generates text; `namespaces.py` runs the commands.
 """
 
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ from penstock.cluster import Cluster
 
 MTU = 9000
 PAYLOAD = MTU - 52
-"""Of a frame: without the headers of IP and TCP. Ethernet's own are not counted by the shaper."""
+"""Payload of a frame, without the headers of IP and TCP."""
 FRAME = MTU + 14
-"""What the shaper counts for a full frame."""
+"""Bytes that the shaper counts for a full frame."""
 BURST_S = 1e-3
-"""So much of a link's time may be made up for after it was idle, or when the shaper wakes up late."""
-LONGEST_QUEUE = 20_000
-"""In frames: more than all sockets' buffers, so that nothing is ever lost."""
-FASTEST = 30e9
-"""Bytes a second; the shaper counts bits in 64 bits, but nothing here is that fast anyway."""
-DIRECT = 2
-"""The class of what is not shaped."""
+"""Time of a link that may be made up for after it was idle, or when the shaper wakes up late."""
+MAX_QUEUE = 20_000
+"""In frames. It exceeds the buffers of all sockets, so that no frame is ever dropped."""
+MAX_RATE = 30e9
+"""Bytes per second; no link of this machine is faster."""
+UNSHAPED = 2
+"""The class of frames that are not shaped."""
 FIRST_CLASS = 16
-MOST_DEVICES = 1000
+MAX_DEVICES = 1000
 
 SETTINGS = {
     "ipv4/tcp_congestion_control": "reno",
@@ -40,12 +40,12 @@ SETTINGS = {
     "ipv4/tcp_rmem": "4096 131072 2097152",
     "ipv6/conf/all/disable_ipv6": "1",
 }
-"""Of every namespace. The buffers are small, so that a message does not wait long behind what a socket holds."""
+"""Settings of every namespace. Buffers are small, so that a message does not wait long behind a full socket."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """The devices in use, with the bandwidths between them as they are to be here."""
+    """The devices in use, and the bandwidths between them in time of this machine."""
 
     cluster: Cluster
     devices: tuple[str, ...]
@@ -53,35 +53,35 @@ class Network:
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts of devices in use."""
+        """The hosts of the devices in use."""
         return tuple(dict.fromkeys(self._host_of(device) for device in self.devices))
 
     def _host_of(self, device: str) -> str:
         return self.cluster.devices[self.cluster.index[device]].host
 
     def address(self, rank: int) -> str:
-        """Of a device."""
+        """Return the IP address of a device."""
         return f"10.77.{rank // 250}.{rank % 250 + 1}"
 
     def rate(self, source: int, target: int) -> float:
-        """Bytes a second between two ranks here."""
+        """Return the bytes per second between two ranks, in time of this machine."""
         ends = (self.cluster.index[self.devices[rank]] for rank in (source, target))
-        return min(float(self.cluster.bandwidth[tuple(ends)]) / self.slow_down, FASTEST)
+        return min(float(self.cluster.bandwidth[tuple(ends)]) / self.slow_down, MAX_RATE)
 
     def interface_rate(self, host: str) -> float | None:
-        """Bytes a second of a host's shared interface here."""
-        found = next(item for item in self.cluster.hosts if item.name == host).interface_bandwidth
-        return None if found is None else min(found / self.slow_down, FASTEST)
+        """Return the bytes per second of a host's shared interface, in time of this machine; None without one."""
+        bandwidth = next(item for item in self.cluster.hosts if item.name == host).interface_bandwidth
+        return None if bandwidth is None else min(bandwidth / self.slow_down, MAX_RATE)
 
     def in_switch(self, host_files: dict[str, int]) -> list[str]:
-        """For ip, between the hosts; namespaces are named by the numbers of their open files."""
+        """Return the commands of ip between the hosts. Namespaces are given as open files."""
         lines = ["link set lo up", *_bridge("switch")]
         for number, host in enumerate(self.hosts):
             lines += _pair(f"host{number}", "uplink", host_files[host], "switch")
         return lines
 
     def in_host(self, host: str, device_files: dict[str, int]) -> list[str]:
-        """For ip, inside a host."""
+        """Return the commands of ip inside a host."""
         lines = ["link set lo up", *_bridge("bridge"), "link set uplink master bridge", "link set uplink up"]
         for rank, device in enumerate(self.devices):
             if self._host_of(device) == host:
@@ -89,11 +89,11 @@ class Network:
         return lines
 
     def in_device(self, rank: int) -> list[str]:
-        """For ip, at a device."""
+        """Return the commands of ip inside a device."""
         return ["link set lo up", f"addr add {self.address(rank)}/16 dev eth0", "link set eth0 up"]
 
     def device_shaping(self, rank: int) -> list[str]:
-        """For tc, at a device: a class for each other device."""
+        """Return the commands of tc inside a device: a class for each other device."""
         lines = _shaper("eth0")
         for peer in range(len(self.devices)):
             if peer != rank:
@@ -102,11 +102,11 @@ class Network:
         return lines
 
     def link_change(self, source: int, target: int, factor: float) -> str:
-        """For tc, at the sending device: a link has so much of its bandwidth from now on."""
+        """Return the command of tc inside the sending device that multiplies the bandwidth of a link."""
         return _class("change", "eth0", FIRST_CLASS + target, self.rate(source, target) * factor)
 
     def uplink_shaping(self, host: str, *, outgoing: bool) -> list[str]:
-        """For tc, at a host's end of its uplink, or at the switch's end; nothing where devices share no interface."""
+        """Return the commands of tc at the host's or the switch's end of an uplink; none without a shared interface."""
         rate = self.interface_rate(host)
         if rate is None:
             return []
@@ -118,31 +118,31 @@ def _bridge(name: str) -> list[str]:
     return [f"link add {name} mtu {MTU} type bridge forward_delay 0", f"link set {name} up"]
 
 
-def _pair(here: str, there: str, namespace: int, bridge: str) -> list[str]:
-    """A cable into another namespace, plugged into the bridge at this end."""
-    other = f"peer name {there} mtu {MTU} netns /proc/self/fd/{namespace}"
-    return [f"link add {here} mtu {MTU} type veth {other}", f"link set {here} master {bridge}", f"link set {here} up"]
+def _pair(local: str, remote: str, namespace: int, bridge: str) -> list[str]:
+    """Connect another namespace to a bridge of this one."""
+    peer = f"peer name {remote} mtu {MTU} netns /proc/self/fd/{namespace}"
+    return [f"link add {local} mtu {MTU} type veth {peer}", f"link set {local} master {bridge}", f"link set {local} up"]
 
 
 def _shaper(device: str) -> list[str]:
-    """An htb where frames too short for data are not shaped, and nothing else is yet."""
+    """Add an htb without classes yet. Frames too short for data are not shaped."""
     return [
-        f"qdisc add dev {device} root handle 1: htb default {DIRECT}",
-        f"class add dev {device} parent 1: classid 1:{DIRECT} htb rate {_bits(FASTEST)} quantum {FRAME}",
-        f"filter add dev {device} parent 1: protocol ip prio 1 u32 match u16 0 0xffc0 at 2 flowid 1:{DIRECT}",
+        f"qdisc add dev {device} root handle 1: htb default {UNSHAPED}",
+        f"class add dev {device} parent 1: classid 1:{UNSHAPED} htb rate {_bits(MAX_RATE)} quantum {FRAME}",
+        f"filter add dev {device} parent 1: protocol ip prio 1 u32 match u16 0 0xffc0 at 2 flowid 1:{UNSHAPED}",
     ]
 
 
 def _shaped(device: str, number: int, rate: float, match: str) -> list[str]:
     return [
         _class("add", device, number, rate),
-        f"qdisc add dev {device} parent 1:{number:x} pfifo limit {LONGEST_QUEUE}",
+        f"qdisc add dev {device} parent 1:{number:x} pfifo limit {MAX_QUEUE}",
         f"filter add dev {device} parent 1: protocol ip prio 2 u32 {match} flowid 1:{number:x}",
     ]
 
 
 def _class(verb: str, device: str, number: int, rate: float) -> str:
-    # What is to pass is the contents; headers come on top.
+    # The rate is that of the payload. Headers come on top.
     counted = rate * FRAME / PAYLOAD
     burst = max(FRAME, round(counted * BURST_S))
     speed = f"rate {_bits(counted)} ceil {_bits(counted)} burst {burst} cburst {burst} quantum {FRAME}"

@@ -1,134 +1,146 @@
-"""One rank of an emulation: the runtime's parts put together around stages that sleep."""
+"""One rank of an emulation: the real executor, with stages that sleep."""
 
 import os
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from penstock.dist import failing_in_words
+from penstock.dist import translate_errors
 from penstock.emulation.clock import DeviceClock, Lateness
-from penstock.emulation.rank.delayed_transport import HeldMail
-from penstock.emulation.rank.executor import EmulatedExecutor, Summed
+from penstock.emulation.rank.delayed_transport import DelayLine, WaitTimer, open_delayed_transport
+from penstock.emulation.rank.grad_reduce import EmulatedReducer, EmulatedSum
 from penstock.emulation.rank.scratch import Scratch
-from penstock.emulation.rank.sleeping_stage import JobSeconds, SleepingStage
+from penstock.emulation.rank.sleeping_stage import ActionSeconds, SleepingStage, SleepingTransfer
 from penstock.emulation.rank.tensor_sizes import GRID, num_numbers, reduced_bytes, sizes_of
-from penstock.emulation.rank.weight_return import TimedReturns
+from penstock.emulation.rank.weight_return import TimedWeightReturn
 from penstock.emulation.spec import Emulation
 from penstock.plan.pricing import Costs
-from penstock.runtime.executor import Addresses, Iteration, Losses, gather_timeline
-from penstock.runtime.health import Doing, Watch
-from penstock.runtime.layout import Layout, make_layout, split_jobs
+from penstock.runtime.executor import (
+    Executor,
+    ExecutorParts,
+    Iteration,
+    LossExchange,
+    Routing,
+    WeightReturn,
+    gather_timeline,
+)
+from penstock.runtime.health import Heartbeat, RankStatus
+from penstock.runtime.layout import Layout, find_split_backwards, make_layout
 from penstock.runtime.tensors import signature
-from penstock.runtime.transport import make_groups
+from penstock.runtime.transport import make_ring_groups
 from penstock.timeline import Timeline
 
 START_S = 0.05
-"""So long before an iteration begins all ranks know when."""
+"""Time for each rank between the announcement of an iteration's start and the start."""
 
 
-class Emulated(NamedTuple):
-    """One iteration, as rank 0 puts it together."""
+class EmulatedIteration(NamedTuple):
+    """One iteration, as rank 0 records it."""
 
     step: int
     timeline: Timeline
-    """In seconds here, not in those of the cluster."""
+    """In seconds of this machine, not of the cluster."""
     lateness: tuple[Lateness, ...]
     """By rank."""
     busy: float
-    """The share of this machine's processors that the ranks kept busy meanwhile."""
-
-
-def join(rank: int, num_ranks: int, address: str, port: int, interface: str, timeout_s: float) -> None:
-    """Meet the other ranks."""
-    os.environ["GLOO_SOCKET_IFNAME"] = interface
-    dist.init_process_group(
-        "gloo",
-        init_method=f"tcp://{address}:{port}",
-        rank=rank,
-        world_size=num_ranks,
-        timeout=timedelta(seconds=timeout_s),
-    )
+    """Fraction of this machine's processors that the ranks used."""
 
 
 def run_rank(
-    emulation: Emulation, rank: int, scratch: Scratch, begins: Callable[[int], None]
-) -> Iterator[Emulated | None]:
-    """Run iterations; what came of each, on rank 0. `begins` is called when one begins."""
-    rank_of = EmulatedRank(emulation, rank, scratch)
+    emulation: Emulation, rank: int, scratch: Scratch, on_step: Callable[[int], None]
+) -> Iterator[EmulatedIteration | None]:
+    """Run the iterations of one rank.
+
+    Args:
+        emulation: The emulation.
+        rank: This rank.
+        scratch: The shared memory of all ranks.
+        on_step: Called with the step before each iteration.
+
+    Yields:
+        The record of each iteration on rank 0; None on other ranks.
+    """
+    emulated = EmulatedRank(emulation, rank, scratch)
     for step in range(emulation.num_steps):
-        rank_of.begin(step)
-        begins(step)
-        yield rank_of.iterate(step)
-    rank_of.close()
+        emulated.begin(step)
+        on_step(step)
+        yield emulated.iterate(step)
+    emulated.close()
     dist.destroy_process_group()
 
 
 class EmulatedRank:
-    """What a pipeline is to a training, for devices that sleep."""
+    """The counterpart of a pipeline for devices that sleep.
+
+    Args:
+        emulation: The emulation.
+        rank: This rank.
+        scratch: The shared memory of all ranks.
+    """
 
     def __init__(self, emulation: Emulation, rank: int, scratch: Scratch) -> None:
-        found = emulation.evaluation
-        self._proof, self._rank = found.proof, rank
-        costs = found.costs
-        slow_down = emulation.slow_down
+        evaluation = emulation.evaluation
+        costs, slow_down, is_shaped = evaluation.costs, emulation.slow_down, emulation.is_shaped
+        self._proof, self._rank = evaluation.proof, rank
         self._layout = layout = make_layout(costs, ())
         self._world = world = dist.get_world_size()
         self._group = group = dist.group.WORLD
-        me = costs.cluster.index[layout.devices[rank]]
-        latency_s = costs.cluster.latency_s[me]
-        hold_s = {
+        device = costs.cluster.index[layout.devices[rank]]
+        latency_s = costs.cluster.latency_s[device]
+        delay_s = {
             peer: slow_down * float(latency_s[costs.cluster.index[name]]) for peer, name in enumerate(layout.devices)
         }
-        shaped = emulation.is_shaped
-        self._mail = HeldMail(group, emulation.timeout_s, hold_s if shaped else {}, scratch)
-        self._clock = DeviceClock(lambda: self._mail.waited_until_s)
+        self._delays, timer = DelayLine(delay_s if is_shaped else {}), WaitTimer()
+        self._transport = open_delayed_transport(group, emulation.timeout_s, self._delays, timer, scratch)
+        self._clock = DeviceClock(lambda: timer.waited_until_s)
         factor = slow_down * emulation.faults.slowness(layout.devices[rank])
-        self._runners, self._step_s = _runners(costs, self._clock, me, factor, scratch)
+        runners, self._step_s = _make_runners(costs, self._clock, device, factor, scratch)
         actions = list(self._proof.program.actions(layout.devices[rank]))
-        addresses = Addresses(layout, rank)
-        summed = _summed(costs, layout, rank, slow_down if shaped else 0.0, scratch)
-        returned = {
-            number: [nn.Parameter(scratch.numbers(sizes_of(costs, number).num_parameters))] for number in self._runners
+        routing = Routing(layout, rank)
+        parameters = {
+            number: [nn.Parameter(scratch.numbers(sizes_of(costs, number).num_parameters))] for number in runners
         }
-        # As if they were trained here: what comes back is not copied anywhere.
-        kept = [item for items in returned.values() for item in items]
-        self._returns = TimedReturns(actions, returned, kept, self._mail, addresses)
-        split = split_jobs(self._proof.program, layout.devices)
-        self._executor = EmulatedExecutor(
-            addresses,
-            actions,
-            self._runners,
-            _no_loss,
-            self._mail,
-            {},
-            self._returns.finish,
-            split,
-            summed=summed,
+        # As if this rank trained all of them, so that received weights are not copied.
+        trained = [item for items in parameters.values() for item in items]
+        weight_return = WeightReturn(actions, parameters, trained, self._transport, routing)
+        self._weight_return = TimedWeightReturn(weight_return, actions)
+        sums = _make_sums(costs, layout, rank, slow_down if is_shaped else 0.0, scratch)
+        parts = ExecutorParts(
+            routing=routing,
+            actions=actions,
+            runners=runners,
+            loss=_refuse_loss,
+            transport=self._transport,
+            reducer=EmulatedReducer(sums, self._transport),
+            weights=self._weight_return,
+            transfer=SleepingTransfer(),
+            check_recompute=_accept_recompute,
+            split=find_split_backwards(self._proof.program, layout.devices),
             clock=self._clock,
         )
-        self._losses = Losses(layout, rank, world, self._mail)
+        self._executor = Executor(parts)
+        self._losses = LossExchange(layout, rank, world, self._transport)
         self._step = 0
-        self._watch = Watch(group, layout.devices, self._doing, self._mail.sends.give_up)
+        self._heartbeat = Heartbeat(group, layout.devices, self._status, self._transport.abandon)
 
-    def _doing(self) -> Doing:
-        return self._executor.doing(self._step)
+    def _status(self) -> RankStatus:
+        return self._executor.status(self._step)
 
     def begin(self, step: int) -> None:
-        """A step begins. The others know at once: it may be this rank's last."""
+        """Start a step. The status is written at once, because this rank may be killed in this step."""
         self._step = step
-        self._watch.write_now()
+        self._heartbeat.beat_now()
 
-    def iterate(self, step: int) -> Emulated | None:
-        """One iteration, which all ranks begin at the same moment."""
-        with self._watch.failing(), failing_in_words(lambda: f"rank {self._rank}, step {step}"):
+    def iterate(self, step: int) -> EmulatedIteration | None:
+        """Run one iteration, which all ranks start at the same time."""
+        with self._heartbeat.guard(), translate_errors(lambda: f"rank {self._rank}, step {step}"):
             return self._iterate(step)
 
-    def _iterate(self, step: int) -> Emulated | None:
+    def _iterate(self, step: int) -> EmulatedIteration | None:
         num_rows = GRID * self._layout.num_microbatches
         batch = torch.zeros(num_rows, 1, dtype=torch.uint8)
         form = ("emulate", *signature(batch, batch))
@@ -137,52 +149,53 @@ class EmulatedRank:
         dist.broadcast(start_s, 0)
         self._clock.begin(float(start_s))
         began = time.process_time()
-        self._executor.run(iteration, self._losses.sharing(iteration))
+        self._executor.run(iteration, self._losses.sender(iteration))
         self._losses.collect(iteration)
         ready_s = time.perf_counter()
         self._clock.work(self._step_s)
-        stepped = self._clock.take_span(ready_s) or (ready_s, ready_s)
-        self._returns.start(step)
-        self._returns.finish_all()
-        ended_s, spent_s = time.perf_counter(), time.process_time() - began
-        spans_s = self._returns.put_into(self._executor.spans_s())
-        timeline = gather_timeline(self._proof, self._layout.devices, spans_s, stepped, self._group)
-        everybody: list[Any] = [None] * self._world
-        dist.all_gather_object(everybody, (self._clock.lateness, ended_s, spent_s))
+        stepped_s = self._clock.take_span(ready_s) or (ready_s, ready_s)
+        self._weight_return.start(step)
+        self._weight_return.finish_all()
+        ended_s, used_s = time.perf_counter(), time.process_time() - began
+        spans_s = self._weight_return.insert_spans(self._executor.spans_s())
+        timeline = gather_timeline(self._proof, self._layout.devices, spans_s, stepped_s, self._group)
+        records: list[Any] = [None] * self._world
+        dist.all_gather_object(records, (self._clock.lateness, ended_s, used_s))
         if self._rank:
             return None
-        lateness, ends, spent = zip(*everybody, strict=True)
-        taken_s = (max(ends) - float(start_s)) * (os.cpu_count() or 1)
-        return Emulated(step, timeline, lateness, sum(spent) / taken_s)
+        lateness, ends, used = zip(*records, strict=True)
+        available_s = (max(ends) - float(start_s)) * (os.cpu_count() or 1)
+        return EmulatedIteration(step, timeline, lateness, sum(used) / available_s)
 
     def close(self) -> None:
-        """Wait until everything that was sent has arrived."""
-        self._mail.close()
-        self._watch.close()
+        """Block until everything that was sent has arrived."""
+        self._delays.drain(self._transport.timeout_s)
+        self._transport.close()
+        self._heartbeat.close()
 
 
-def _runners(
-    costs: Costs, clock: DeviceClock, me: int, factor: float, scratch: Scratch
+def _make_runners(
+    costs: Costs, clock: DeviceClock, device: int, factor: float, scratch: Scratch
 ) -> tuple[dict[int, SleepingStage], float]:
-    """The stages that a device has a part in, and how long its optimizer's step takes."""
+    """Return the stages of a device, and the duration of its optimizer step."""
     runners: dict[int, SleepingStage] = {}
     step_s = 0.0
     num_stages = costs.plan.num_stages
     for number in range(num_stages):
         seconds: dict[str, float] = {}
-        for place in range(*costs.replicas(number).indices(costs.num_replicas)):
-            if costs.forward_device[place] == me:
-                seconds["forward_s"] = float(factor * costs.forward_s[place])
-            if costs.backward_device[place] == me:
-                seconds["recompute_s"] = float(factor * costs.recompute_s[place])
-                seconds["input_grad_s"] = float(factor * costs.input_grad_s[place])
-                seconds["weight_grad_s"] = float(factor * costs.weight_grad_s[place])
-                seconds["backward_s"] = float(factor * costs.backward_s[place])
-                step_s += float(factor * costs.step_s[place])
+        for replica in range(*costs.replicas(number).indices(costs.num_replicas)):
+            if costs.forward_device[replica] == device:
+                seconds["forward_s"] = float(factor * costs.forward_s[replica])
+            if costs.backward_device[replica] == device:
+                seconds["recompute_s"] = float(factor * costs.recompute_s[replica])
+                seconds["input_grad_s"] = float(factor * costs.input_grad_s[replica])
+                seconds["weight_grad_s"] = float(factor * costs.weight_grad_s[replica])
+                seconds["backward_s"] = float(factor * costs.backward_s[replica])
+                step_s += float(factor * costs.step_s[replica])
         if seconds:
             runners[number] = SleepingStage(
                 clock,
-                JobSeconds(**seconds),
+                ActionSeconds(**seconds),
                 sizes_of(costs, number),
                 scratch,
                 is_first=number == 0,
@@ -191,21 +204,25 @@ def _runners(
     return runners, step_s
 
 
-def _summed(
+def _make_sums(
     costs: Costs, layout: Layout, rank: int, slow_down: float, scratch: Scratch
-) -> dict[tuple[bool, int], Summed]:
-    """The reductions that a rank takes part in; every rank must ask."""
-    groups = make_groups([item.ranks for item in layout.reducers], dist.new_group)
-    # The layout has ties before stages, the costs the other way round.
-    numbers = {(item.is_tie, item.number): place for place, item in enumerate(costs.reductions)}
-    found = {}
+) -> dict[tuple[bool, int], EmulatedSum]:
+    """Return the reductions of a rank. Collective."""
+    groups = make_ring_groups([item.ranks for item in layout.reducers], dist.new_group)
+    # The layout lists ties before stages, the costs list them after.
+    numbers = {(item.is_tie, item.number): index for index, item in enumerate(costs.reductions)}
+    sums = {}
     for item, group in zip(layout.reducers, groups, strict=True):
         if rank in item.ranks:
             key = item.is_tie, item.number
             contents = scratch.numbers(num_numbers(reduced_bytes(costs, numbers[key])))
-            found[key] = Summed(group, contents, slow_down * costs.reductions[numbers[key]].ring.latency_s)
-    return found
+            sums[key] = EmulatedSum(group, contents, slow_down * costs.reductions[numbers[key]].ring.latency_s)
+    return sums
 
 
-def _no_loss(_output: Any, _targets: Any) -> torch.Tensor:
-    raise AssertionError("sleeping stages make their own loss")
+def _refuse_loss(_output: Any, _targets: Any) -> torch.Tensor:
+    raise AssertionError("a sleeping stage returns its own loss")
+
+
+def _accept_recompute(*_arguments: Any) -> None:
+    """Accept every recompute: sleeping stages have no buffers."""

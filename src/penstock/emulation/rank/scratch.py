@@ -1,6 +1,6 @@
-"""Memory for contents that mean nothing: one piece that all ranks of an emulation read and write at the same time.
+"""Memory for contents without meaning: one piece that all ranks of an emulation read and write at the same time.
 
-So sixteen ranks that each add up a gigabyte need one gigabyte, not sixteen, and no time is lost to fresh pages.
+Sixteen ranks that each reduce a gigabyte need one gigabyte instead of sixteen, and no time for fresh pages.
 """
 
 import mmap
@@ -14,7 +14,11 @@ from penstock.plan.pricing import Costs
 
 
 class Scratch:
-    """The piece; it must be made before the ranks are started from this process."""
+    """The shared memory of an emulation. Create it before the ranks are forked from this process.
+
+    Args:
+        costs: The priced plan, which determines the largest payload.
+    """
 
     def __init__(self, costs: Costs) -> None:
         reduced = [num_numbers(reduced_bytes(costs, number)) for number in range(len(costs.reductions))]
@@ -25,15 +29,15 @@ class Scratch:
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
 
     def numbers(self, num: int) -> Tensor:
-        """So many numbers."""
+        """Return a vector of `num` float32 numbers."""
         return self._bytes[: NUMBER_BYTES * num].view(torch.float32)
 
     def rows(self, num_rows: int, width: int) -> Tensor:
-        """A carry of so many rows."""
+        """Return a payload of rows with `width` bytes each."""
         return self._bytes[: num_rows * width].view(num_rows, width)
 
     def like(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor | None:
-        """Memory for a plain tensor of a form, if it is one of those; None: it is not, or carries a meaning."""
+        """Return memory for a tensor of a form; None if it is not a payload of `rows` or `numbers`."""
         if dtype == torch.uint8 and len(shape) == 2 and tuple(stride) == (shape[1], 1):
             return self.rows(shape[0], shape[1])
         if dtype == torch.float32 and len(shape) == 1 and tuple(stride) == (1,) and shape[0] > 1:

@@ -1,7 +1,7 @@
-"""How large the tensors of an emulation are.
+"""Sizes of the tensors of an emulation.
 
-Rows are a fine grid instead of the model's own, so that every share of a micro-batch is a whole number of them: costs
-are as if rows could be split. A carry has a row of bytes for each; parameters are numbers of four bytes.
+A micro-batch has `GRID` rows instead of its own number, so that every share of a micro-batch is a whole number of rows,
+as in the costs, where rows are divisible. Activations are rows of bytes; parameters are float32 numbers.
 """
 
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from penstock.plan.pricing import Costs
 
 GRID = 1000
-"""Rows of a micro-batch here; a share is off by at most half of one."""
+"""Rows of an emulated micro-batch. A share is off by at most half a row."""
 NUMBER_BYTES = 4
 
 
 @dataclass(frozen=True)
 class StageSizes:
-    """Bytes of a row of what a stage takes, makes and keeps, and its number of parameters."""
+    """Bytes for each row of a stage's input, output and saved tensors, and its number of parameters."""
 
     input_width: int
     output_width: int
@@ -24,7 +24,7 @@ class StageSizes:
 
 
 def sizes_of(costs: Costs, stage: int) -> StageSizes:
-    """The sizes of a stage. Whatever is there travels: even nothing at all takes a message."""
+    """Return the sizes of a stage. Each is at least 1, as an empty payload takes a message too."""
     return StageSizes(
         input_width=_width(costs.input_bytes[stage]),
         output_width=_width(costs.output_bytes[stage]),
@@ -34,12 +34,12 @@ def sizes_of(costs: Costs, stage: int) -> StageSizes:
 
 
 def num_numbers(num_bytes: float) -> int:
-    """As many numbers as have so many bytes."""
+    """Return how many float32 numbers have this size."""
     return max(1, round(num_bytes / NUMBER_BYTES))
 
 
 def reduced_bytes(costs: Costs, number: int) -> float:
-    """What a reduction adds up, by its number in `costs.reductions`."""
+    """Return the bytes that a reduction sums, given its index in `costs.reductions`."""
     ring = costs.reductions[number].ring
     return ring.sent_bytes * len(ring.devices) / (2 * (len(ring.devices) - 1))
 

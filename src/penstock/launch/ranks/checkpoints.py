@@ -1,29 +1,29 @@
-"""Checkpoints of a training: going on from the last one, and saving on the way."""
+"""Checkpoints of a training run: resuming from the latest one, and saving new ones."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import InputError
-from penstock.launch.events import Event, Noted
-from penstock.launch.train_options import Training
+from penstock.launch.processes import Event, Noted
+from penstock.launch.train_options import TrainOptions
 
 
-class Saving:
-    """A rank's part in that; without a folder it does nothing."""
+class Checkpoints:
+    """A rank's part in loading and saving checkpoints. Without a directory it does nothing."""
 
-    def __init__(self, trainer: Any, scheduler: Any, asked: Training, tell: Callable[[Event], None]) -> None:
+    def __init__(self, trainer: Any, scheduler: Any, options: TrainOptions, report: Callable[[Event], None]) -> None:
         self._trainer = trainer
         self._scheduler = scheduler
-        self._folder = None if asked.checkpoint is None else Path(asked.checkpoint)
-        self._every = asked.save_every
-        self._num_steps = asked.steps
-        self._tell = tell
-        self._saved = 0
-        """Up to how many steps have been saved."""
+        self._folder = None if options.checkpoint is None else Path(options.checkpoint)
+        self._every = options.save_every
+        self._num_steps = options.steps
+        self._report = report
+        self._num_saved = 0
+        """The number of steps in the latest checkpoint."""
 
-    def begin(self) -> int:
-        """Load what there is; gives how many steps are done already."""
+    def resume(self) -> int:
+        """Load the latest checkpoint, if there is one. Returns the number of steps that it has."""
         from penstock.runtime.state import find_checkpoints
 
         if self._folder is None or not self._folder.is_dir() or not find_checkpoints(self._folder):
@@ -34,29 +34,29 @@ class Saving:
             raise InputError(
                 "this checkpoint was not written by penstock train",
                 where=str(loaded.path),
-                hint="Give --checkpoint a folder of its own, or go on in the script that wrote this one.",
+                hint="Use another directory with --checkpoint, or resume in the script that wrote this one.",
             )
         if self._scheduler is not None and extra.get("scheduler") is not None:
             self._scheduler.load_state_dict(extra["scheduler"])
-        self._saved = int(extra["num_steps"])
-        if self._saved >= self._num_steps:
-            self._tell(Noted(f"{loaded.path} has {self._saved} steps already: nothing is left to train"))
+        self._num_saved = int(extra["num_steps"])
+        if self._num_saved >= self._num_steps:
+            self._report(Noted(f"{loaded.path} already has {self._num_saved} steps: there is nothing left to train"))
         else:
-            self._tell(Noted(f"goes on from {loaded.path}, after {self._saved} steps"))
-        return self._saved
+            self._report(Noted(f"resuming from {loaded.path}, after {self._num_saved} steps"))
+        return self._num_saved
 
-    def after(self, num_steps: int) -> None:
-        """So many steps are done."""
+    def after_step(self, num_steps: int) -> None:
+        """Save if `--save-every` asks for it after this number of steps."""
         if self._every is not None and num_steps % self._every == 0:
             self._save(num_steps)
 
     def finish(self, num_steps: int) -> None:
-        """No more steps come."""
-        if num_steps > self._saved:
+        """Save the final state, unless it is saved already."""
+        if num_steps > self._num_saved:
             self._save(num_steps)
 
     def _save(self, num_steps: int) -> None:
         if self._folder is not None:
             scheduler = None if self._scheduler is None else self._scheduler.state_dict()
             self._trainer.save(self._folder, extra={"num_steps": num_steps, "scheduler": scheduler})
-            self._saved = num_steps
+            self._num_saved = num_steps

@@ -1,6 +1,7 @@
 """The processes of `penstock emulate`, started as `-m penstock.launch.ranks.emulate_main FOLDER PARENT`.
 
-The folder has emulation.json, which says what to emulate; ranks write into it what happens, as those of a training do.
+FOLDER has emulation.json, the description of the emulation. Ranks write their events to FOLDER, as those of a training
+run do.
 """
 
 import os
@@ -11,33 +12,49 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.emulation import Emulation, Meeting, Told, load_emulation, run_world
+from penstock.dist import join_process_group, local_environment
+from penstock.emulation import Emulation, SupervisorEvents, load_emulation, run_ranks
 from penstock.emulation.network import die_with_parent
-from penstock.errors import InputError, PenstockError
-from penstock.launch.events import Began, Done, Event, EventWriter, Failed, LinksChanged, Noticed, Sampled, Started
+from penstock.errors import PenstockError
+from penstock.launch.processes import (
+    Began,
+    Done,
+    Event,
+    EventWriter,
+    Exited,
+    Failed,
+    LinksChanged,
+    Noticed,
+    Sampled,
+    Started,
+    failed_event,
+)
 
 if TYPE_CHECKING:
     from penstock.emulation.rank import Scratch
 
 FILE = "emulation.json"
 
-Tell = Callable[[Event], None]
+Report = Callable[[Event], None]
 
 
 def main(folder: Path, parent: int) -> int:
-    """Emulate what the folder says."""
+    """Run the emulation that `folder` describes."""
     die_with_parent(parent)
 
-    def failed(error: BaseException) -> None:
-        EventWriter(folder, 0).tell(_failed(error))
+    def report_failure(error: BaseException) -> None:
+        EventWriter(folder, 0).write(_failed(error))
 
-    def changed(fault: int) -> None:
-        # Among the words of rank 0: so it is known in which of its steps that was.
-        EventWriter(folder, 0).tell(LinksChanged(fault))
+    def report_links_changed(fault: int) -> None:
+        # Among the events of rank 0, so that its position tells the step.
+        EventWriter(folder, 0).write(LinksChanged(fault))
+
+    def report_exit(rank: int, code: int, was_stopped: bool) -> None:
+        EventWriter(folder, rank).write(Exited(code, was_stopped))
 
     try:
         emulation = load_emulation(folder / FILE)
-        # Before there are several processes, so that they all have it.
+        # Imported before the fork, so that all ranks share it.
         import torch
 
         from penstock.emulation import rank as _rank  # noqa: F401
@@ -48,70 +65,68 @@ def main(folder: Path, parent: int) -> int:
         if emulation.script is not None:
             _write_files(emulation, folder)
 
-        def rank_main(rank: int, meeting: Meeting, begins: Callable[[int], None]) -> int:
-            return _run_rank(emulation, scratch, folder, rank, meeting, begins)
+        def rank_main(rank: int, interface: str, on_step: Callable[[int], None]) -> int:
+            return _run_rank(emulation, scratch, folder, rank, interface, on_step)
 
-        return run_world(emulation, rank_main, Told(failed, changed))
+        events = SupervisorEvents(report_failure, report_links_changed, report_exit)
+        return run_ranks(emulation, rank_main, events)
     except BaseException as error:
-        failed(error)
+        report_failure(error)
         return 1
 
 
 def _run_rank(
-    emulation: Emulation, scratch: "Scratch", folder: Path, rank: int, meeting: Meeting, begins: Callable[[int], None]
+    emulation: Emulation, scratch: "Scratch", folder: Path, rank: int, interface: str, on_step: Callable[[int], None]
 ) -> int:
     writer = EventWriter(folder, rank)
-    killed = {item.step for item in emulation.faults.killed if item.rank == rank}
-
-    def tell(event: Event) -> None:
-        writer.tell(event)
-        if isinstance(event, Began):
-            begins(event.step)
-            if event.step in killed:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    # Process numbers mean nothing outside the namespace: nobody may kill by them.
-    tell(Started(rank, rank, 0))
-    try:
-        if emulation.script is None:
-            for event in _sleep(emulation, scratch, rank, meeting, tell):
-                tell(event)
-        else:
-            _compute(emulation, emulation.script, folder, rank, meeting, tell)
-    except BaseException as error:
-        tell(_failed(error))
-        return 1
-    tell(Done())
-    return 0
-
-
-def _sleep(emulation: Emulation, scratch: "Scratch", rank: int, meeting: Meeting, tell: Tell) -> Iterator[Event]:
-    """Devices that sleep; gives what rank 0 has to tell."""
-    from penstock.emulation.rank import join, run_rank
-
-    num_ranks = len(emulation.devices)
-    join(rank, num_ranks, meeting.address, meeting.port, meeting.interface, emulation.timeout_s)
-    for found in run_rank(emulation, rank, scratch, lambda step: tell(Began(step))):
-        if found is not None:
-            times = found.timeline
-            yield Sampled(found.step, tuple(times.start_s.tolist()), tuple(times.end_s.tolist()))
-            yield Noticed(found.step, found.busy, found.lateness)
-
-
-def _compute(emulation: Emulation, script: str, folder: Path, rank: int, meeting: Meeting, tell: Tell) -> None:
-    """Devices that compute: a training like any other, inside the namespaces."""
-    from penstock.launch.ranks.train import train_rank
-    from penstock.launch.train_options import Training
-
+    kill_steps = {item.step for item in emulation.faults.killed if item.rank == rank}
     os.environ.update(
+        local_environment(folder, interface),
         RANK=str(rank),
         LOCAL_RANK="0",
         WORLD_SIZE=str(len(emulation.devices)),
-        MASTER_ADDR=meeting.address,
-        MASTER_PORT=str(meeting.port),
-        GLOO_SOCKET_IFNAME=meeting.interface,
     )
-    asked = Training(
+
+    def report(event: Event) -> None:
+        writer.write(event)
+        if isinstance(event, Began):
+            on_step(event.step)
+            if event.step in kill_steps:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    # Without a process number: inside the namespace it is another one than outside.
+    report(Started(rank, rank, 0))
+    try:
+        if emulation.script is None:
+            for event in _sleep(emulation, scratch, rank, report):
+                report(event)
+        else:
+            _compute(emulation, emulation.script, folder, report)
+    except BaseException as error:
+        report(_failed(error))
+        return 1
+    report(Done())
+    return 0
+
+
+def _sleep(emulation: Emulation, scratch: "Scratch", rank: int, report: Report) -> Iterator[Event]:
+    """Run a device that sleeps; yields the events of its iterations, on rank 0."""
+    from penstock.emulation.rank import run_rank
+
+    join_process_group("gloo", emulation.timeout_s)
+    for result in run_rank(emulation, rank, scratch, lambda step: report(Began(step))):
+        if result is not None:
+            times = result.timeline
+            yield Sampled(result.step, tuple(times.start_s.tolist()), tuple(times.end_s.tolist()))
+            yield Noticed(result.step, result.busy, result.lateness)
+
+
+def _compute(emulation: Emulation, script: str, folder: Path, report: Report) -> None:
+    """Run a device that computes: an ordinary rank of a training run, inside the namespace."""
+    from penstock.launch.ranks.train import train_rank
+    from penstock.launch.train_options import TrainOptions
+
+    options = TrainOptions(
         script=script,
         plan=str(folder / "plan.json"),
         profile=str(folder / "profile.json"),
@@ -120,7 +135,7 @@ def _compute(emulation: Emulation, script: str, folder: Path, rank: int, meeting
         timeout=emulation.timeout_s,
         threads=1,
     )
-    train_rank(asked, tell, alone=False)
+    train_rank(options, report)
 
 
 def _write_files(emulation: Emulation, folder: Path) -> None:
@@ -133,13 +148,11 @@ def _write_files(emulation: Emulation, folder: Path) -> None:
     (folder / "cluster.toml").write_text(write_cluster(emulation.cluster))
 
 
-def _failed(error: BaseException) -> Event:
+def _failed(error: BaseException) -> Failed:
     if not isinstance(error, PenstockError):
-        # A mistake of ours: nothing is hidden of it.
+        # An error in Penstock: show all of it.
         traceback.print_exception(error)
-        return Failed(type(error).__name__, f"{type(error).__name__}: {error}", False)
-    is_input = isinstance(error, InputError)
-    return Failed(type(error).__name__, str(error), is_input, "\n".join(getattr(error, "__notes__", ())))
+    return failed_event(error)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""One recorded run of a model's forward: values, events, and the dataflow between blocks."""
+"""Recording of a model's forward: values, events, and the dataflow between blocks."""
 
-from penstock.model.tracing.dataflow import Flow, find_flow, local_values
-from penstock.model.tracing.intercept import intercepted, stepped_aside
+from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
+from penstock.model.tracing.intercept import intercept_calls, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
-from penstock.model.tracing.record import COARSER, Event, Record, Slot, State, Value, require_same_course
+from penstock.model.tracing.record import COARSER_BLOCKS, Event, Record, Slot, State, Value, require_same_trace
 from penstock.model.tracing.recorder import Run, function_name, run_and_record
 
 __all__ = [
-    "COARSER",
+    "COARSER_BLOCKS",
+    "Dataflow",
     "Event",
-    "Flow",
     "Placeholder",
     "Record",
     "Run",
@@ -18,9 +18,9 @@ __all__ = [
     "Value",
     "find_flow",
     "function_name",
-    "intercepted",
+    "intercept_calls",
     "local_values",
-    "require_same_course",
+    "require_same_trace",
     "run_and_record",
-    "stepped_aside",
+    "suspend_mode",
 ]

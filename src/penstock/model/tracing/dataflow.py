@@ -1,28 +1,28 @@
-"""Which values must cross each cut between blocks, worked out from one record of forward.
+"""The values that cross each cut between blocks, derived from a record of forward.
 
-A unit runs the model's forward from its start, but does nothing of what belongs to earlier units: what they made is
-handed over where this or a later unit uses it. Values that follow from constants and buffers alone, such as a causal
-mask, are *local*: every unit that needs one makes it again, and nothing is sent. What follows from parameters is not
-local, so that each parameter has its gradient where it is used.
+A block runs the model's forward from its start but skips the events of earlier blocks: their values are incoming
+activations where this or a later block uses them. Values that depend on constants and buffers only, such as a causal
+mask, are *local*: every block that needs one computes it, and nothing is sent. Values that depend on parameters are not
+local, so that the gradient of a parameter is computed in one block.
 """
 
 from dataclasses import dataclass
 
 from penstock.errors import InputError
-from penstock.model.tracing.record import COARSER, Event, Record
+from penstock.model.tracing.record import COARSER_BLOCKS, Event, Record
 
 
 @dataclass(frozen=True)
-class Flow:
-    """`live[k]` are the values that cross the cut after unit k; `last_use[v]` is the last unit that needs value v."""
+class Dataflow:
+    """`live[k]` are the values that cross the cut after block k; `last_use[v]` is the last block that needs value v."""
 
     live: tuple[tuple[int, ...], ...]
     local: frozenset[int]
     last_use: tuple[int, ...]
 
     def runs(self, event: Event, unit: int) -> bool:
-        """Whether `unit` does this event itself, rather than taking what was handed over."""
-        if event.unit == unit or event.asks_form or event.reads:
+        """Return whether block `unit` executes this event, instead of using incoming activations."""
+        if event.unit == unit or event.is_metadata_query or event.reads_values:
             return True
         return _is_local(event, self.local) and self._needed(event) >= unit
 
@@ -30,16 +30,20 @@ class Flow:
         return max(self.last_use[value] for value in (*event.makes, *event.changes))
 
 
-def find_flow(record: Record) -> Flow:
-    """The flow of values between the units of a recorded forward."""
+def find_flow(record: Record) -> Dataflow:
+    """Determine the values that cross each cut of a recorded forward.
+
+    Raises:
+        InputError: A buffer is changed in one block and used in another.
+    """
     _require_private_state(record)
     local = local_values(record)
     num_units = len(record.blocks)
     last_use = [value.unit for value in record.values]
     for event in record.events:
-        if not event.asks_form:
-            # What Python decides by, every later unit must decide by again.
-            needed = num_units - 1 if event.reads else event.unit
+        if not event.is_metadata_query:
+            # A value that Python branches on is needed by every later block, which takes the same branch.
+            needed = num_units - 1 if event.reads_values else event.unit
             for value in event.uses:
                 last_use[value] = max(last_use[value], needed)
     for event in reversed(record.events):
@@ -55,7 +59,7 @@ def find_flow(record: Record) -> Flow:
         )
         for cut in range(num_units - 1)
     )
-    return Flow(live, local, tuple(last_use))
+    return Dataflow(live, local, tuple(last_use))
 
 
 def _is_local(event: Event, local: frozenset[int]) -> bool:
@@ -64,13 +68,13 @@ def _is_local(event: Event, local: frozenset[int]) -> bool:
 
 
 def local_values(record: Record) -> frozenset[int]:
-    """The values that follow from constants and buffers alone."""
-    inner = [event for event in record.events[1:] if not event.asks_form]
+    """Return the values that depend on constants and buffers only."""
+    inner = [event for event in record.events[1:] if not event.is_metadata_query]
     local = {value for event in inner if not event.is_block for value in event.makes} - set(record.events[0].makes)
     for event in inner:
         if event.is_block:
             local -= {*event.makes, *event.changes}
-    while True:  # a value that later turns out to be changed by something handed over takes others with it
+    while True:  # a value that is changed by non-local data also makes its dependents non-local
         before = len(local)
         for event in inner:
             if event.is_random or event.parameters or event.changed_state or not local.issuperset(event.uses):
@@ -80,7 +84,7 @@ def local_values(record: Record) -> frozenset[int]:
 
 
 def _require_private_state(record: Record) -> None:
-    """Refuse a buffer that forward changes in one unit and uses in another: they may be different processes."""
+    """Check that no buffer is changed in one block and used in another, which may be in another process."""
     changed = {name: event.unit for event in record.events for name in event.changed_state}
     for event in record.events:
         for name in (*event.parameters, *event.buffers):
@@ -88,5 +92,5 @@ def _require_private_state(record: Record) -> None:
                 raise InputError(
                     f"forward changes {name!r} near block {record.blocks[changed[name]]!r} and uses it near "
                     f"block {record.blocks[event.unit]!r}",
-                    hint=COARSER,
+                    hint=COARSER_BLOCKS,
                 )

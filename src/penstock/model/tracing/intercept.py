@@ -1,4 +1,4 @@
-"""Standing between a model's forward and the modules it calls."""
+"""Interception of the module calls of a model's forward."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -9,23 +9,23 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 Handler: TypeAlias = Callable[[nn.Module, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-"""Gets the module, its own way of being called, and the arguments; what it returns, the caller gets."""
+"""Called with the module, its original call and the arguments; its result is returned to the caller."""
 
 _HANDLER = "_penstock_handler"
 
 
 @contextmanager
-def intercepted(modules: Iterable[nn.Module], handler: Handler) -> Iterator[None]:
-    """While this lasts, calls of these modules go to `handler`, hooks of theirs included.
+def intercept_calls(modules: Iterable[nn.Module], handler: Handler) -> Iterator[None]:
+    """Route calls of these modules, including their hooks, to `handler` within the context.
 
-    The class of each is replaced by a subclass that differs in `__call__` only, so that all else about the modules,
-    their attributes and isinstance among it, stays as the model's code expects it.
+    The class of each module is replaced by a subclass that differs in `__call__` only, so that attributes, isinstance
+    and the rest of the module behave as the model's code expects.
     """
     classes = {module: type(module) for module in modules}
     try:
         for module, own in classes.items():
             module.__dict__[_HANDLER] = handler
-            object.__setattr__(module, "__class__", _listening(own))  # type: ignore[arg-type]  # nn.Module's own way is slow
+            object.__setattr__(module, "__class__", _intercepting(own))  # type: ignore[arg-type]  # nn.Module's __setattr__ is slow
         yield
     finally:
         for module, own in classes.items():
@@ -34,10 +34,11 @@ def intercepted(modules: Iterable[nn.Module], handler: Handler) -> Iterator[None
 
 
 @contextmanager
-def stepped_aside(mode: TorchFunctionMode) -> Iterator[None]:
-    """While this lasts, the mode that is on top hears of no torch function.
+def suspend_mode(mode: TorchFunctionMode) -> Iterator[None]:
+    """Suspend a function mode within the context, if it is on top of the mode stack.
 
-    Some modules compute in another way while anybody listens. If a mode of forward's own lies on top, ours stays.
+    Some modules take another code path while a function mode is active. If forward has pushed a mode of its own, ours
+    stays active.
     """
     on_top = _get_current_function_mode() is mode  # type: ignore[no-untyped-call]
     if on_top:
@@ -50,7 +51,7 @@ def stepped_aside(mode: TorchFunctionMode) -> Iterator[None]:
 
 
 @cache
-def _listening(own: type[nn.Module]) -> type[nn.Module]:
+def _intercepting(own: type[nn.Module]) -> type[nn.Module]:
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         def call(*args: Any, **kwargs: Any) -> Any:
             return own.__call__(self, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""A tensor that has a shape and no numbers: what stands for the results of blocks that did not run."""
+"""A tensor with a shape and no data, for the results of blocks that do not run."""
 
 from typing import Any
 
@@ -6,20 +6,20 @@ import torch
 from torch import Tensor
 
 from penstock.errors import InputError
-from penstock.model.tracing.record import COARSER
+from penstock.model.tracing.record import COARSER_BLOCKS
 
 
 class Placeholder(torch.Tensor):
-    """Answers what its shape, its type and its device are; computing with it is an error that says what is missing."""
+    """A tensor with shape, dtype and device. Computing with it raises an error that names the missing value."""
 
     origin: str
 
     @staticmethod
     def __new__(cls, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, origin: str) -> "Placeholder":
-        """`origin` says in words what this stands for."""
-        made = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
-        made.origin = origin
-        return made
+        """Create a placeholder; `origin` describes the value for error messages."""
+        placeholder = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+        placeholder.origin = origin
+        return placeholder
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
@@ -31,7 +31,8 @@ class Placeholder(torch.Tensor):
 
         missing = [tensor.origin for tensor in tensors_of((args, kwargs or {})) if isinstance(tensor, Placeholder)]
         raise InputError(
-            f"forward computes {func} with {missing[0]}, which the blocks in between did not hand on", hint=COARSER
+            f"forward computes {func} with {missing[0]}, which is not among the activations between blocks",
+            hint=COARSER_BLOCKS,
         )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]

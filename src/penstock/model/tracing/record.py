@@ -1,9 +1,9 @@
-"""What one run of a model's forward did outside its blocks: values, and the events that made and used them.
+"""The record of one run of a model's forward outside its blocks: values, and the events that produce and use them.
 
-The events are the calls of torch functions by forward itself (and by modules that are not blocks), in order; the calls
-of blocks; one in front that stands for the inputs, and one at the end that stands for what is returned. An event
-belongs to the *unit* that does it: unit k does the call of block k and what happens up to a place before the call of
-block k + 1 (`model/cut_points.py` finds it; as recorded, it is that call); unit 0 also what happens before block 0.
+Events are, in order, the calls of torch functions by forward itself (and by modules that are not blocks) and the calls
+of blocks; the first event stands for the inputs, the last for the return value. `Event.unit` is the index of the block
+that executes the event: block k executes its own call and the events up to the cut before the call of block k + 1
+(`cut_points.py` chooses it; as recorded, the cut is at that call); block 0 also executes the events before its call.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
 
-COARSER = "Give an nn.Sequential, or name coarser blocks, so that what belongs together is in one of them."
+COARSER_BLOCKS = "Use an nn.Sequential, or name coarser blocks that contain the whole computation."
 
-# Functions that ask about a tensor's form or set a flag; with `__get__` come attributes such as shape.
+# Functions that query metadata of a tensor or set a flag; `__get__` covers attributes such as shape.
 _FORM = frozenset(
     ("__get__", "__set__", "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous", "type",
      "is_floating_point", "is_complex", "is_signed", "element_size", "get_device", "storage_offset", "__len__",
@@ -27,48 +27,48 @@ _FORM = frozenset(
 
 
 class Slot(NamedTuple):
-    """A place in what an event returned that holds a tensor: the number of the value."""
+    """A leaf of an event's result that is a tensor: the number of its value."""
 
     value: int
 
 
 class State(NamedTuple):
-    """A place in what an event returned that holds a parameter or buffer: its name, as the tensor may be replaced."""
+    """A leaf of an event's result that is a parameter or buffer: its name, since the tensor may be replaced."""
 
     name: str
 
     def of(self, model: nn.Module) -> Any:
-        """The tensor that the model has under this name now."""
+        """Return the model's current tensor of this name."""
         holder, _, attribute = self.name.rpartition(".")
         return getattr(model.get_submodule(holder), attribute)
 
 
 @dataclass(frozen=True)
 class Value:
-    """One tensor that events pass on. Its shape is for the rows of the run."""
+    """A tensor that events produce and use. Its shape is for the rows of the run."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
     unit: int
-    """The unit that made it."""
+    """Index of the block that produced it."""
     origin: str
-    """Where it comes from, in words."""
+    """Description of its source, for error messages."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One call. `leaves` and `spec` are what it returned, with a `Slot` for each tensor that it may have made."""
+    """One call. `leaves` and `spec` are its result, with a `Slot` for each tensor."""
 
     name: str
     unit: int
     uses: tuple[int, ...]
     changes: tuple[int, ...]
-    """Values that it changed in place."""
+    """Values that the call changed in place."""
     parameters: tuple[str, ...]
     buffers: tuple[str, ...]
     changed_state: tuple[str, ...]
-    """Parameters and buffers that it changed in place, if it is no block."""
+    """Parameters and buffers that the call changed in place, if it is not a block."""
     leaves: tuple[Any, ...]
     spec: pytree.TreeSpec
     is_block: bool = False
@@ -76,25 +76,25 @@ class Event:
 
     @cached_property
     def makes(self) -> tuple[int, ...]:
-        """The values in what it returned."""
+        """The values in its result."""
         return tuple(leaf.value for leaf in self.leaves if isinstance(leaf, Slot))
 
     @cached_property
-    def asks_form(self) -> bool:
-        """Whether it needs no numbers: it asks for a shape or the like, or has nothing to do with tensors."""
+    def is_metadata_query(self) -> bool:
+        """Whether it needs no tensor data: it queries metadata such as a shape, or involves no tensors."""
         if self.makes or self.changes or self.changed_state or self.is_block:
             return False
         return self.name in _FORM or not (self.uses or self.parameters or self.buffers)
 
     @cached_property
-    def reads(self) -> bool:
-        """Whether it turns numbers of a tensor into something that Python may decide by, as `if x.sum() > 0` does."""
-        return not (self.makes or self.changes or self.changed_state or self.is_block or self.asks_form)
+    def reads_values(self) -> bool:
+        """Whether it converts tensor data to a Python value, on which code may branch, as `if x.sum() > 0` does."""
+        return not (self.makes or self.changes or self.changed_state or self.is_block or self.is_metadata_query)
 
 
 @dataclass(frozen=True)
 class Record:
-    """One run of forward on `rows` rows. Event 0 makes the inputs; the last one uses what is returned."""
+    """One run of forward on `rows` rows. Event 0 produces the inputs; the last event uses the return value."""
 
     rows: int
     blocks: tuple[str, ...]
@@ -102,8 +102,12 @@ class Record:
     events: tuple[Event, ...]
 
 
-def require_same_course(one: Record, other: Record) -> None:
-    """Refuse a forward that does something else for another number of rows: entered in the middle, it would be lost."""
+def require_same_trace(one: Record, other: Record) -> None:
+    """Check that forward executes the same events for both numbers of rows, as entering it in the middle requires.
+
+    Raises:
+        InputError: The events differ.
+    """
     for first, second in zip(one.events, other.events, strict=False):
         if _course(first) != _course(second):
             break
@@ -112,9 +116,9 @@ def require_same_course(one: Record, other: Record) -> None:
             return
         first = one.events[min(len(one.events), len(other.events)) - 1]
     raise InputError(
-        f"forward does something else with {other.rows} rows than with {one.rows} (at {first.name!r}, "
+        f"forward takes different paths for {other.rows} and {one.rows} rows (at {first.name!r}, "
         f"near block {one.blocks[first.unit]!r})",
-        hint=COARSER,
+        hint=COARSER_BLOCKS,
     )
 
 

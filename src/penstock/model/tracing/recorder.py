@@ -1,4 +1,4 @@
-"""Running a model once and noting what its forward does outside its blocks (`model/tracing/record.py`)."""
+"""Recorder of the events of a model's forward outside its blocks (`record.py`)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,45 +9,49 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
-from penstock.model.blocks import Carry, call_model
-from penstock.model.tracing.intercept import intercepted, stepped_aside
-from penstock.model.tracing.record import COARSER, Event, Record, Slot, State, Value
+from penstock.model.blocks import Activations, call_model
+from penstock.model.tracing.intercept import intercept_calls, suspend_mode
+from penstock.model.tracing.record import COARSER_BLOCKS, Event, Record, Slot, State, Value
 from penstock.model.trees import rows_of, tensors_of
 
-_IN_ORDER = "Name the blocks in the order in which forward calls them, each as often as it is called."
+_IN_ORDER = "Name the blocks in the order in which forward calls them, once for each call."
 _RANDOM = ("rand", "dropout", "normal", "bernoulli", "uniform", "multinomial", "poisson", "exponential")
 
 
 class Run(NamedTuple):
-    """A recorded run: what it did, what it returned, and the tensor of each value of the record."""
+    """A recorded run: the record, the output, and the tensor of each value."""
 
     record: Record
-    output: Carry
+    output: Activations
     tensors: tuple[Tensor, ...]
 
 
-def run_and_record(model: nn.Module, names: Sequence[str], inputs: Carry) -> Run:
-    """What forward does for these inputs, with the blocks of these names, which must be in the order of their calls."""
+def run_and_record(model: nn.Module, names: Sequence[str], inputs: Activations) -> Run:
+    """Run forward on these inputs and record it. The names of the blocks must be in the order of their calls.
+
+    Raises:
+        InputError: Forward does not call the blocks in this order, or replaces a buffer outside the blocks.
+    """
     recorder = _Recorder(model, names)
     buffers = {name: id(buffer) for name, buffer in model.named_buffers()}
-    recorder.note("inputs", (), inputs)
-    with torch.no_grad(), intercepted(set(recorder.modules), recorder.on_block), recorder:
+    recorder.record_event("inputs", (), inputs)
+    with torch.no_grad(), intercept_calls(set(recorder.modules), recorder.on_block), recorder:
         output = call_model(model, inputs)
     if recorder.num_calls < len(names):
         raise InputError(f"forward did not call block {names[recorder.num_calls]!r}", hint=_IN_ORDER)
-    recorder.note("return", (output,), None)
+    recorder.record_event("return", (output,), None)
     for name, buffer in model.named_buffers():
         if buffers.get(name) != id(buffer) and not any(name.startswith(f"{block}.") for block in names):
             raise InputError(
-                f"forward puts a new tensor in the place of buffer {name!r} outside of the blocks",
-                hint=f"Change it in place, inside of a block. {COARSER}",
+                f"forward replaces buffer {name!r} outside the blocks",
+                hint=f"Change it in place, inside a block. {COARSER_BLOCKS}",
             )
     record = Record(rows_of(inputs), tuple(names), tuple(recorder.values), tuple(recorder.events))
     return Run(record, output, tuple(recorder.tensors))
 
 
 def function_name(func: Callable[..., Any]) -> str:
-    """A torch function's own name."""
+    """Return the name of a torch function."""
     return getattr(func, "__name__", str(func))
 
 
@@ -60,7 +64,7 @@ class _Recorder(TorchFunctionMode):
         self.inside = False
         self.values: list[Value] = []
         self.events: list[Event] = []
-        self.tensors: list[Tensor] = []  # of each value; kept also so that no id is used again
+        self.tensors: list[Tensor] = []  # of each value; kept alive so that no id is reused
         self.numbers: dict[int, int] = {}  # id of a tensor -> its value
         self.parameters = {id(parameter): name for name, parameter in model.named_parameters()}
         self.buffers = {id(buffer): name for name, buffer in model.named_buffers()}
@@ -76,7 +80,7 @@ class _Recorder(TorchFunctionMode):
         result = func(*args, **kwargs)
         name = function_name(func)
         is_random = any(word in name for word in _RANDOM) or not torch.equal(random_before, torch.get_rng_state())
-        self.note(name, (args, kwargs), result, before=before, is_random=is_random)
+        self.record_event(name, (args, kwargs), result, before=before, is_random=is_random)
         return result
 
     def on_block(
@@ -88,36 +92,38 @@ class _Recorder(TorchFunctionMode):
             raise self._wrong_order(module)
         name = self.names[self.num_calls]
         self.num_calls += 1
-        self.inside = True  # until all is noted, so that looking at tensors is no event
+        self.inside = True  # until the event is recorded, so that inspecting tensors records none
         try:
             before = self._versions()
-            with stepped_aside(self):
+            with suspend_mode(self):
                 result = call(*args, **kwargs)
             for leaf in pytree.tree_leaves(result):
                 if not isinstance(leaf, Tensor | bool | int | str | None):
                     raise InputError(
-                        f"block {name!r} returns a {type(leaf).__name__}, which cannot be handed on",
-                        hint="Blocks hand on tensors, None, whole numbers and strings, in tuples, lists and dicts.",
+                        f"block {name!r} returns a {type(leaf).__name__}, which cannot be sent to another stage",
+                        hint="Return tensors, None, integers and strings, in tuples, lists and dicts.",
                     )
-            self.note(name, (args, kwargs), result, before=before, is_block=True)
+            self.record_event(name, (args, kwargs), result, before=before, is_block=True)
         finally:
             self.inside = False
         return result
 
-    def note(
+    def record_event(
         self,
         name: str,
-        given: Any,
+        arguments: Any,
         result: Any,
         *,
         before: tuple[list[int], dict[str, int]] = ([], {}),
         is_block: bool = False,
         is_random: bool = False,
     ) -> None:
-        ids = [id(tensor) for tensor in tensors_of(given)]
+        ids = [id(tensor) for tensor in tensors_of(arguments)]
         values_before, state_before = before
         unit = max(0, self.num_calls - 1)
-        origin = f"the result of block {name!r}" if is_block else f"what {name!r} made near block {self.names[unit]!r}"
+        origin = (
+            f"the result of block {name!r}" if is_block else f"the result of {name!r} near block {self.names[unit]!r}"
+        )
         leaves, spec = pytree.tree_flatten(result)
         self.events.append(
             Event(
@@ -140,14 +146,14 @@ class _Recorder(TorchFunctionMode):
         )
 
     def _versions(self) -> tuple[list[int], dict[str, int]]:
-        """How often every tensor has been changed: torch counts that, for what shares memory together."""
+        """Return the version counters of all tensors, which torch increments for every in-place change."""
         return (
             [tensor._version for tensor in self.tensors],
             {} if self.inside else {name: tensor._version for name, tensor in self.state.items()},
         )
 
     def _slot(self, tensor: Tensor, unit: int, origin: str) -> Slot | State:
-        """What a tensor that was returned is: a parameter or buffer, or a value."""
+        """Classify a returned tensor as a parameter or buffer, or as a value."""
         state = self.parameters.get(id(tensor), self.buffers.get(id(tensor)))
         if state is not None:
             return State(state)

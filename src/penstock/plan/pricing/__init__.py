@@ -4,7 +4,7 @@ from penstock.plan.pricing.allreduce_ring import reduce_ring
 from penstock.plan.pricing.costs import Costs, Reduction
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Flows
 from penstock.plan.pricing.pricing import price
-from penstock.plan.pricing.row_overlap import NEGLIGIBLE_SHARE, whole_rows
+from penstock.plan.pricing.row_overlap import NEGLIGIBLE_SHARE, overlaps, whole_rows
 from penstock.plan.pricing.unit_seconds import Part, UnitClock
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Part",
     "Reduction",
     "UnitClock",
+    "overlaps",
     "price",
     "reduce_ring",
     "whole_rows",

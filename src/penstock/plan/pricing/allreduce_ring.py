@@ -1,4 +1,4 @@
-"""The ring in which a group of devices reduces its gradients.
+"""The ring all-reduce of a group's gradients.
 
 A ring all-reduce of n bytes over r devices sends 2 (r-1)/r n bytes over every link of the ring, in 2 (r-1) rounds,
 each of which pays the latency; the slowest link sets the pace. The ring order is chosen to make that link as fast
@@ -20,7 +20,7 @@ LOCAL_SEARCH_RING = 48
 
 
 class InterfaceUse(NamedTuple):
-    """So many seconds of one direction of the shared interface of a host."""
+    """Seconds for which the ring occupies one direction of a host's shared interface."""
 
     host: int
     outgoing: bool
@@ -32,7 +32,7 @@ class Ring(NamedTuple):
 
     devices: tuple[int, ...]
     sent_bytes: float
-    """What each of them sends."""
+    """Bytes that each device sends."""
     occupancy_s: float
     latency_s: float
     interfaces: tuple[InterfaceUse, ...]
@@ -44,7 +44,7 @@ class Ring(NamedTuple):
 
 
 def reduce_ring(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> Ring:
-    """The best ring over these devices, and what an all-reduce of so many bytes costs on it."""
+    """The best ring over these devices, and the cost of an all-reduce of `num_bytes` on it."""
     by_host = sorted(devices, key=lambda device: (int(cluster.host_index[device]), device))
     rings = [_priced(cluster, order, num_bytes) for order in (_best_links(cluster, by_host), by_host)]
     return min(rings, key=lambda ring: ring.occupancy_s)
@@ -64,11 +64,11 @@ def _priced(cluster: Cluster, order: list[int], num_bytes: float) -> Ring:
     rate = min(float(cluster.bandwidth[link]) for link in links)
     uses: list[InterfaceUse] = []
     for outgoing, crossings in ((True, leaving), (False, entering)):
-        for place, count in sorted(crossings.items()):
-            bandwidth = cluster.hosts[place].interface_bandwidth
+        for index, count in sorted(crossings.items()):
+            bandwidth = cluster.hosts[index].interface_bandwidth
             if bandwidth is not None:
                 rate = min(rate, bandwidth / count)
-                uses.append(InterfaceUse(place, outgoing, count * sent / bandwidth))
+                uses.append(InterfaceUse(index, outgoing, count * sent / bandwidth))
     latency = 2 * (size - 1) * max(float(cluster.latency_s[link]) for link in links)
     return Ring(tuple(order), sent, sent / rate, latency, tuple(uses))
 
@@ -84,7 +84,7 @@ def _best_links(cluster: Cluster, by_host: list[int]) -> list[int]:
             order = _improve(bandwidth, order)
     elif len(order) == 3:
         order = max([0, 1, 2], [0, 2, 1], key=lambda ring: _slowest(bandwidth, ring))
-    return [by_host[place] for place in order]
+    return [by_host[index] for index in order]
 
 
 def _slowest(bandwidth: Floats, order: list[int]) -> float:
@@ -92,13 +92,13 @@ def _slowest(bandwidth: Floats, order: list[int]) -> float:
 
 
 def _bound(bandwidth: Floats, host: npt.NDArray[np.int64]) -> float:
-    """No ring is faster: every device, and every host, must be left and entered once."""
+    """An upper bound on a ring's slowest link: every device and every host must be left and entered once."""
     others = np.where(np.eye(len(bandwidth), dtype=bool), -np.inf, bandwidth)
     bound = min(others.max(axis=0).min(), others.max(axis=1).min())
     hosts = np.unique(host)
     if len(hosts) > 1:
-        for place in hosts:
-            inside, outside = host == place, host != place
+        for index in hosts:
+            inside, outside = host == index, host != index
             bound = min(bound, bandwidth[np.ix_(inside, outside)].max(), bandwidth[np.ix_(outside, inside)].max())
     return float(bound)
 
@@ -128,7 +128,7 @@ def _exact(bandwidth: Floats) -> list[int]:
 
 
 def _improve(bandwidth: Floats, order: list[int]) -> list[int]:
-    """Move single devices to better places while that speeds up the slowest link or leaves fewer such links."""
+    """Move single devices to better positions while that speeds up the slowest link or leaves fewer such links."""
 
     def value(ring: list[int]) -> tuple[float, int]:
         speeds = bandwidth[ring, ring[1:] + ring[:1]]

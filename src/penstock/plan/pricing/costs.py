@@ -1,8 +1,8 @@
-"""The price of a plan: its stages' seconds and bytes on its devices, as arrays.
+"""`Costs`: a priced plan, as arrays of seconds and bytes.
 
-A *place* is one member of one stage: it has a forward device, a backward device and a share of the rows. Places
-are numbered stage by stage; `place_offsets[k]` is the first place of stage k. All downstream code (lowering,
-proof, simulation) reads these arrays and knows nothing of profiles any more.
+A *replica* is one device of a stage's group: it has a forward device, a backward device and a share of the rows.
+Replicas are numbered stage by stage; `replica_offsets[k]` is the first replica of stage k. Lowering, proof and
+simulation read these arrays and no profile.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Reduction:
 
     is_tie: bool
     number: int
-    """The stage, or the tie, that it is of."""
+    """The stage, or the tie, whose gradients it sums."""
     stages: tuple[int, ...]
     """The stages whose optimizer step waits for it."""
     ring: Ring
@@ -32,7 +32,10 @@ class Reduction:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What a plan costs on a cluster. Arrays over places end in _s or _device; arrays over stages in _bytes."""
+    """The costs of a plan on a cluster.
+
+    Arrays over replicas end in `_s` or `_device`. Arrays over stages end in `_bytes`, unless a comment says otherwise.
+    """
 
     plan: Plan
     cluster: Cluster
@@ -46,7 +49,7 @@ class Costs:
     input_grad_s: Floats
     weight_grad_s: Floats
     joined_s: Floats
-    """What a backward in one job takes less than I and W together."""
+    """Seconds that a fused backward saves over I and W."""
     step_s: Floats
     input_bytes: Floats
     output_bytes: Floats
@@ -59,18 +62,18 @@ class Costs:
     gradient_bytes: Floats
     optimizer_bytes: Floats
     work_bytes: Floats
-    """What jobs need for themselves at any time."""
+    """Over devices: workspace of passes."""
     more_at_step_bytes: Floats
-    """What the optimizer's step needs beyond that."""
+    """Over devices: additional workspace of the optimizer step."""
     copies_sent: npt.NDArray[np.bool_]
-    """Over devices: whether it copies what it sends for whoever gets it, if that is on the same host."""
+    """Over devices: whether messages to the same host are copied when they are sent."""
     tied_bytes: tuple[float, ...]
     tied_stages: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...]
 
     @property
     def num_replicas(self) -> int:
-        """How many places there are."""
+        """How many replicas there are."""
         return len(self.share)
 
     @property
@@ -91,17 +94,17 @@ class Costs:
 
     @cached_property
     def backward_s(self) -> Floats:
-        """Over places: input and weight gradients in one job."""
+        """Over replicas: seconds of a fused backward."""
         return self.input_grad_s + self.weight_grad_s - self.joined_s
 
     @cached_property
     def kept_bytes(self) -> Floats:
-        """Over stages: what the forward keeps until the backward begins, or begins to recompute."""
+        """Over stages: bytes that the forward keeps until the backward or the recompute starts."""
         return np.where(self.recompute, self.input_bytes, self.saved_bytes)
 
     @cached_property
     def static_bytes(self) -> Floats:
-        """Over devices: what is held all the time."""
+        """Over devices: bytes that are held all the time."""
         return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes + self.work_bytes
 
     @cached_property
@@ -111,26 +114,26 @@ class Costs:
         return np.array([np.inf if limit is None else float(limit) for limit in limits])
 
     def over_bytes(self, peak_bytes: Floats) -> Floats:
-        """Over devices: how far a peak is over the limit; half a byte is rounding."""
+        """Over devices: bytes by which a peak exceeds the limit; less than half a byte is rounding."""
         over = peak_bytes - self.memory_limit
         return np.where(over > 0.5, over, 0.0)
 
     @cached_property
     def delay_s(self) -> Floats:
-        """Over flows: how long a message takes on a free link."""
+        """Over flows: seconds of a message on an idle link."""
         ends = self.flows.source, self.flows.target
         return np.asarray(self.cluster.latency_s[ends] + self.flows.num_bytes / self.cluster.bandwidth[ends])
 
     @cached_property
     def leaves_at_once(self) -> npt.NDArray[np.bool_]:
-        """Over flows: whether the sender has nothing of a message any more once it is sent."""
+        """Over flows: whether the sender frees the message as soon as it is sent."""
         host = self.cluster.host_index
         within = host[self.flows.source] == host[self.flows.target]
         return np.asarray(within & self.copies_sent[self.flows.source])
 
     @cached_property
     def flows(self) -> Flows:
-        """What moves between devices."""
+        """The flows between devices."""
         return find_flows(self)
 
     @cached_property
@@ -139,8 +142,8 @@ class Costs:
         tied = np.zeros(len(self.parameter_bytes))
         ties = []
         for number, (size, stages) in enumerate(zip(self.tied_bytes, self.tied_stages, strict=True)):
-            places = [self.replicas(stage) for stage in stages]
-            holders = sorted({int(device) for span in places for device in self.backward_device[span]})
+            replicas = [self.replicas(stage) for stage in stages]
+            holders = sorted({int(device) for span in replicas for device in self.backward_device[span]})
             tied[list(stages)] += size
             if len(holders) > 1:
                 ties.append(Reduction(True, number, stages, reduce_ring(self.cluster, holders, size)))
@@ -154,5 +157,5 @@ class Costs:
         return tuple(found + ties)
 
     def replicas(self, stage: int) -> slice:
-        """The places of a stage."""
+        """The replicas of a stage."""
         return slice(int(self.replica_offsets[stage]), int(self.replica_offsets[stage + 1]))

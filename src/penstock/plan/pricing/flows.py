@@ -1,4 +1,4 @@
-"""What moves between devices in an iteration: one flow for every pair of devices with rows in common.
+"""The flows between devices in an iteration: one for every pair of devices with rows in common.
 
 F  activations  of stage k to stage k+1, every micro-batch
 B  gradients    of stage k to stage k-1, every micro-batch
@@ -28,7 +28,7 @@ NONE = -1
 
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """Arrays over flows between different devices, and the pairs of places that meet on one device."""
+    """Arrays over flows between different devices, and the pairs of replicas on the same device."""
 
     what: Ints
     source_replica: Ints
@@ -37,20 +37,20 @@ class Flows:
     target: Ints
     num_bytes: npt.NDArray[np.float64]
     local_forward: Ints
-    """Pairs (earlier place, later place) whose activations stay on one device."""
+    """Pairs (earlier replica, later replica) whose activations stay on one device."""
     local_backward: Ints
-    """Pairs (later place, earlier place) whose gradients stay on one device."""
+    """Pairs (later replica, earlier replica) whose gradients stay on one device."""
 
     def __len__(self) -> int:
         return len(self.what)
 
-    def outgoing(self, what: npt.ArrayLike, place: npt.ArrayLike, peer: npt.ArrayLike) -> Ints:
-        """The flows of a kind from a source place to a device; NONE where there is no such flow."""
-        return self._outgoing.find(what, place, peer)
+    def outgoing(self, what: npt.ArrayLike, replica: npt.ArrayLike, peer: npt.ArrayLike) -> Ints:
+        """The flows of a kind from a source replica to a device; NONE where there is no such flow."""
+        return self._outgoing.find(what, replica, peer)
 
-    def incoming(self, what: npt.ArrayLike, place: npt.ArrayLike, peer: npt.ArrayLike) -> Ints:
-        """The flows of a kind to a target place from a device; NONE where there is no such flow."""
-        return self._incoming.find(what, place, peer)
+    def incoming(self, what: npt.ArrayLike, replica: npt.ArrayLike, peer: npt.ArrayLike) -> Ints:
+        """The flows of a kind to a target replica from a device; NONE where there is no such flow."""
+        return self._incoming.find(what, replica, peer)
 
     @cached_property
     def _outgoing(self) -> "_Index":
@@ -62,16 +62,16 @@ class Flows:
 
 
 class _Index:
-    """Finds flows by what they carry, the place at one end and the device at the other."""
+    """Finds flows by their content, the replica at one end and the device at the other."""
 
-    def __init__(self, what: Ints, place: Ints, peer: Ints) -> None:
-        self._bounds = tuple(int(values.max()) + 1 if len(values) else 0 for values in (what, place, peer))
-        keys = self._key(what, place, peer)
+    def __init__(self, what: Ints, replica: Ints, peer: Ints) -> None:
+        self._bounds = tuple(int(values.max()) + 1 if len(values) else 0 for values in (what, replica, peer))
+        keys = self._key(what, replica, peer)
         self._order = np.argsort(keys, kind="stable")
         self._keys = keys[self._order]
 
-    def find(self, what: npt.ArrayLike, place: npt.ArrayLike, peer: npt.ArrayLike) -> Ints:
-        parts = np.broadcast_arrays(*(np.asarray(part, dtype=np.int64) for part in (what, place, peer)))
+    def find(self, what: npt.ArrayLike, replica: npt.ArrayLike, peer: npt.ArrayLike) -> Ints:
+        parts = np.broadcast_arrays(*(np.asarray(part, dtype=np.int64) for part in (what, replica, peer)))
         if not len(self._keys):
             return np.full(parts[0].shape, NONE, dtype=np.int64)
         wanted = self._key(*parts)
@@ -81,8 +81,8 @@ class _Index:
             known &= (part >= 0) & (part < bound)
         return np.where(known, self._order[at], NONE)
 
-    def _key(self, what: Ints, place: Ints, peer: Ints) -> Ints:
-        return (what * self._bounds[1] + place) * self._bounds[2] + peer
+    def _key(self, what: Ints, replica: Ints, peer: Ints) -> Ints:
+        return (what * self._bounds[1] + replica) * self._bounds[2] + peer
 
 
 def find_flows(costs: "Costs") -> Flows:
@@ -106,17 +106,17 @@ def find_flows(costs: "Costs") -> Flows:
             else:
                 rows.append((what, source, target, *pair, size))
     moved = np.flatnonzero(costs.forward_device != costs.backward_device).tolist()
-    for place in moved:
-        size = float(costs.kept_bytes[costs.replica_stage[place]] * costs.share[place])
-        pair = int(costs.forward_device[place]), int(costs.backward_device[place])
-        rows.append((SAVED, place, place, *pair, size))
-    for place in moved:
-        stage = int(costs.replica_stage[place])
+    for replica in moved:
+        size = float(costs.kept_bytes[costs.replica_stage[replica]] * costs.share[replica])
+        pair = int(costs.forward_device[replica]), int(costs.backward_device[replica])
+        rows.append((SAVED, replica, replica, *pair, size))
+    for replica in moved:
+        stage = int(costs.replica_stage[replica])
         size = float(costs.parameter_bytes[stage])
-        trained_here = costs.forward_device[place] in costs.backward_device[costs.replicas(stage)]
+        trained_here = costs.forward_device[replica] in costs.backward_device[costs.replicas(stage)]
         if size > 0 and not trained_here:
-            pair = int(costs.backward_device[place]), int(costs.forward_device[place])
-            rows.append((PARAMETERS, place, place, *pair, size))
+            pair = int(costs.backward_device[replica]), int(costs.forward_device[replica])
+            rows.append((PARAMETERS, replica, replica, *pair, size))
     table = np.array([row[:5] for row in rows], dtype=np.int64).reshape(-1, 5)
     return Flows(
         what=table[:, 0],

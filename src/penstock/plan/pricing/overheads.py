@@ -1,8 +1,8 @@
-"""What devices spend around their units, added to the jobs of a plan: for every job, for every message, for every byte.
+"""Runtime overheads, added to the passes of a plan: per pass, per message and per byte.
 
-On a processor the same cores that compute also copy what is sent, and a job that takes no longer than what must be done
-around it is not worth having. A message's price is part of the job that makes what is in it or needs it. Fresh
-parameters are copied once more where the forward is: once an iteration, counted here as a part of every forward.
+On a CPU the cores that compute also copy messages. The overhead of a message is part of the pass that produces or
+consumes it. With a remote backward, the forward's device also copies the returned parameters once per iteration, which
+is counted as a part of every forward.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from penstock.plan.pricing.unit_seconds import UnitClock
 
 
 def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
-    """The costs with what devices spend around their units; the same where nothing of it is known."""
+    """The costs including runtime overheads; unchanged where the profile has none."""
     if not clock.has_overheads:
         return costs
     spent = [clock.overhead(device) for device in range(costs.num_devices)]
@@ -24,7 +24,7 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
     byte_s = np.array([item.byte_s for item in spent])
     backward_s = costs.input_grad_s + costs.weight_grad_s
     apart_s = np.array([item.split_ratio for item in spent])[costs.backward_device] * backward_s
-    # What is saved is gathered on the one side and put into a graph on the other; a forward that runs again needs none.
+    # Saved tensors are gathered by the sender and placed into a graph by the receiver; recomputing needs neither.
     moved = (costs.forward_device != costs.backward_device) & ~costs.recompute[costs.replica_stage]
     moved_ratio = np.array([item.moved_ratio for item in spent])
     here, there = job_s[costs.forward_device], job_s[costs.backward_device]
@@ -54,6 +54,6 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
         step_s=step_s,
         copies_sent=byte_s > 0,
     )
-    # Seconds change nothing about what moves; to find it takes longer than all of this.
+    # The flows do not depend on seconds, and finding them is the expensive part: keep them.
     found.__dict__["flows"] = flows
     return found

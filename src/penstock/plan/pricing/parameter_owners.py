@@ -1,4 +1,4 @@
-"""Who holds which parameters: copies for the forward and the backward, and parameters that units share."""
+"""Parameters on every device: copies for the forward and the backward, and parameters that units share."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def held_bytes(
     tied_bytes: tuple[float, ...],
     tied_stages: tuple[tuple[int, ...], ...],
 ) -> tuple[Floats, Floats]:
-    """Bytes of weights, and of weights that are trained, on every device; shared ones count once a device."""
+    """Bytes of weights, and of weights that are trained, on every device; shared ones count once per device."""
     weight, trained = np.zeros(num_devices), np.zeros(num_devices)
     size = parameter_bytes[replica_stage]
     np.add.at(trained, backward_device, size)

@@ -11,13 +11,26 @@ from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.overheads import with_overheads
 from penstock.plan.pricing.parameter_owners import held_bytes, ties_between
 from penstock.plan.pricing.unit_seconds import Part, UnitClock
-from penstock.plan.pricing.workspace import Places, working_bytes
+from penstock.plan.pricing.workspace import Replicas, working_bytes
 from penstock.plan.types import Plan
 from penstock.profile import Profile, fit
 
 
 def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True) -> Costs:
-    """What a plan costs. A plan made for another profile or cluster is an error unless `strict` is off."""
+    """Price a plan.
+
+    Args:
+        plan: The plan.
+        profile: The profile that the plan was made for.
+        cluster: The cluster that the plan was made for.
+        strict: Whether to refuse another profile or cluster than those.
+
+    Returns:
+        The costs of the plan's stages on its devices.
+
+    Raises:
+        MismatchError: The plan does not fit the profile or the cluster.
+    """
     notes = _check_origin(plan, profile, cluster, strict)
     for name in plan.devices:
         if name not in cluster.index:
@@ -37,9 +50,9 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
 
     def seconds(devices: Ints, part: Part) -> Floats:
         values = np.empty(len(share))
-        for place, (device, portion, stage) in enumerate(zip(devices, share, replica_stage, strict=True)):
+        for index, (device, portion, stage) in enumerate(zip(devices, share, replica_stage, strict=True)):
             sums = clock.prefix(int(device), float(portion), part)
-            values[place] = sums[stops[stage]] - sums[starts[stage]]
+            values[index] = sums[stops[stage]] - sums[starts[stage]]
         return values
 
     sizes = fit(profile, profile.kinds[0]).at(plan.micro_batch_size)
@@ -51,8 +64,8 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
     weight, trained = held_bytes(
         cluster.num_devices, replica_stage, forward_device, backward_device, parameter_bytes, tied_bytes, tied_stages
     )
-    places = Places(starts, replica_stage, share, forward_device, backward_device)
-    working = working_bytes(profile, cluster.num_devices, places, sizes.cut_bytes, parameter_bytes)
+    replicas = Replicas(starts, replica_stage, share, forward_device, backward_device)
+    working = working_bytes(profile, cluster.num_devices, replicas, sizes.cut_bytes, parameter_bytes)
     costs = Costs(
         plan=plan,
         cluster=cluster,

@@ -1,4 +1,4 @@
-"""How the rows of a micro-batch fall on the members of two groups."""
+"""How the rows of a micro-batch fall on the replicas of two groups."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -8,7 +8,7 @@ NEGLIGIBLE_SHARE = 1e-9
 
 
 class Overlap(NamedTuple):
-    """Member `left` of one group and member `right` of the other have this share of all rows in common."""
+    """The share of all rows that replica `left` of one group and replica `right` of the other have in common."""
 
     left: int
     right: int
@@ -16,7 +16,7 @@ class Overlap(NamedTuple):
 
 
 def overlaps(left: Sequence[float], right: Sequence[float]) -> list[Overlap]:
-    """Which members of two groups have rows in common; each group takes the rows in order of its members.
+    """The replicas of two groups with rows in common; each group takes the rows in order of its replicas.
 
     >>> overlaps([1.0], [0.5, 0.5])
     [Overlap(left=0, right=0, share=0.5), Overlap(left=0, right=1, share=0.5)]
@@ -39,7 +39,7 @@ def overlaps(left: Sequence[float], right: Sequence[float]) -> list[Overlap]:
 
 
 def whole_rows(shares: Sequence[float], num_rows: int) -> list[int] | None:
-    """Whole rows for every member, as near to the shares as can be; None if somebody would get none.
+    """Whole rows for every replica, as near to the shares as possible; None if a replica would get none.
 
     Everybody gets what is whole of their part; what is left goes to those with the largest rest, the first of equals.
 

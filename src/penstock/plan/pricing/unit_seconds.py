@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from penstock.arrays import Floats
 from penstock.cluster import Cluster, Device
-from penstock.profile import Model, Overhead, Profile, fit, relative_speed
+from penstock.profile import CostModel, Overhead, Profile, fit, relative_speed
 
 Part = Literal["forward_s", "input_grad_s", "weight_grad_s", "step_s"]
 
@@ -24,7 +24,7 @@ class UnitClock:
         self._profile = profile
         self._cluster = cluster
         self._rows = micro_batch_size
-        self._models: dict[str, tuple[Model, float]] = {}
+        self._models: dict[str, tuple[CostModel, float]] = {}
         self._sums: dict[tuple[str, float, float, Part], Floats] = {}
         self.notes: list[str] = []
 
@@ -38,13 +38,13 @@ class UnitClock:
             self._sums[key] = np.concatenate([[0.0], np.cumsum(values)])
         return self._sums[key]
 
-    def _model(self, device: Device) -> tuple[Model, float]:
+    def _model(self, device: Device) -> tuple[CostModel, float]:
         kind = device.kind
         if kind not in self._models:
             self._models[kind] = self._find(kind)
         return self._models[kind]
 
-    def _find(self, kind: str) -> tuple[Model, float]:
+    def _find(self, kind: str) -> tuple[CostModel, float]:
         kinds = self._profile.kinds
         if kind in kinds:
             return fit(self._profile, kind), 1.0
@@ -61,11 +61,11 @@ class UnitClock:
 
     @property
     def has_overheads(self) -> bool:
-        """Whether it is known of any kind what it spends around units."""
+        """Whether the profile has overheads for any device kind."""
         return bool(self._profile.overheads)
 
     def overhead(self, device: int) -> Overhead:
-        """What a device spends around its units; nothing where that was not measured for its kind."""
+        """The overheads of a device; zero if they were not measured for its kind."""
         found = self._cluster.devices[device]
         spent = next((item for item in self._profile.overheads if item.kind == found.kind), None)
         if spent is None:

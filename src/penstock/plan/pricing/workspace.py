@@ -1,10 +1,9 @@
-"""Memory that jobs need besides what they keep; known where a profile says how large single parameters are.
+"""Workspace: memory that passes need in addition to saved tensors. Known if the profile has single parameter sizes.
 
-- A weight gradient is made before it is added to what earlier micro-batches gave: the largest parameter once more.
-- A backward makes the gradient of a unit's input while it holds that of its output. Where these come into a stage or
-  leave it, they are counted as messages.
-- An optimizer's step has a few temporaries of a parameter's size, about as many as it has states: two for Adam.
-- Where forward and backward are apart, fresh parameters wait where the forward is until it comes to use them.
+- A weight gradient exists before it is accumulated: the size of the largest parameter.
+- A backward holds the gradients of a layer's input and output. Those that enter or leave a stage count as messages.
+- An optimizer step has about as many temporaries of a parameter's size as it has states: two for Adam.
+- With a remote backward, returned parameters are held on the forward's device until the forward uses them.
 """
 
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ class Working:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
-    """A plan's stages, which begin at these units, and who has which share of them."""
+class Replicas:
+    """The replicas of a plan: the first unit of each stage, and each replica's share and devices."""
 
     starts: Ints
     stage: Ints
@@ -35,22 +34,22 @@ class Places:
 
 
 def working_bytes(
-    profile: Profile, num_devices: int, places: Places, cut_bytes: Floats, parameter_bytes: Floats
+    profile: Profile, num_devices: int, replicas: Replicas, cut_bytes: Floats, parameter_bytes: Floats
 ) -> Working:
-    """What the devices need for the jobs of a plan: `cut_bytes` over units, `parameter_bytes` over stages."""
+    """The workspace of every device: `cut_bytes` is over units, `parameter_bytes` over stages."""
     largest, passing, waiting = np.zeros(num_devices), np.zeros(num_devices), np.zeros(num_devices)
     if profile.largest_parameter_bytes:
         sizes = np.array(profile.largest_parameter_bytes, dtype=np.float64)
-        np.maximum.at(largest, places.backward_device, np.maximum.reduceat(sizes, places.starts)[places.stage])
-        inside = _inside(cut_bytes, places.starts)[places.stage] * places.share
-        np.maximum.at(passing, places.backward_device, inside)
-        moved = places.forward_device != places.backward_device
-        np.add.at(waiting, places.forward_device[moved], parameter_bytes[places.stage[moved]])
+        np.maximum.at(largest, replicas.backward_device, np.maximum.reduceat(sizes, replicas.starts)[replicas.stage])
+        inside = _inside(cut_bytes, replicas.starts)[replicas.stage] * replicas.share
+        np.maximum.at(passing, replicas.backward_device, inside)
+        moved = replicas.forward_device != replicas.backward_device
+        np.add.at(waiting, replicas.forward_device[moved], parameter_bytes[replicas.stage[moved]])
     return Working(largest + passing + waiting, largest * max(0.0, profile.optimizer_ratio - 1.0))
 
 
 def _inside(cut_bytes: Floats, starts: Ints) -> Floats:
-    """Over stages: the most that the gradients at both ends of a unit take, of those that no message brings or takes.
+    """Over stages: the largest sum of the gradients at both ends of a unit, without those that are messages.
 
     >>> _inside(np.array([4.0, 6.0, 1.0, 9.0]), np.array([0, 3]))
     array([10.,  0.])

@@ -1,5 +1,5 @@
 """The planner `auto`: starts from all other planners, then searches."""
 
-from penstock.planners.auto.search import Progress, auto
+from penstock.planners.auto.search import WORK, Progress, auto, search_plans
 
-__all__ = ["Progress", "auto"]
+__all__ = ["WORK", "Progress", "auto", "search_plans"]

@@ -1,9 +1,9 @@
-"""An order of the devices that does not depend on how they are numbered, so that a search begins the same way.
+"""An order of the devices that does not depend on their numbering, so that equivalent searches start alike.
 
-Devices are told apart by what they are (kind, speed, memory, their host's interface) and by their links to devices that
-can be told apart already, again and again (colour refinement). Hosts, and devices within a host, come in the order of
-their colours; those that look alike from everywhere stay as they are. Cost: O(D^2 log D) a round for D devices, at most
-D rounds; above `MOST_DEVICES` the order is left as it is.
+Colour refinement distinguishes devices by their properties (kind, speed, memory, their host's interface) and then,
+repeatedly, by their links to devices of each colour. Hosts, and devices within a host, are sorted by colour; devices
+with the same colour keep their order. Cost: O(D^2 log D) per round for D devices, at most D rounds. Above
+`MOST_DEVICES` devices the order stays as it is.
 """
 
 from dataclasses import replace
@@ -19,19 +19,19 @@ MOST_DEVICES = 128
 
 
 def in_canonical_order(problem: Problem) -> Problem:
-    """The same problem with the devices in canonical order; as it is if only the first of them are to be used."""
+    """The same problem with the devices in canonical order; unchanged if it uses only the first of them."""
     cluster = problem.cluster
     if problem.pipeline_depth is not None or cluster.num_devices > MOST_DEVICES:
         return problem
     order = canonical_order(cluster)
     if order == list(range(cluster.num_devices)):
         return problem
-    devices = tuple(cluster.devices[place] for place in order)
+    devices = tuple(cluster.devices[device] for device in order)
     return replace(problem, cluster=msgspec.structs.replace(cluster, devices=devices))
 
 
 def canonical_order(cluster: Cluster) -> list[int]:
-    """The devices by number, in an order that follows from what they are and how they are linked.
+    """Indices of the devices in an order that depends only on their properties and links.
 
     >>> from penstock.cluster.load import load_cluster
     >>> canonical_order(load_cluster("2 x 2 x T4 @ 10 GB/s / 1 GB/s"))
@@ -40,17 +40,17 @@ def canonical_order(cluster: Cluster) -> list[int]:
     colour = _colours(cluster)
     host = cluster.host_index.tolist()
     by_host: dict[int, list[int]] = {}
-    for place in range(cluster.num_devices):
-        by_host.setdefault(host[place], []).append(int(colour[place]))
-    place_of_host = {number: turn for turn, number in enumerate(by_host)}
+    for device in range(cluster.num_devices):
+        by_host.setdefault(host[device], []).append(int(colour[device]))
+    rank_of_host = {number: rank for rank, number in enumerate(by_host)}
     return sorted(
         range(cluster.num_devices),
-        key=lambda place: (sorted(by_host[host[place]]), place_of_host[host[place]], int(colour[place]), place),
+        key=lambda device: (sorted(by_host[host[device]]), rank_of_host[host[device]], int(colour[device]), device),
     )
 
 
 def _colours(cluster: Cluster) -> Ints:
-    """Equal numbers for devices that cannot be told apart."""
+    """A colour for every device; devices that refinement cannot distinguish have the same one."""
     num = cluster.num_devices
     looks = [
         (device.kind, device.speed, device.memory_bytes or 0, cluster.hosts[home].interface_bandwidth or 0.0)

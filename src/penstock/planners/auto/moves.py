@@ -1,8 +1,8 @@
-"""Small changes of a plan, for searches: each gives another plan that is whole and valid.
+"""Small random changes of a plan, for searches. Every change gives a complete and valid plan.
 
-They shift a cut, swap two devices, lend a device from one group to another, let an idle one join, split a stage or
-merge two, move the backward of some units at a cut to the neighbour's device (two sets of cuts) or back, and turn
-recomputation on or off.
+Changes shift a cut, swap two devices, move a device from one group to another, add an idle device to a group, split a
+stage or merge two, make the backward of some layers at a cut remote (two sets of cuts) or local again, and switch
+recomputation of a stage on or off.
 """
 
 import random
@@ -14,11 +14,21 @@ from penstock.plan import Group, Plan, Replica, Stage
 
 STEPS = (-1, 1, -2, 2, -4, 4)
 Shares = Callable[[Sequence[str]], Group | None]
-"""The group of some devices with shares by speed; None if one is too slow to take part."""
+"""Makes the group of some devices with shares by speed; None if a device is too slow to get any rows."""
 
 
 class Moves:
-    """Draws random changes; the same seed draws the same ones."""
+    """Draws random changes of plans; the same seed draws the same changes.
+
+    Args:
+        seed: Seed of the random numbers.
+        devices: Names of the devices to use.
+        group_of: Makes groups with shares.
+        replication: Whether changes may replicate stages.
+        remote_backward: Whether changes may make backwards remote.
+        virtual_stages: Whether changes may put several stages on a device.
+        recomputation: Whether changes may switch recomputation.
+    """
 
     def __init__(
         self,
@@ -27,24 +37,24 @@ class Moves:
         group_of: Shares,
         *,
         replication: bool = True,
-        moving: bool = True,
-        splitting: bool = True,
-        recomputing: bool = True,
+        remote_backward: bool = True,
+        virtual_stages: bool = True,
+        recomputation: bool = True,
     ) -> None:
         self._random = random.Random(seed)
         self._devices = list(devices)
         self._group_of = group_of
-        self._doubling = splitting
+        self._virtual_stages = virtual_stages
         self._kinds = [self._shift, self._shift, self._shift, self._swap, self._split, self._merge]
-        if recomputing:
+        if recomputation:
             self._kinds += [self._recompute]
         if replication:
             self._kinds += [self._lend, self._lend, self._join]
-        if moving:
-            self._kinds += [self._move, self._move, self._home]
+        if remote_backward:
+            self._kinds += [self._make_remote, self._make_remote, self._make_local]
 
     def draw(self, plan: Plan) -> Plan | None:
-        """The plan with one random change; None if that one cannot be made here."""
+        """Make one random change of a plan; None if the drawn change is impossible."""
         stages = self._random.choice(self._kinds)(list(plan.stages))
         if stages is None:
             return None
@@ -53,17 +63,17 @@ class Moves:
     def _shift(self, stages: list[Stage]) -> list[Stage] | None:
         if len(stages) < 2:
             return None
-        place = self._random.randrange(1, len(stages))
-        left, right = stages[place - 1], stages[place]
+        index = self._random.randrange(1, len(stages))
+        left, right = stages[index - 1], stages[index]
         cut = left.stop + self._random.choice([-8, -4, -2, -1, -1, 1, 1, 2, 4, 8])
         if not left.start < cut < right.stop:
             return None
-        stages[place - 1] = msgspec.structs.replace(left, stop=cut)
-        stages[place] = msgspec.structs.replace(right, start=cut)
+        stages[index - 1] = msgspec.structs.replace(left, stop=cut)
+        stages[index] = msgspec.structs.replace(right, start=cut)
         return stages
 
     def _swap(self, stages: list[Stage]) -> list[Stage] | None:
-        """Two devices change places everywhere."""
+        """Exchange two devices in all stages."""
         if len(self._devices) < 2:
             return None
         one, other = self._random.sample(self._devices, 2)
@@ -83,47 +93,46 @@ class Moves:
     def _shared(self, names: list[str], before: Group) -> Group:
         if len(names) == 1:
             return (Replica(names[0], 1.0),)
-        found = self._group_of(names)
-        return found if found is not None else before
+        group = self._group_of(names)
+        return group if group is not None else before
 
     def _lend(self, stages: list[Stage]) -> list[Stage] | None:
-        homes = [place for place, item in enumerate(stages) if not item.has_remote_backward]
-        if len(homes) < 2:
+        """Move a device from one group to another."""
+        local_stages = [index for index, item in enumerate(stages) if not item.has_remote_backward]
+        if len(local_stages) < 2:
             return None
-        giver, taker = self._random.sample(homes, 2)
-        if len(stages[giver].forward) < 2:
+        source, target = self._random.sample(local_stages, 2)
+        if len(stages[source].forward) < 2:
             return None
-        names = [replica.device for replica in stages[giver].forward]
-        lent = names.pop(self._random.randrange(len(names)))
-        wanted = [replica.device for replica in stages[taker].forward]
-        if lent in wanted:
+        names = [replica.device for replica in stages[source].forward]
+        device = names.pop(self._random.randrange(len(names)))
+        target_names = [replica.device for replica in stages[target].forward]
+        if device in target_names:
             return None
-        return self._regrouped(stages, {giver: names, taker: [*wanted, lent]})
+        return self._regrouped(stages, {source: names, target: [*target_names, device]})
 
     def _join(self, stages: list[Stage]) -> list[Stage] | None:
-        """A device that does nothing yet joins a group."""
+        """Add an idle device to a group."""
         used = {replica.device for item in stages for replica in (*item.forward, *item.backward)}
         idle = [name for name in self._devices if name not in used]
-        homes = [place for place, item in enumerate(stages) if not item.has_remote_backward]
-        if not idle or not homes:
+        local_stages = [index for index, item in enumerate(stages) if not item.has_remote_backward]
+        if not idle or not local_stages:
             return None
-        place = self._random.choice(homes)
-        names = [replica.device for replica in stages[place].forward]
-        return self._regrouped(stages, {place: [*names, self._random.choice(idle)]})
+        index = self._random.choice(local_stages)
+        names = [replica.device for replica in stages[index].forward]
+        return self._regrouped(stages, {index: [*names, self._random.choice(idle)]})
 
-    def _regrouped(self, stages: list[Stage], names: dict[int, list[str]]) -> list[Stage] | None:
-        for place, wanted in names.items():
-            group = (
-                self._group_of(sorted(wanted, key=self._devices.index)) if len(wanted) > 1 else (Replica(wanted[0]),)
-            )
+    def _regrouped(self, stages: list[Stage], devices: dict[int, list[str]]) -> list[Stage] | None:
+        for index, names in devices.items():
+            group = self._group_of(sorted(names, key=self._devices.index)) if len(names) > 1 else (Replica(names[0]),)
             if group is None:
                 return None
-            stages[place] = _with_group(stages[place], group)
+            stages[index] = _with_group(stages[index], group)
         return stages
 
     def _split(self, stages: list[Stage]) -> list[Stage] | None:
-        place = self._random.randrange(len(stages))
-        item = stages[place]
+        index = self._random.randrange(len(stages))
+        item = stages[index]
         if item.stop - item.start < 2 or item.has_remote_backward:
             return None
         cut = self._random.randrange(item.start + 1, item.stop)
@@ -139,29 +148,29 @@ class Moves:
             first, second = groups
         elif idle:
             second = (Replica(self._random.choice(idle)),)
-        elif self._doubling:
+        elif self._virtual_stages:
             second = (Replica(self._random.choice(self._devices)),)
         else:
             return None
         left = _with_group(msgspec.structs.replace(item, stop=cut), first)
         right = _with_group(msgspec.structs.replace(item, start=cut), second)
-        return [*stages[:place], left, right, *stages[place + 1 :]]
+        return [*stages[:index], left, right, *stages[index + 1 :]]
 
     def _merge(self, stages: list[Stage]) -> list[Stage] | None:
         if len(stages) < 2:
             return None
-        place = self._random.randrange(1, len(stages))
-        left, right = stages[place - 1], stages[place]
+        index = self._random.randrange(1, len(stages))
+        left, right = stages[index - 1], stages[index]
         kept = self._random.choice([left, right])
         whole = msgspec.structs.replace(kept, start=left.start, stop=right.stop)
-        return [*stages[: place - 1], whole, *stages[place + 1 :]]
+        return [*stages[: index - 1], whole, *stages[index + 1 :]]
 
-    def _move(self, stages: list[Stage]) -> list[Stage] | None:
-        """Units at a cut keep their forward, and their backward goes to the neighbour's device."""
+    def _make_remote(self, stages: list[Stage]) -> list[Stage] | None:
+        """Move the backward of some layers at a cut to the neighbouring stage's device."""
         if len(stages) < 2:
             return None
-        place = self._random.randrange(1, len(stages))
-        left, right = stages[place - 1], stages[place]
+        index = self._random.randrange(1, len(stages))
+        left, right = stages[index - 1], stages[index]
         if left.has_remote_backward or right.has_remote_backward or len(left.forward) > 1 or len(right.forward) > 1:
             return None
         count = self._random.choice([1, 1, 2, 3])
@@ -169,44 +178,44 @@ class Moves:
             if left.stop - left.start < count:
                 return None
             cut = left.stop - count
-            moved = msgspec.structs.replace(left, start=cut, backward=right.backward)
+            remote = msgspec.structs.replace(left, start=cut, backward=right.backward)
             rest = [msgspec.structs.replace(left, stop=cut)] if cut > left.start else []
-            return [*stages[: place - 1], *rest, moved, *stages[place:]]
+            return [*stages[: index - 1], *rest, remote, *stages[index:]]
         if right.stop - right.start < count:
             return None
         cut = right.start + count
-        moved = msgspec.structs.replace(right, stop=cut, backward=left.backward)
+        remote = msgspec.structs.replace(right, stop=cut, backward=left.backward)
         rest = [msgspec.structs.replace(right, start=cut)] if cut < right.stop else []
-        return [*stages[:place], moved, *rest, *stages[place + 1 :]]
+        return [*stages[:index], remote, *rest, *stages[index + 1 :]]
 
-    def _home(self, stages: list[Stage]) -> list[Stage] | None:
-        moved = [place for place, item in enumerate(stages) if item.has_remote_backward]
-        if not moved:
+    def _make_local(self, stages: list[Stage]) -> list[Stage] | None:
+        remote = [index for index, item in enumerate(stages) if item.has_remote_backward]
+        if not remote:
             return None
-        place = self._random.choice(moved)
+        index = self._random.choice(remote)
         side = self._random.choice(["forward", "backward"])
-        stages[place] = _with_group(stages[place], getattr(stages[place], side))
+        stages[index] = _with_group(stages[index], getattr(stages[index], side))
         return stages
 
     def _recompute(self, stages: list[Stage]) -> list[Stage] | None:
-        place = self._random.randrange(len(stages))
-        stages[place] = msgspec.structs.replace(stages[place], recompute=not stages[place].recompute)
+        index = self._random.randrange(len(stages))
+        stages[index] = msgspec.structs.replace(stages[index], recompute=not stages[index].recompute)
         return stages
 
 
 def shifted_cuts(plan: Plan) -> Iterator[Plan]:
-    """The plan with every cut moved, one at a time, by the steps of a search, the small ones first."""
+    """Yield the plan with one cut shifted, for every cut and every step of `STEPS`, the small ones first."""
     stages = plan.stages
     for step in STEPS:
-        for place in range(1, len(stages)):
-            left, right = stages[place - 1], stages[place]
+        for index in range(1, len(stages)):
+            left, right = stages[index - 1], stages[index]
             if left.start < left.stop + step < right.stop:
                 pair = (
                     msgspec.structs.replace(left, stop=left.stop + step),
                     msgspec.structs.replace(right, start=left.stop + step),
                 )
-                moved = [*stages[: place - 1], *pair, *stages[place + 1 :]]
-                yield msgspec.structs.replace(plan, stages=tuple(_joined(moved)))
+                shifted = [*stages[: index - 1], *pair, *stages[index + 1 :]]
+                yield msgspec.structs.replace(plan, stages=tuple(_joined(shifted)))
 
 
 def _with_group(stage: Stage, group: Group) -> Stage:
@@ -214,12 +223,12 @@ def _with_group(stage: Stage, group: Group) -> Stage:
 
 
 def _joined(stages: list[Stage]) -> list[Stage]:
-    """Neighbours with the same groups are one stage."""
-    found = [stages[0]]
+    """Merge neighbouring stages with the same groups."""
+    joined = [stages[0]]
     for item in stages[1:]:
-        last = found[-1]
+        last = joined[-1]
         if (last.forward, last.backward, last.recompute) == (item.forward, item.backward, item.recompute):
-            found[-1] = msgspec.structs.replace(last, stop=item.stop)
+            joined[-1] = msgspec.structs.replace(last, stop=item.stop)
         else:
-            found.append(item)
-    return found
+            joined.append(item)
+    return joined

@@ -1,19 +1,18 @@
-"""Auto: the best that all other planners give, then a search from there, judged by the simulator under memory limits.
+"""Auto: the best plan of all other planners, improved by a search that the simulator guides, within memory limits.
 
-1. Starts (starts.py): every other planner, regular grids, loops and Vs; what does not fit, also
-   with recomputation.
-   Devices are taken in an order that does not depend on their numbers (canonical.py).
+1. Starts (starts.py): plans of every other planner, regular grids, loops and Vs; if some do not fit, also with
+   recomputation. Devices are in an order that does not depend on their numbering (canonical_order.py).
 2. Small problems: all maps of forward and backward runs to devices, in the order of their lower bounds.
-3. Search: from the best of these, random small changes (moves.py) that are kept when they help: cuts, device order,
-   number of stages, replication, forward and backward cut apart, recomputation. Quickly scored (scoring.py).
-4. What other planners give and the best found are judged with every order that the schedule knows, from the quickest
-   on; those that no order can make faster than the best so far are left out. So auto is never worse than any other
-   planner with any schedule (up to the numbers of devices in starts.py).
+3. Search: from the best of these, random small changes (moves.py) that are kept if they help: cuts, device order,
+   number of stages, replication, remote backwards, recomputation. Scores are quick (scoring.py).
+4. The plans of other planners and the best of the search are ordered by the schedule in full, the fastest first; plans
+   that no order can make faster than the best so far are skipped. So auto is never worse than any other planner with
+   any schedule (up to the numbers of devices in starts.py).
 
-Deterministic for a seed and an amount of work (plans looked at), not of time. Where nothing fits into memory, the plan
-that comes nearest is returned, and the proof says who is short of what.
+The result is deterministic for a seed and an amount of work, which counts plans, not time. If no plan fits into memory,
+the result is the plan that exceeds it least, and the proof reports which device lacks how much.
 
-Cost: that of the other planners, and `work` simulations; fewer for programs of more than `LARGE` jobs.
+Cost: that of the other planners, and `work` simulations; fewer for programs of more than `LARGE` actions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,49 +27,52 @@ from penstock.plan import SHARE_TOLERANCE, Group, Plan, Replica
 from penstock.plan.pricing import whole_rows
 from penstock.planners.auto.canonical_order import in_canonical_order
 from penstock.planners.auto.moves import Moves, shifted_cuts
-from penstock.planners.auto.scoring import Judge
+from penstock.planners.auto.scoring import PlanScorer, ScoredPlan
 from penstock.planners.auto.starts import Starts, as_auto, closing_plans, recomputed, starting_plans
 from penstock.planners.bounds import unit_times
 from penstock.planners.exact import all_maps, map_bounds, num_maps, plan_of_map
 from penstock.planners.methods import balanced
 from penstock.planners.methods.spp import spp
+from penstock.planners.planned import Planned, planned
 from penstock.planners.problem import Problem
 from penstock.planners.search_space import SearchSpace, has_virtual_stages
+from penstock.schedules.ordering import in_turn
 from penstock.schedules.search import Score
 
 WORK = 200
 LARGE = 20_000
-"""Jobs of a program above which the search looks at proportionally fewer plans."""
+"""For programs with more actions the search evaluates proportionally fewer plans."""
 NUM_FINALS = 24
-"""How many of the best maps of a small problem are judged in full."""
+"""How many of the best maps of a small problem get a full score."""
 NUM_STARTS = 4
-"""From how many of the best starts the search goes on."""
+"""How many of the best starts the search continues from."""
 NUM_MORE = 8
-"""How many of the best further starts are judged in full; what other planners give always is."""
+"""How many of the best further starts get a full score; plans of other planners always do."""
 FAR = 1.1
-"""Starts that take so many times as long as the best are not looked at closely."""
+"""Starts that take this many times as long as the best are not evaluated closely."""
 CHANGES_IN_TURN = 20
+"""How many changes of one climber are tried before the next one continues."""
 NUM_SETTLED = 4
-"""How many of the best found have their cuts moved as long as that helps."""
+"""How many of the best plans have their cuts shifted as long as that helps."""
 TOLERANCE = 0.05
-"""By how much a change may at first make a plan slower and still be kept for now."""
+"""By which fraction a change may make a plan slower and still be kept, at the start of the search."""
 MOST_MAPS = 60_000
-"""Up to so many maps of a small problem are all considered."""
-JUDGED_WHEN_STOPPED = 3
-"""How many of the best are still judged in full when somebody does not want to wait any longer."""
+"""Problems with at most this many maps count as small."""
+SCORED_WHEN_STOPPED = 3
+"""How many of the best plans still get a full score when the search is stopped early."""
 
 
 class Progress(NamedTuple):
-    """How far a search is."""
+    """The progress of a search: plans evaluated so far, the amount of work, and the best score."""
 
     num_plans: int
     work: int
     best: Score
 
 
-Judging = Callable[[Plan, Score | None], Score]
+ScorePlan = Callable[[Plan, Score | None], Score]
 Report = Callable[[Progress], bool]
-"""Called after every plan; what it returns says whether to go on."""
+"""Called after every plan; returns whether to continue."""
 
 
 def auto(
@@ -81,7 +83,17 @@ def auto(
     seed: int = 0,
     report: Report | None = None,
 ) -> Plan:
-    """The best plan found within so much work.
+    """Search for the best plan.
+
+    Args:
+        problem: The problem.
+        search_space: What plans may use.
+        work: How many plans to evaluate.
+        seed: Seed of the random changes. The same seed and work give the same plan.
+        report: Receives the progress, and may stop the search.
+
+    Returns:
+        The best plan, with the order of its compute actions.
 
     >>> from penstock.cluster.load import load_cluster
     >>> from penstock.profile.load import load_profile
@@ -89,14 +101,21 @@ def auto(
     >>> auto(problem, work=10).schedule
     'auto'
     """
-    turned = in_canonical_order(problem) if search_space.device_order else problem
-    search = _Search(turned, search_space, work, seed, report)
+    return search_plans(problem, search_space=search_space, work=work, seed=seed, report=report).plan
+
+
+def search_plans(
+    problem: Problem, *, search_space: SearchSpace, work: int = WORK, seed: int = 0, report: Report | None = None
+) -> Planned:
+    """Search for the best plan; like `auto`, but also return the plan's costs and program."""
+    reordered = in_canonical_order(problem) if search_space.device_order else problem
+    search = _Search(reordered, search_space, work, seed, report)
     others, more = search.starts()
     ranked = search.ranked([*others, *more])
     maps = search.small_maps(ranked[0][0])
     climbers = [_Climber(search, plan, score) for score, _, plan in ranked[:NUM_STARTS]]
     climbers += [_Climber(search, plan, search.score(plan)) for plan in maps[:NUM_STARTS]]
-    # In turn, a few changes each: so that all starts have had their share whenever the search is stopped.
+    # A few changes of each climber in turn, so that all have had an equal share whenever the search is stopped.
     changes = left = search.num_changes(ranked[0][2])
     while left > 0 and not search.stopped:
         for climber in climbers:
@@ -106,16 +125,18 @@ def auto(
     for climber in sorted(climbers, key=lambda climber: climber.score)[:NUM_SETTLED]:
         climber.settle(changes // (2 * NUM_SETTLED))
     best_more = [plan for _, _, plan in search.ranked(more)[:NUM_MORE]]
-    found = [*(climber.plan for climber in climbers), *maps, *best_more, *others]
+    candidates = [*(climber.plan for climber in climbers), *maps, *best_more, *others]
     closing = [] if search.stopped else closing_plans(problem, search_space)
-    if turned is problem:
-        return search.judge([*found, *closing])
-    # What the others give for the devices as they are numbered is judged too, so that auto is never worse.
+    if reordered is problem:
+        return search.choose_best([*candidates, *closing])
+    # Also evaluate the other planners' plans for the given numbering of the devices, so that auto is never worse.
     final = _Search(problem, search_space, work, seed, report)
     final.stopped = search.stopped
     origin = balanced(problem).cluster
     others = [] if final.stopped else final.starts().others
-    return final.judge([*(msgspec.structs.replace(plan, cluster=origin) for plan in found), *others, *closing])
+    return final.choose_best(
+        [*(msgspec.structs.replace(plan, cluster=origin) for plan in candidates), *others, *closing]
+    )
 
 
 class _Search:
@@ -127,103 +148,103 @@ class _Search:
         self.work = work
         self.seed = seed
         self.report = report
-        self.judge_of = Judge(problem, search_space)
+        self.scorer = PlanScorer(problem, search_space)
         self.num_plans = 0
         self.best: Score | None = None
         self.seen: dict[object, Score] = {}
         self.stopped = False
 
     def starts(self) -> Starts:
-        """Where to begin; if some do not fit, also all of them with everything recomputed."""
-        found = starting_plans(self.problem, self.search_space)
+        """The starting plans; if some do not fit, also all of them with every stage recomputed."""
+        starts = starting_plans(self.problem, self.search_space)
         if not self.search_space.recomputation or self.problem.recompute:
-            return found
-        if all(self.start_score(plan).over_bytes == 0 for plan in chain(*found)):
-            return found
-        others, more = ([*plans, *map(recomputed, plans)] for plans in found)
+            return starts
+        if all(self.start_score(plan).over_bytes == 0 for plan in chain(*starts)):
+            return starts
+        others, more = ([*plans, *map(recomputed, plans)] for plans in starts)
         if self.search_space.replication:
-            again = as_auto(spp(replace(self.problem, recompute=True)), self.search_space)
-            others += [again] if self.allows(again) else []
+            recomputed_spp = as_auto(spp(replace(self.problem, recompute=True)), self.search_space)
+            others += [recomputed_spp] if self.allows(recomputed_spp) else []
         return Starts(others, more)
 
     def start_score(self, plan: Plan) -> Score:
-        """The quick score, for loops and Vs the careful one; of a plan that is far from the best so far only that."""
+        """The quick score, or the careful one for loops and Vs; not exact for plans that are far from the best."""
         beat = self.best if self.best is None else Score(self.best.over_bytes, FAR * self.best.seconds)
-        return self.score(plan, beat, self.judge_of.careful if has_virtual_stages(plan) else self.judge_of.quick)
+        return self.score(plan, beat, self.scorer.careful if has_virtual_stages(plan) else self.scorer.quick)
 
     def ranked(self, plans: Iterable[Plan]) -> list[tuple[Score, int, Plan]]:
-        """The plans with their quick scores, the best first."""
+        """Sort plans by their quick scores, the best first."""
         scored = [(self.start_score(plan), number, plan) for number, plan in enumerate(plans)]
         return sorted(scored, key=lambda item: item[:2])
 
     def small_maps(self, best: Score) -> list[Plan]:
-        """Where there are few enough: the best of all maps of forward and backward runs to devices, by their bounds."""
-        problem, moved = self.problem, self.search_space.two_cuts
-        if best.over_bytes > 0 or num_maps(problem, moved=moved) > MOST_MAPS:
+        """For a small problem, the best of all maps of forward and backward runs to devices, by their bounds."""
+        problem, remote_backward = self.problem, self.search_space.two_cuts
+        if best.over_bytes > 0 or num_maps(problem, remote_backward=remote_backward) > MOST_MAPS:
             return []
-        maps = all_maps(problem, moved=moved, recompute=False)
+        maps = all_maps(problem, remote_backward=remote_backward, recompute=False)
         bounds = map_bounds(unit_times(problem), maps)
-        found: list[Plan] = []
-        for turn in np.argsort(bounds, kind="stable")[: self.work].tolist():
-            if bounds[turn] >= best.seconds or self.stopped:
+        plans: list[Plan] = []
+        for map_index in np.argsort(bounds, kind="stable")[: self.work].tolist():
+            if bounds[map_index] >= best.seconds or self.stopped:
                 break
-            made = as_auto(plan_of_map(problem, maps, turn), self.search_space)
-            if self.allows(made):
-                best = min(best, self.score(made))
-                found.append(made)
-        return [plan for _, _, plan in self.ranked(found)[:NUM_FINALS]]
+            candidate = as_auto(plan_of_map(problem, maps, map_index), self.search_space)
+            if self.allows(candidate):
+                best = min(best, self.score(candidate))
+                plans.append(candidate)
+        return [plan for _, _, plan in self.ranked(plans)[:NUM_FINALS]]
 
     def allows(self, plan: Plan) -> bool:
-        """Whether a plan keeps to the freedoms."""
+        """Whether a plan is within the search space."""
         return self.search_space.allow(plan, self.problem.cluster, recompute=self.problem.recompute)
 
-    def score(self, plan: Plan, beat: Score | None = None, judge: Judging | None = None) -> Score:
-        """The quick score, once for each plan; if it does not beat another, only that is known."""
+    def score(self, plan: Plan, beat: Score | None = None, score_plan: ScorePlan | None = None) -> Score:
+        """The quick score, computed once for each plan; not exact if it does not beat the score `beat`."""
         if plan.stages not in self.seen:
-            found = (judge or self.judge_of.quick)(plan, beat)
-            self.seen[plan.stages] = found
+            score = (score_plan or self.scorer.quick)(plan, beat)
+            self.seen[plan.stages] = score
             self.num_plans += 1
-            self.best = found if self.best is None else min(self.best, found)
-            self.tell()
+            self.best = score if self.best is None else min(self.best, score)
+            self.report_progress()
         return self.seen[plan.stages]
 
     def num_changes(self, plan: Plan) -> int:
-        """How many changes to try: as many as the work allows, fewer where each takes long."""
+        """How many changes to try: as many as the work allows, fewer if each takes long."""
         jobs = 3 * self.problem.num_microbatches * sum(item.num_replicas for item in plan.stages)
         return round(self.work * min(1.0, LARGE / jobs))
 
     def moves(self) -> Moves:
-        """Random changes within the freedoms."""
+        """Random changes within the search space."""
         return Moves(
             self.seed,
             [device.name for device in self.problem.cluster.devices[: self.problem.pipeline_depth]],
             self._group_of,
             replication=self.search_space.replication,
-            moving=self.search_space.two_cuts,
-            splitting=self.search_space.virtual_stages,
-            recomputing=self.search_space.recomputation,
+            remote_backward=self.search_space.two_cuts,
+            virtual_stages=self.search_space.virtual_stages,
+            recomputation=self.search_space.recomputation,
         )
 
-    def tell(self) -> None:
-        """Report, and find out whether to go on."""
+    def report_progress(self) -> None:
+        """Report the progress, and stop if the receiver asks for it."""
         if self.report is not None and self.best is not None:
             self.stopped |= not self.report(Progress(self.num_plans, self.work, self.best))
 
-    def judge(self, plans: Sequence[Plan]) -> Plan:
-        """The best of these by all orders of the schedule; of those that nobody has, the first."""
+    def choose_best(self, plans: Sequence[Plan]) -> Planned:
+        """The plan with the best full score; the first of equal ones."""
         ranked = self.ranked({plan.stages: plan for plan in plans}.values())
-        best: tuple[Score, Plan] | None = None
-        for _, _, plan in ranked[: JUDGED_WHEN_STOPPED if self.stopped else None]:
-            if best is not None and not self.judge_of.can_beat(plan, best[0]):
+        best: ScoredPlan | None = None
+        for _, _, plan in ranked[: SCORED_WHEN_STOPPED if self.stopped else None]:
+            if best is not None and not self.scorer.can_beat(plan, best.score):
                 continue
-            found = self.judge_of.full(plan, best[0] if best else None)
-            if best is None or found < best[0]:
-                best = found, plan
+            scored = self.scorer.full(plan, best.score if best else None)
+            if best is None or scored.score < best.score:
+                best = scored
         assert best is not None, "there is always a start"
-        return best[1]
+        return planned(best.costs, in_turn(best.program))
 
     def _group_of(self, names: Sequence[str]) -> Group | None:
-        """The group with shares by speed."""
+        """The group of some devices with shares by speed; None if a device is too slow to get any rows."""
         index, clock = self.problem.cluster.index, self.problem.clock
         seconds = [float(clock.work(index[name])[-1]) for name in names]
         fastest = min(seconds)
@@ -240,34 +261,34 @@ class _Search:
 
 
 class _Climber:
-    """Changes one plan at random, and keeps what helps; at first also what is a little worse, so as not to be stuck."""
+    """Changes a plan at random and keeps improvements; at first also small losses, to escape local optima."""
 
     def __init__(self, search: _Search, plan: Plan, score: Score) -> None:
         self._search = search
         self._moves = search.moves()
-        self._now, self._now_score = plan, score
+        self._current, self._current_score = plan, score
         self.plan, self.score = plan, score
 
     def climb(self, progress: float) -> None:
-        """Try one change; `progress` is the part of the search that is done."""
+        """Try one change; `progress` is the completed fraction of the search."""
         search = self._search
         if search.stopped:
             return
-        changed = self._moves.draw(self._now)
+        changed = self._moves.draw(self._current)
         if changed is None or not search.allows(changed):
-            search.tell()
+            search.report_progress()
             return
-        limit = Score(self._now_score.over_bytes, self._now_score.seconds * (1 + TOLERANCE * (1 - progress)))
-        found = search.score(changed, limit)
-        if found < limit:
-            self._now, self._now_score = changed, found
-        if found < self.score:
-            self.plan, self.score = changed, found
-        elif self._now_score.seconds > self.score.seconds * (1 + 2 * TOLERANCE):
-            self._now, self._now_score = self.plan, self.score
+        limit = Score(self._current_score.over_bytes, self._current_score.seconds * (1 + TOLERANCE * (1 - progress)))
+        score = search.score(changed, limit)
+        if score < limit:
+            self._current, self._current_score = changed, score
+        if score < self.score:
+            self.plan, self.score = changed, score
+        elif self._current_score.seconds > self.score.seconds * (1 + 2 * TOLERANCE):
+            self._current, self._current_score = self.plan, self.score
 
     def settle(self, most: int) -> None:
-        """Move cuts, each in its turn, as long as that helps, and at most so many times."""
+        """Shift one cut at a time as long as that helps, with at most `most` evaluations."""
         tries = 0
         improved = True
         while improved and not self._search.stopped:
@@ -278,8 +299,8 @@ class _Climber:
                 if changed.stages in self._search.seen or not self._search.allows(changed):
                     continue
                 tries += 1
-                found = self._search.score(changed, self.score)
-                if found < self.score:
-                    self.plan, self.score = changed, found
+                score = self._search.score(changed, self.score)
+                if score < self.score:
+                    self.plan, self.score = changed, score
                     improved = True
                     break

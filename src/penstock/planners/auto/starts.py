@@ -1,7 +1,7 @@
-"""Where the planner auto begins: the plans of all other planners that keep to the freedoms, and some more.
+"""Starting plans of the planner auto: those of all other planners within the search space, and some more.
 
-Bi-Partition chooses by simulating under a schedule: all that it chooses from is here, so that auto, which judges each
-with the best order, is never worse, whatever the schedule.
+They include all candidates of Bi-Partition, which chooses by simulating under one schedule. Auto evaluates each with
+its best order, so it is never worse than Bi-Partition under any schedule.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,44 +24,44 @@ from penstock.planners.search_space import SearchSpace
 
 DAPPLE_DEVICES = 64
 PIPEDREAM_DEVICES = 256
-"""Above so many devices these searches take too long to be a start."""
+"""Above this many devices these planners take too long."""
 CHUNKS = (2, 4)
-"""Stages a device in the loops and Vs that are tried."""
+"""Numbers of stages per device to try in loops and Vs."""
 PARTITIONS = 16
-"""How many of the best partitions along an order of the devices are tried."""
+"""Number of partitions to try for each order of the devices."""
 
 
 class Starts(NamedTuple):
-    """Plans to begin with."""
+    """Plans from which the search starts."""
 
     others: list[Plan]
-    """What the other planners give, under any schedule."""
+    """Plans of the other planners, under any schedule."""
     more: list[Plan]
-    """What else may be worth a try."""
+    """Further candidates."""
 
 
 def starting_plans(problem: Problem, search_space: SearchSpace) -> Starts:
-    """The plans to begin with that keep to the freedoms, each once; at least one."""
-    found: dict[object, Plan] = {}
+    """The starting plans within the search space, each once; at least one."""
+    plan_of_stages: dict[object, Plan] = {}
     counts = []
     for plans in (_others(problem, search_space), _more(problem, search_space)):
         for plan in _allowed(plans, problem, search_space):
-            found.setdefault(plan.stages, plan)
-        counts.append(len(found))
-    unique = list(found.values())
+            plan_of_stages.setdefault(plan.stages, plan)
+        counts.append(len(plan_of_stages))
+    unique = list(plan_of_stages.values())
     return Starts(unique[: counts[0]], unique[counts[0] :])
 
 
 def closing_plans(problem: Problem, search_space: SearchSpace) -> list[Plan]:
-    """What is judged beside all that was found: SPP with one device a stage, whose order the search begins from too."""
+    """Plans to evaluate beside the search's results: SPP with one device per stage."""
     return list(_allowed([spp(problem, replication=False)], problem, search_space))
 
 
 def _allowed(plans: Iterable[Plan], problem: Problem, search_space: SearchSpace) -> Iterator[Plan]:
-    for made in plans:
-        plan = made if search_space.part_rows else with_whole_rows(made)
-        if search_space.allow(plan, problem.cluster, recompute=problem.recompute):
-            yield as_auto(plan, search_space)
+    for plan in plans:
+        candidate = plan if search_space.part_rows else with_whole_rows(plan)
+        if search_space.allow(candidate, problem.cluster, recompute=problem.recompute):
+            yield as_auto(candidate, search_space)
 
 
 def as_auto(plan: Plan, search_space: SearchSpace) -> Plan:
@@ -70,7 +70,7 @@ def as_auto(plan: Plan, search_space: SearchSpace) -> Plan:
 
 
 def with_whole_rows(plan: Plan) -> Plan:
-    """The same plan, with shares that are whole rows wherever there are enough of them."""
+    """The same plan, with shares that give every replica whole rows if a micro-batch has enough of them."""
     stages = []
     for stage in plan.stages:
         rows = whole_rows([replica.share for replica in stage.forward], plan.micro_batch_size)
@@ -88,7 +88,7 @@ def with_whole_rows(plan: Plan) -> Plan:
 
 
 def recomputed(plan: Plan) -> Plan:
-    """The same plan, with every stage's forward run again."""
+    """The same plan, with every stage recomputed."""
     stages = tuple(msgspec.structs.replace(stage, recompute=True) for stage in plan.stages)
     return msgspec.structs.replace(plan, stages=stages)
 
@@ -96,11 +96,11 @@ def recomputed(plan: Plan) -> Plan:
 def _others(problem: Problem, search_space: SearchSpace) -> Iterator[Plan]:
     num = problem.pipeline_depth or problem.cluster.num_devices
     yield balanced(problem)
-    for laid in _layouts(problem, search_space, CHUNKS[:1]):
-        yield uniform(laid)
-        yield balanced(laid)
+    for layout in _layouts(problem, search_space, CHUNKS[:1]):
+        yield uniform(layout)
+        yield balanced(layout)
         if search_space.two_cuts:
-            yield from two_set_plans(laid)
+            yield from two_set_plans(layout)
     yield pipedream(problem, replication=False)
     if not search_space.replication:
         return
@@ -115,46 +115,46 @@ def _others(problem: Problem, search_space: SearchSpace) -> Iterator[Plan]:
 
 def _more(problem: Problem, search_space: SearchSpace) -> Iterator[Plan]:
     num = problem.pipeline_depth or problem.cluster.num_devices
-    for laid in _layouts(problem, search_space, CHUNKS[1:]):
-        yield balanced(laid)
-    as_it_is = list(range(num))
-    for order in device_orders(problem) if search_space.device_order else [as_it_is]:
+    for layout in _layouts(problem, search_space, CHUNKS[1:]):
+        yield balanced(layout)
+    cluster_order = list(range(num))
+    for order in device_orders(problem) if search_space.device_order else [cluster_order]:
         yield from _partitioned(problem, search_space, order)
-        if order != as_it_is:
+        if order != cluster_order:
             yield from _in_another_order(problem, search_space, order)
     if search_space.replication:
         yield from regular_grids(problem, virtual_stages=search_space.virtual_stages)
 
 
 def _layouts(problem: Problem, search_space: SearchSpace, chunks: Sequence[int]) -> Iterator[Problem]:
-    """The problem as it is, and with loops and Vs on all devices where they may be."""
+    """Yield the problem, and if the search space allows it the problem with loops and Vs on all devices."""
     yield problem
     if not search_space.virtual_stages or problem.shape is not Shape.STRAIGHT or problem.pipeline_depth == 1:
         return
     for count in chunks:
         for shape in (Shape.V, Shape.LOOP):
-            with suppress(PenstockError):  # more stages than units
+            with suppress(PenstockError):  # more stages than layers
                 yield replace(problem, shape=shape, num_chunks=count)
 
 
 def _in_another_order(problem: Problem, search_space: SearchSpace, order: list[int]) -> Iterator[Plan]:
-    """One device a stage, with the devices in another order."""
+    """Yield plans with one device per stage, with the devices in another order."""
     cluster = problem.cluster
-    rest = [place for place in range(cluster.num_devices) if place not in set(order)]
-    devices = tuple(cluster.devices[place] for place in [*order, *rest])
-    turned = replace(problem, cluster=msgspec.structs.replace(cluster, devices=devices))
+    rest = [device for device in range(cluster.num_devices) if device not in set(order)]
+    devices = tuple(cluster.devices[device] for device in [*order, *rest])
+    reordered = replace(problem, cluster=msgspec.structs.replace(cluster, devices=devices))
     origin = balanced(problem).cluster
-    plans = [balanced(laid) for laid in _layouts(turned, search_space, CHUNKS[:1])]
+    plans = [balanced(layout) for layout in _layouts(reordered, search_space, CHUNKS[:1])]
     if search_space.two_cuts:
-        plans += two_set_plans(turned)
+        plans += two_set_plans(reordered)
     for plan in plans:
         yield msgspec.structs.replace(plan, cluster=origin)
 
 
 def _partitioned(problem: Problem, search_space: SearchSpace, order: list[int]) -> Iterator[Plan]:
-    """The partitions with the least bottleneck along an order of the devices, with and without replicas."""
+    """Yield the partitions with the least bottleneck along an order of the devices, with and without replicas."""
     for replication in (True, False) if search_space.replication else (False,):
-        found = partitions(problem, order, replication=replication)
-        found.sort(key=lambda item: (item.bottleneck_s, len(item.groups)))
-        for item in found[:PARTITIONS]:
+        candidates = partitions(problem, order, replication=replication)
+        candidates.sort(key=lambda item: (item.bottleneck_s, len(item.groups)))
+        for item in candidates[:PARTITIONS]:
             yield problem.plan("spp", item.cuts, item.groups)

@@ -1,4 +1,4 @@
-"""The least value that is possible, by halving."""
+"""Bisection for the least feasible value."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,15 @@ PRECISION = 1e-3
 
 
 def least_possible(possible: Callable[[float], bool], low: float, high: float) -> float:
-    """A value below which nothing is possible, nearly the largest; at least `low`, at most `high`.
+    """Find, within `PRECISION`, the largest value below which nothing is possible.
 
-    What is possible for a value must be so for all larger ones.
+    Args:
+        possible: Predicate that stays true for all larger values once it is true.
+        low: A value below which nothing is possible.
+        high: The largest value to return.
+
+    Returns:
+        A value between `low` and `high` that is never above the least possible value.
 
     >>> round(least_possible(lambda value: value >= 40, 3.0, 100.0), 1)
     40.0

@@ -1,19 +1,20 @@
-"""Lower bounds from the chain of one micro-batch, with all M of them through its slowest job.
+"""Lower bounds from the chain of one micro-batch, with all M micro-batches through its slowest job.
 
-The chain of a micro-batch is F of every unit in order, I of every unit in reverse order, then W and the step of unit 0
-(which has nobody behind it). A plan runs whole stages at a time, and adds transfers and recomputation: only longer.
+The chain of a micro-batch is F of every layer in order, I of every layer in reverse order, then W and the step of
+layer 0. A plan runs whole stages at a time and adds transfers and recomputation, which only lengthen the chain.
 
-*All plans.* Follow one row of a micro-batch (as thin as you like). It passes one member of every group; with share x,
-that member takes base + x slope for unit u, and its part of the chain cannot start before the part in front of it. So
-the chain of the row is done within the iteration, for every row, thus also on average over the rows. A member with
-share x has x of all rows: the average over rows of unit u's part is sum x (base + x slope) over its group, and that is
-at least the least value of this over all shares that add up to 1 (`spread`). The same member also does this job for the
-same rows of all other micro-batches, one after the other: the first of them after what comes before, the last followed
-by what comes after. So M times this job and once every other: for every job of the chain. Where I and W of a unit (or F
-too, if backwards are not moved) are on one device, their sum is one such job, with nothing said about what comes after.
+*All plans.* Follow one row of a micro-batch. It passes one replica of every group. A replica with share x takes
+base + x slope for layer u, and cannot start this part of the chain before the part in front of it has ended. So the
+chain of every row ends within the iteration, and therefore so does the average over the rows. A replica with share x
+has x of all rows, so the average over rows of layer u's part is sum x (base + x slope) over its group, which is at
+least the minimum of this sum over all shares that sum to 1 (`least_spread`). The same replica also runs this job for
+the same rows of all other micro-batches, one after another: the first after the chain in front of the job, the last
+followed by the chain behind it. So the iteration holds this job M times and every other job of the chain once; this
+holds for every job of the chain. I and W of a layer are on one device (with F, if backwards are not remote), so their
+sum is one such job too, without the chain behind it.
 
-*Without replication* every job is on one device, and whoever goes from one device to another pays the transfer: the
-cheapest way through all devices, in front of the job and behind it, is found by dynamic programming.
+*Without replication* every job is on one device, and a change of device costs a transfer. Dynamic programming finds the
+shortest paths through all devices in front of every job and behind it.
 """
 
 from dataclasses import dataclass
@@ -25,14 +26,15 @@ from penstock.planners.bounds.unit_seconds import Lines, UnitTimes
 
 HALVINGS = 60
 MOST_DEVICES = 128
-"""With more devices, transfers are left out: less tight, and still true."""
+"""With more devices the bound omits transfers. It is weaker then, and still valid."""
 
 
-def spread(lines: Lines) -> Floats:
-    """For each unit the least of sum x (base + x per_share) over shares x of the devices that add up to 1.
+def least_spread(lines: Lines) -> Floats:
+    """For each layer, minimize sum x (base + x per_share) over shares x of the devices that sum to 1.
 
-    By duality: for any m, the sum is at least m - sum max(0, m - base)^2 / (4 per_share) (each device's least value of
-    x (base + x per_share) - m x), if m is at most the base wherever per_share is 0. The best m is found by halving.
+    By duality: for any m, the sum is at least m - sum max(0, m - base)^2 / (4 per_share), from each device's minimum of
+    x (base + x per_share) - m x, provided that m is at most the base wherever per_share is 0. Bisection finds the best
+    m.
     """
     flat = lines.per_share <= 0
     low = lines.base.min(axis=0)
@@ -50,28 +52,30 @@ def spread(lines: Lines) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Ways:
-    """The cheapest ways of one micro-batch through the devices: all arrays are [unit, device]."""
+class ShortestPaths:
+    """Shortest paths of one micro-batch through the devices, in seconds. Arrays are [unit, device]."""
 
     forward_before: Floats
-    """F of all units in front, and the transfers, until F can start here."""
+    """From the start of the iteration to the start of F on this device."""
     forward_after: Floats
-    """All that follows F here, to the end of the chain."""
+    """From the end of F on this device to the end of the chain."""
     backward_before: Floats
+    """From the start of the iteration to the start of I on this device."""
     backward_after: Floats
+    """From the end of I on this device to the end of the chain."""
     end: Floats
-    """[device]: W and step of unit 0."""
+    """[device]: W and step of layer 0."""
 
 
 def turn_bytes(times: UnitTimes) -> float:
-    """What goes from the last forward to the first backward: the last stage's saved tensors, or else its input."""
+    """Bytes from the last forward to the first backward: the last stage's saved tensors, or its input."""
     return float(min(times.saved_bytes[-1], times.input_bytes.min()))
 
 
-def ways(times: UnitTimes) -> Ways:
-    """Shortest ways through the chain, device by device."""
+def shortest_paths(times: UnitTimes) -> ShortestPaths:
+    """Compute the shortest paths before and behind every job of the chain."""
     num_units, num_devices = times.num_units, times.cluster.num_devices
-    ahead, back = times.forward.whole.T, times.input_grad.whole.T
+    forward, input_grad = times.forward.whole.T, times.input_grad.whole.T
     end = times.weight_grad.whole[:, 0] + times.step.whole[:, 0]
 
     def hop(num_bytes: float) -> Floats:
@@ -81,56 +85,62 @@ def ways(times: UnitTimes) -> Ways:
     turn = hop(turn_bytes(times))
     forward_before, forward_after, backward_before, backward_after = np.zeros((4, num_units, num_devices))
     for unit in range(1, num_units):
-        done = forward_before[unit - 1] + ahead[unit - 1]
+        done = forward_before[unit - 1] + forward[unit - 1]
         forward_before[unit] = (done[:, None] + crossing[unit - 1]).min(axis=0)
-    backward_before[-1] = ((forward_before[-1] + ahead[-1])[:, None] + turn).min(axis=0)
+    backward_before[-1] = ((forward_before[-1] + forward[-1])[:, None] + turn).min(axis=0)
     for unit in reversed(range(num_units - 1)):
-        done = backward_before[unit + 1] + back[unit + 1]
+        done = backward_before[unit + 1] + input_grad[unit + 1]
         backward_before[unit] = (done[:, None] + crossing[unit]).min(axis=0)
     backward_after[0] = end
     for unit in range(1, num_units):
-        backward_after[unit] = (crossing[unit - 1] + (back[unit - 1] + backward_after[unit - 1])[None, :]).min(axis=1)
-    forward_after[-1] = (turn + (back[-1] + backward_after[-1])[None, :]).min(axis=1)
+        backward_after[unit] = (crossing[unit - 1] + (input_grad[unit - 1] + backward_after[unit - 1])[None, :]).min(
+            axis=1
+        )
+    forward_after[-1] = (turn + (input_grad[-1] + backward_after[-1])[None, :]).min(axis=1)
     for unit in reversed(range(num_units - 1)):
-        forward_after[unit] = (crossing[unit] + (ahead[unit + 1] + forward_after[unit + 1])[None, :]).min(axis=1)
-    return Ways(forward_before, forward_after, backward_before, backward_after, end)
+        forward_after[unit] = (crossing[unit] + (forward[unit + 1] + forward_after[unit + 1])[None, :]).min(axis=1)
+    return ShortestPaths(forward_before, forward_after, backward_before, backward_after, end)
 
 
-def chain_bound(times: UnitTimes, *, replication: bool, moved: bool) -> float:
+def chain_bound(times: UnitTimes, *, replication: bool, remote_backward: bool) -> float:
     """The largest bound over all jobs of the chain."""
-    return _spread_chain(times, moved) if replication else max(_spread_chain(times, moved), _way_chain(times, moved))
+    return (
+        _spread_chain(times, remote_backward)
+        if replication
+        else max(_spread_chain(times, remote_backward), _path_chain(times, remote_backward))
+    )
 
 
-def _spread_chain(times: UnitTimes, moved: bool) -> float:
+def _spread_chain(times: UnitTimes, remote_backward: bool) -> float:
     num = times.num_microbatches
-    ahead, back = spread(times.forward), spread(times.input_grad)
+    forward, input_grad = least_spread(times.forward), least_spread(times.input_grad)
     weights = times.weight_grad
-    end = float(spread(weights + times.step)[0])
-    once = float(ahead.sum() + back.sum()) + end
-    before_forward = np.cumsum(ahead) - ahead
-    before_backward = ahead.sum() + back.sum() - np.cumsum(back)
+    end = float(least_spread(weights + times.step)[0])
+    once = float(forward.sum() + input_grad.sum()) + end
+    before_forward = np.cumsum(forward) - forward
+    before_backward = forward.sum() + input_grad.sum() - np.cumsum(input_grad)
     bounds = [
-        once + (num - 1) * ahead,
-        once + (num - 1) * back,
-        before_backward + spread((times.input_grad + weights).times(num) + times.step),
+        once + (num - 1) * forward,
+        once + (num - 1) * input_grad,
+        before_backward + least_spread((times.input_grad + weights).times(num) + times.step),
     ]
-    if not moved:
+    if not remote_backward:
         both = times.forward + times.input_grad
-        bounds.append(before_forward + spread((both + weights).times(num) + times.step))
-        bounds.append(before_forward + spread(both.times(num)) + (np.cumsum(back) - back) + end)
+        bounds.append(before_forward + least_spread((both + weights).times(num) + times.step))
+        bounds.append(before_forward + least_spread(both.times(num)) + (np.cumsum(input_grad) - input_grad) + end)
     return float(np.max(bounds))
 
 
-def _way_chain(times: UnitTimes, moved: bool) -> float:
-    num, found = times.num_microbatches, ways(times)
-    ahead, back = times.forward.whole.T, times.input_grad.whole.T
+def _path_chain(times: UnitTimes, remote_backward: bool) -> float:
+    num, paths = times.num_microbatches, shortest_paths(times)
+    forward, input_grad = times.forward.whole.T, times.input_grad.whole.T
     weights, step = times.weight_grad.whole.T, times.step.whole.T
     bounds = [
-        found.forward_before + num * ahead + found.forward_after,
-        found.backward_before + num * back + found.backward_after,
-        found.backward_before + num * (back + weights) + step,
+        paths.forward_before + num * forward + paths.forward_after,
+        paths.backward_before + num * input_grad + paths.backward_after,
+        paths.backward_before + num * (input_grad + weights) + step,
     ]
-    if not moved:
-        bounds.append(found.forward_before + num * (ahead + back + weights) + step)
-        bounds.append(found.forward_before + num * (ahead + back) + found.backward_after)
+    if not remote_backward:
+        bounds.append(paths.forward_before + num * (forward + input_grad + weights) + step)
+        bounds.append(paths.forward_before + num * (forward + input_grad) + paths.backward_after)
     return float(np.max([bound.min(axis=1) for bound in bounds]))

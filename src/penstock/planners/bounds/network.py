@@ -1,36 +1,38 @@
-"""Lower bounds for slow networks, with replication: parts of the devices, and what must pass between them.
+"""Lower bounds for slow networks, with replication: parts of the cluster, and the bytes that must pass between them.
 
-Divide the devices into parts that are joined well inside: hosts, or what links above some speed join. Suppose that a
-plan takes at most T seconds. A unit is *at home* in a part if all rows of its forward and of its backward are there.
+Divide the devices into parts with fast links inside: hosts, or the components that links above some speed connect.
+Suppose that a plan takes at most T seconds. A layer is *local* to a part if all rows of its forward and of its backward
+are there; otherwise it is *spread*.
 
-*Not at home.* Either the backward is in several parts: the ring of its gradients leaves and enters two of them, and
-carries at least the unit's parameters over every link. Or a forward is in another part than the whole backward: the
-parameters go back there. So they pass from part to part once (twice if backwards are not moved), and not before all
-forwards, and the I of all units behind, are done for all micro-batches: `release_s`, by the speed of all devices. Over
-the fastest link between parts they must still be through at T. Of a run of such units, all parameters together must
-pass what leaves and enters all parts.
+*Spread layers.* Either the backward is in several parts: then the ring of its gradients leaves and enters two of them,
+and carries at least the layer's parameters over every link. Or some forward is in another part than the whole backward:
+then the parameters return there. So the parameters pass between parts once (twice if backwards are not remote), and not
+before all forwards, and I of all layers behind, are done for all micro-batches: `release_s`, at the speed of all
+devices. They must finish by T over the fastest link between parts. For a run of such layers, the parameters of all of
+them must leave and enter parts.
 
-*At home.* A run of units that are at home in one part has all its work done there: at most T times the part's speed.
+*Local layers.* The part of a run of local layers does all of the run's work: at most T times the part's speed.
 
-*Between.* If two units are at home in different parts, and none between them is at home, all rows leave the one part
-and enter the other, forward and backward: at least the smallest cut on the way, all micro-batches, two directions, in
-both parts. If the units are neighbours, these pass between two parts. Take a run of units that are not at home, next to
-one that is at home in part c. There is room in c for some of the run's work only. If it does the share y of its forward
-work, some unit of the run has at most y of its rows in c, and the other 1 - y must cross into c on the way; likewise
-backward. So at least the smallest cut of the run passes, times what both y leave over; and if the run lies between two
-units at home in c, then two different cuts. What passes in and out of one part, on both sides of a run at home in it,
-is at most T times what leaves and enters it a second.
+*Between them.* If two layers are local to different parts, and no layer between them is local, all rows leave one part
+and enter the other, forward and backward: at least the smallest cut between the layers, for all micro-batches, in two
+directions, in both parts. If the layers are neighbours, these bytes pass between two parts. Now take a run of spread
+layers next to a layer that is local to part c. Part c has capacity for only some of the run's work. If it does the
+share y of the run's forward work, some layer of the run has at most y of its rows in c, and the other 1 - y must cross
+into c on their path; likewise backward. So at least the smallest cut of the run passes, times the remainder that both
+y leave; and if the run lies between two layers that are local to c, two different cuts pass. The bytes in and out of
+one part, on both sides of a run that is local to it, are at most T times the part's rates in and out.
 
-*Backwards at home.* If backwards are moved, all this also holds with "at home" said of backwards only. Then who is not
-at home has its gradients reduced between parts, which is twice; only backwards count where rows cross. The part of a
-backward also does the forward, for the first time or again, except for rows whose saved tensors come in from outside:
-so much work at most as those bytes can stand for (`RELIEF`; units with small saved tensors are left out).
+*Local backwards.* If backwards may be remote, all of this also holds with "local" defined by backwards alone. Then the
+gradients of a spread layer are reduced between parts, so its parameters pass twice, and only backwards count where rows
+cross. The part of a backward also computes or recomputes the forward, except for rows whose saved tensors arrive from
+outside. Those bytes limit the work that they can save (`RELIEF`; layers with small saved tensors are omitted).
 
-A dynamic program over the units asks whether any division keeps to all of this; T is found by halving. Room and rates
-are those of the best part, different runs in one part are not added up: less tight, and still true.
+A dynamic program over the layers decides whether any division satisfies all of this; bisection finds T. Capacity and
+rates are those of the best part, and different runs in one part are not added up. That weakens the bound, and keeps it
+valid.
 
-Cost: O(units^2) for each of some twenty T and at most `MOST_DIVISIONS` divisions. With more than `MOST_DEVICES` or
-`MOST_UNITS` it is left out.
+Cost: O(layers^2) for each of some twenty T and at most `MOST_DIVISIONS` divisions. The bound is skipped above
+`MOST_DEVICES` devices or `MOST_UNITS` layers.
 """
 
 from dataclasses import dataclass
@@ -47,36 +49,36 @@ MOST_DEVICES = 128
 MOST_UNITS = 2000
 MOST_DIVISIONS = 6
 RELIEF = 0.05
-"""How much of a part's work saved tensors may take off it, as a share of its speed, where that is counted at all."""
+"""The share of a part's speed that incoming saved tensors may save, for layers whose saved tensors are large enough."""
 MOST_PAIRS = 400
-"""With more pairs of parts, what leaves and enters a part stands in for what passes between two."""
+"""With more pairs of parts, the rate in and out of a part replaces the rate between two parts."""
 
 
 @dataclass(frozen=True, eq=False)
-class Homes:
-    """What it means to be at home, and what it costs not to be: arrays over units."""
+class Locality:
+    """The definition of a local layer, and the cost of a spread one. Arrays are over layers."""
 
     work: Floats
-    """Priced seconds that a unit takes at home."""
+    """Priced seconds of a local layer."""
     forward: Floats
     backward: Floats
-    """Priced seconds of its rows where it is not at home."""
+    """Priced seconds of a spread layer's rows."""
     crossing: Floats
-    """Half the bytes that pass if all rows go from one home to another behind the unit."""
+    """Half the bytes that pass behind the layer if all rows go from one part to another."""
     times_sent: int
-    """How often its parameters pass between parts if it is not at home."""
-    together: bool
-    """Whether a row's forward and backward are in one place."""
-    room_rate: float
-    """Priced seconds a second of the best part."""
+    """How often the parameters of a spread layer pass between parts."""
+    is_colocated: bool
+    """Whether a row's forward and backward are always in the same part."""
+    capacity_rate: float
+    """Priced seconds per second of the best part."""
     pair_share: float
-    """Which share of what passes between two homes in one direction `crossing` is."""
+    """`crossing` as a share of the bytes that pass between two parts in one direction."""
 
 
-class Divided:
-    """A problem on devices divided into parts, and the question whether an iteration can take so long."""
+class DividedProblem:
+    """A problem on devices that are divided into parts; decides whether an iteration time is feasible."""
 
-    def __init__(self, times: UnitTimes, part: Ints, *, moved: bool) -> None:
+    def __init__(self, times: UnitTimes, part: Ints, *, remote_backward: bool) -> None:
         num = times.num_microbatches
         seconds = [num * lines.whole for lines in (times.forward, times.input_grad, times.weight_grad)]
         forward, backward = seconds[0], seconds[1] + seconds[2] + times.step.whole
@@ -91,37 +93,55 @@ class Divided:
         self.link_rate = float(times.rate[between].max())
         self.latency_s = float(times.cluster.latency_s[between].min())
         speed, crossing = np.bincount(part, price[:, 0]), num * times.cut_bytes
-        both = Homes(ahead + back, ahead, back, crossing, 1 if moved else 2, not moved, float(speed.max()), 1.0)
-        self.homes = [both]
-        if moved and np.isfinite(rates.incoming).all():
+        both_local = Locality(
+            work=ahead + back,
+            forward=ahead,
+            backward=back,
+            crossing=crossing,
+            times_sent=1 if remote_backward else 2,
+            is_colocated=not remote_backward,
+            capacity_rate=float(speed.max()),
+            pair_share=1.0,
+        )
+        self.localities = [both_local]
+        if remote_backward and np.isfinite(rates.incoming).all():
             per_byte = RELIEF * float((speed / rates.incoming).min())
             kept = np.where(ahead <= per_byte * num * times.saved_bytes, ahead, 0.0)
-            room = float((speed + per_byte * rates.incoming).max())
-            self.homes.append(Homes(kept + back, np.zeros_like(back), back, crossing / 2, 2, True, room, 0.5))
-        self.most_s = float((ahead + back).sum() / speed.max())
+            backward_local = Locality(
+                work=kept + back,
+                forward=np.zeros_like(back),
+                backward=back,
+                crossing=crossing / 2,
+                times_sent=2,
+                is_colocated=True,
+                capacity_rate=float((speed + per_byte * rates.incoming).max()),
+                pair_share=0.5,
+            )
+            self.localities.append(backward_local)
+        self.max_s = float((ahead + back).sum() / speed.max())
 
-    def possible(self, limit_s: float) -> bool:
-        """Whether nothing says that an iteration cannot take at most so long."""
-        return all(self._possible(homes, limit_s) for homes in self.homes)
+    def is_possible(self, limit_s: float) -> bool:
+        """Whether no argument excludes an iteration of at most `limit_s` seconds."""
+        return all(self._is_possible(locality, limit_s) for locality in self.localities)
 
-    def _possible(self, homes: Homes, limit_s: float) -> bool:
-        from penstock.planners.bounds.network_kernel import divisible
+    def _is_possible(self, locality: Locality, limit_s: float) -> bool:
+        from penstock.planners.bounds.network_kernel import is_divisible
 
-        # A ring has at least two rounds, each with its latency; parameters that go back may be none at all.
-        rounds = 2 if homes.times_sent == 2 else 0
+        # A ring has at least two rounds, each with its latency. Without parameters there is no weight return.
+        rounds = 2 if locality.times_sent == 2 else 0
         through_s = self.parameters / self.link_rate + rounds * self.latency_s
         return bool(
-            divisible(
-                homes.work,
-                homes.forward,
-                homes.backward,
-                homes.crossing,
-                2 * homes.times_sent * self.parameters,
+            is_divisible(
+                locality.work,
+                locality.forward,
+                locality.backward,
+                locality.crossing,
+                2 * locality.times_sent * self.parameters,
                 self.release_s,
                 self.release_s + through_s <= limit_s,
-                not homes.together,
-                limit_s * homes.room_rate,
-                limit_s * homes.pair_share * self.pair_rate,
+                not locality.is_colocated,
+                limit_s * locality.capacity_rate,
+                limit_s * locality.pair_share * self.pair_rate,
                 limit_s * self.part_rate,
                 limit_s,
                 self.all_rate,
@@ -129,18 +149,21 @@ class Divided:
         )
 
 
-def network_bound(times: UnitTimes, least_s: float, *, moved: bool) -> float:
-    """The largest such bound over some divisions, if it is above `least_s`, which is one already."""
+def network_bound(times: UnitTimes, least_s: float, *, remote_backward: bool) -> float:
+    """The largest bound over several divisions of the devices; at least `least_s`, another lower bound."""
     if not 1 < times.cluster.num_devices <= MOST_DEVICES or times.num_units > MOST_UNITS:
         return least_s
     for part in divisions(times):
-        problem = Divided(times, part, moved=moved)
-        least_s = least_possible(problem.possible, least_s, problem.most_s)
+        problem = DividedProblem(times, part, remote_backward=remote_backward)
+        least_s = least_possible(problem.is_possible, least_s, problem.max_s)
     return least_s
 
 
 def divisions(times: UnitTimes) -> list[Ints]:
-    """Ways to divide the devices: by host, each alone, and what links above some speeds join, fast to slow."""
+    """Divisions of the devices: by host, into single devices, and by links above several speeds, fast to slow.
+
+    Each is an array with the number of every device's part.
+    """
     num_devices = times.cluster.num_devices
     first, second = np.triu_indices(num_devices, 1)
     rate = np.maximum(times.rate, times.rate.T)[first, second]
@@ -157,19 +180,19 @@ def divisions(times: UnitTimes) -> list[Ints]:
             levels.append(label)
     chosen = {round(number) for number in np.linspace(0, len(levels) - 1, MOST_DIVISIONS - 2)} if levels else set()
     candidates = [times.cluster.host_index, np.arange(num_devices), *(levels[number] for number in chosen)]
-    found = {tuple(np.unique(part, return_inverse=True)[1].tolist()) for part in candidates}
-    return [np.array(part) for part in sorted(found) if max(part) > 0]
+    partitions = {tuple(np.unique(part, return_inverse=True)[1].tolist()) for part in candidates}
+    return [np.array(part) for part in sorted(partitions) if max(part) > 0]
 
 
 class Rates(NamedTuple):
-    """Bytes a second over the borders of the parts."""
+    """Bytes per second over the borders of the parts."""
 
     part: float
     """In and out of the best part."""
     every: float
     """In and out of all parts."""
     pair: float
-    """From one part to another, at the best."""
+    """From one part to another, for the fastest pair."""
     incoming: Floats
     """Into each part."""
 
@@ -185,7 +208,7 @@ def _rates(cluster: Cluster, part: Ints) -> Rates:
 
 
 def _rate(cluster: Cluster, sources: Bools, targets: Bools) -> float:
-    """Bytes a second from some devices to others: over links, and the interfaces of either end."""
+    """Bytes per second from some devices to others, over links and the interfaces of both ends."""
     host = cluster.host_index
     away = host[:, None] != host[None, :]
     links = np.where(sources[:, None] & targets[None, :], cluster.bandwidth, 0.0)

@@ -1,4 +1,7 @@
-"""The compiled part of `bounds_network.py`: whether units can be divided over parts of the devices. Imported late."""
+"""The compiled dynamic program of `network.py`: whether some division of the layers over parts meets all limits.
+
+Import this module lazily: it compiles with numba. `tests/support/plain_bounds.py` holds the plain twin.
+"""
 
 import numba
 import numpy as np
@@ -8,77 +11,88 @@ from penstock.arrays import Floats
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def _outside(forward: float, backward: float, room: float, moved: bool) -> float:
-    """How many directions' worth of rows are at least outside of a part that has room for so much of a run's work."""
-    room = max(room, 0.0)
-    if not moved:
+def _outside(forward: float, backward: float, capacity: float, remote_backward: bool) -> float:
+    """The least rows of a run outside a part with this capacity, in units of all rows of one direction (0 to 2)."""
+    capacity = max(capacity, 0.0)
+    if not remote_backward:
         both = forward + backward
-        return 2 * max(0.0, 1 - room / both) if both > 0 else 0.0
+        return 2 * max(0.0, 1 - capacity / both) if both > 0 else 0.0
     small, large = min(forward, backward), max(forward, backward)
-    if room < small:
-        return 2 - room / small
-    return max(0.0, 1 - (room - small) / large) if large > 0 else 0.0
+    if capacity < small:
+        return 2 - capacity / small
+    return max(0.0, 1 - (capacity - small) / large) if large > 0 else 0.0
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def divisible(
-    home: Floats,
+def is_divisible(
+    local_work: Floats,
     forward: Floats,
     backward: Floats,
     crossing: Floats,
     spread_bytes: Floats,
     release_s: Floats,
     can_spread: npt.NDArray[np.bool_],
-    moved: bool,
-    room: float,
+    remote_backward: bool,
+    capacity: float,
     pair_bytes: float,
     part_bytes: float,
     limit_s: float,
     all_rate: float,
 ) -> bool:
-    """Whether some division into units at home in one part and units that are not keeps to all limits.
+    """Whether some division of the layers into local and spread ones meets all limits.
 
-    home: [unit] priced seconds that it takes at home; forward, backward: what counts of it elsewhere; crossing:
-    [unit] bytes of one direction of all micro-batches behind it;
-    spread_bytes: [unit] that pass if it is not at home, after release_s; room: priced seconds of a part; pair_bytes:
-    that pass from part to part, part_bytes: in and out of one, all_rate: in and out of all, a second.
+    Args:
+        local_work: [unit] priced seconds of a local layer.
+        forward: [unit] priced seconds of a spread layer's forward.
+        backward: [unit] priced seconds of a spread layer's backward.
+        crossing: [unit] bytes of one direction behind the layer, for all micro-batches.
+        spread_bytes: [unit] bytes between parts, after `release_s`, if the layer is spread.
+        release_s: [unit] the earliest start of those transfers.
+        can_spread: [unit] whether they can end within the limit.
+        remote_backward: Whether a row's backward may be in another part than its forward.
+        capacity: Priced seconds of the best part within the limit.
+        pair_bytes: Bytes that can pass from one part to another within the limit.
+        part_bytes: Bytes that can pass in and out of one part within the limit.
+        limit_s: The iteration time in question.
+        all_rate: Bytes per second in and out of all parts.
     """
     last = len(forward) - 1
-    # held[u]: the least bytes in and out of the part of a run of units at home that ends with u, from its left side.
+    # held[u]: the least bytes in and out of the part, on the left side, for a run of local layers that ends with u.
+    # entering[u]: the same for runs that begin with u.
     held = np.full(last + 1, np.inf)
     entering = np.full(last + 2, np.inf)
     entering[0] = 0.0
     for unit in range(last + 1):
         total = 0.0
         for first in range(unit, -1, -1):
-            total += home[first]
-            if total > room:
+            total += local_work[first]
+            if total > capacity:
                 break
             held[unit] = min(held[unit], entering[first])
         if unit < last and crossing[unit] <= pair_bytes and held[unit] + 2 * crossing[unit] <= part_bytes:
             entering[unit + 1] = min(entering[unit + 1], 2 * crossing[unit])
-        passed, ahead, back = 0.0, 0.0, 0.0
+        sent_bytes, ahead, back = 0.0, 0.0, 0.0
         least, second = np.inf, np.inf
         if unit < last:
             least = crossing[unit]
         for first in range(unit, -1, -1):
-            passed += spread_bytes[first]
-            if not can_spread[first] or passed > (limit_s - release_s[unit]) * all_rate:
+            sent_bytes += spread_bytes[first]
+            if not can_spread[first] or sent_bytes > (limit_s - release_s[unit]) * all_rate:
                 break
             ahead += forward[first]
             back += backward[first]
-            right = room - home[unit + 1] if unit < last else room
+            right = capacity - local_work[unit + 1] if unit < last else capacity
             if first == 0:
                 if unit == last:
                     return True
-                from_left = _outside(ahead, back, right, moved) * least
+                from_left = _outside(ahead, back, right, remote_backward) * least
             else:
                 edge = crossing[first - 1]
                 if edge < least:
                     least, second = edge, least
                 elif edge < second:
                     second = edge
-                outside = _outside(ahead, back, right - home[first - 1], moved)
+                outside = _outside(ahead, back, right - local_work[first - 1], remote_backward)
                 if unit == last:
                     if held[first - 1] + outside * least <= part_bytes:
                         return True

@@ -1,12 +1,13 @@
-"""A lower bound from jobs that cannot be divided, if nothing is replicated.
+"""A lower bound from indivisible jobs, for plans without replication.
 
-*Whole jobs.* All M of F of a unit are on one device, and so are all of its I, W and step (or all of it, if backwards
-are not moved). Count in prices y_d: if device d does jobs of t_j seconds within T, then sum y_d t_j <= y_d T; let s_j
-be the least of y_d t_j over all devices. Whole numbers keep less: for any scale k, the sum of floor(k s_j) over the
-jobs of d is at most floor(k y_d T), so over all jobs it is at most the sum of floor(k y_d T) over all devices. Where it
-is more, T is too short. A scale is worth trying where it makes some job a whole number.
+*Indivisible jobs.* Without replication one device runs F of a layer for all M micro-batches, and one device runs its I,
+W and step (the same device if backwards are not remote). Price device d at y_d: if it runs jobs of t_j seconds within
+T, then sum y_d t_j <= y_d T. Let s_j be the least of y_d t_j over all devices. Rounding down tightens the inequality:
+for any scale k, the sum of floor(k s_j) over the jobs of d is at most floor(k y_d T), so the sum over all jobs is at
+most the sum of floor(k y_d T) over all devices. Where it is larger, T is infeasible. The scales that matter are those
+that make some k s_j an integer.
 
-*Waits* at the beginning are things that a device has to fit in as well, each on a device of its own (`bounds_work.py`).
+*Waits* before the first job occupy a device like jobs do, each on a device of its own (`work.py`).
 
 *Few large jobs.* Of any k D + 1 jobs, k + 1 are on one of D devices.
 """
@@ -16,17 +17,17 @@ import numpy as np
 from penstock.arrays import Floats
 from penstock.planners.bounds.bisection import least_possible
 from penstock.planners.bounds.unit_seconds import UnitTimes
-from penstock.planners.bounds.work import jobs_of
+from penstock.planners.bounds.work import job_seconds
 
 SIZES, MULTIPLES = 48, 6
 ROUNDING = 1e-9
 NEGLIGIBLE = 1e-6
-"""Jobs this much smaller than the largest set no scale."""
+"""Jobs that are smaller than this fraction of the largest do not define a scale."""
 
 
-def packing_bound(times: UnitTimes, waits: Floats, *, moved: bool) -> float:
-    """The largest such bound; waits: the least ones before the devices' first jobs."""
-    jobs = jobs_of(times, 0.0, moved)
+def packing_bound(times: UnitTimes, waits: Floats, *, remote_backward: bool) -> float:
+    """The largest packing bound; `waits` are the least waits before the devices' first jobs."""
+    jobs = job_seconds(times, 0.0, remote_backward)
     largest = _large(np.sort(jobs.min(axis=0))[::-1], len(jobs))
     all_s = jobs.sum(axis=1)
     if all_s.min() <= 0:
@@ -34,6 +35,8 @@ def packing_bound(times: UnitTimes, waits: Floats, *, moved: bool) -> float:
     price = all_s.min() / all_s
     sizes = np.concatenate([(price[:, None] * jobs).min(axis=0), price.min() * waits])
     sizes = sizes[sizes > 0]
+    if not len(sizes):  # every job is free on some device
+        return largest
     tried = np.unique(np.quantile(sizes[sizes >= NEGLIGIBLE * sizes.max()], np.linspace(0, 1, SIZES), method="higher"))
     scales = np.outer(np.arange(1, MULTIPLES + 1), 1 / tried).ravel()
     counts = np.floor(sizes[None, :] * scales[:, None] * (1 + ROUNDING / 2)).sum(axis=1)
@@ -46,5 +49,6 @@ def packing_bound(times: UnitTimes, waits: Floats, *, moved: bool) -> float:
 
 
 def _large(seconds: Floats, num_devices: int) -> float:
+    """The bound from few large jobs; `seconds` are sorted, the longest first."""
     counts = range((len(seconds) - 1) // num_devices + 1)
     return float(max(seconds[: k * num_devices + 1][-(k + 1) :].sum() for k in counts))

@@ -1,4 +1,4 @@
-"""What the lower bounds know: every unit's seconds on every device, and what it takes to get from device to device."""
+"""Inputs of the lower bounds: the seconds of every layer on every device, and the cost of every link."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,20 +21,23 @@ class Lines:
 
     @property
     def whole(self) -> Floats:
-        """For whole micro-batches."""
+        """Seconds of whole micro-batches (share 1)."""
         return self.base + self.per_share
 
     def __add__(self, other: "Lines") -> "Lines":
         return Lines(self.base + other.base, self.per_share + other.per_share)
 
     def times(self, factor: float) -> "Lines":
-        """So many of them."""
+        """All seconds multiplied by a factor."""
         return Lines(self.base * factor, self.per_share * factor)
 
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """Seconds of every unit on every device, and bytes of every unit."""
+    """Seconds of every layer on every device, and bytes of every layer.
+
+    `input_bytes` holds the input of each layer, `cut_bytes` its output, `saved_bytes` its saved tensors.
+    """
 
     cluster: Cluster
     num_microbatches: int
@@ -46,16 +49,16 @@ class UnitTimes:
     input_bytes: Floats
     saved_bytes: Floats
     returned_bytes: Floats
-    """Parameters that are not shared with other units."""
+    """Parameters that are not shared with other layers."""
 
     @property
     def num_units(self) -> int:
-        """How many units there are."""
+        """Number of layers."""
         return int(self.forward.base.shape[1])
 
     @cached_property
     def rate(self) -> Floats:
-        """Bytes a second from device to device, over the interfaces of their hosts; inf from a device to itself."""
+        """Bytes per second [source, target], limited by the hosts' interfaces; inf from a device to itself."""
         bandwidth = np.array([host.interface_bandwidth or np.inf for host in self.cluster.hosts])
         host = self.cluster.host_index
         ends = np.minimum.outer(bandwidth[host], bandwidth[host])
@@ -64,12 +67,12 @@ class UnitTimes:
         )
 
     def hop(self, num_bytes: float) -> Floats:
-        """Seconds [from, to] for a message between devices; none from a device to itself."""
+        """Seconds [source, target] of one message; 0 from a device to itself."""
         return self.cluster.latency_s + num_bytes / self.rate
 
 
 def unit_times(problem: Problem) -> UnitTimes:
-    """The times of a problem's units on its cluster's devices."""
+    """Compute the seconds of a problem's layers on all devices of its cluster."""
     clock, profile = problem.clock, problem.profile
     devices = range(problem.cluster.num_devices)
 

@@ -1,4 +1,7 @@
-"""The compiled part of `bounds_straight.py`: where jobs can be in an iteration of so many seconds. Imported late."""
+"""Compiled feasibility checks of `unreplicated.py`: which device can run which job within a time limit.
+
+Import this module lazily: it compiles with numba. In all signatures, `num` is the number of micro-batches.
+"""
 
 import numba
 import numpy as np
@@ -6,172 +9,254 @@ import numpy as np
 from penstock.arrays import Floats, Ints
 
 SWEEPS = 3
-"""How often the ways are worked out anew without the jobs and transfers that turned out to be impossible."""
+"""How often `narrow` recomputes the shortest paths without the jobs and transfers that it found to be impossible."""
 
 NEGLIGIBLE = 1e-6
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def _reach(
-    before: Floats, here: Floats, num_bytes: float, many: int, there: Floats, after: Floats, net: Floats, limit_s: float
+def _earliest_arrival(
+    before: Floats,
+    job: Floats,
+    num_bytes: float,
+    num: int,
+    next_job: Floats,
+    after: Floats,
+    net: Floats,
+    limit_s: float,
 ) -> Floats:
-    """The earliest that a micro-batch can be at each device of the next job; inf where it never can."""
-    found = np.full(len(there), np.inf)
-    for source in range(len(here)):
-        done = before[source] + here[source]
+    """The earliest arrival of a micro-batch at each device of the next job; inf if no transfer meets the limit."""
+    earliest = np.full(len(next_job), np.inf)
+    for source in range(len(job)):
+        done = before[source] + job[source]
         if done == np.inf:
             continue
-        for target in range(len(there)):
+        for target in range(len(next_job)):
             once = num_bytes * net[1, source, target]
-            if done + many * once + net[0, source, target] + there[target] + after[target] <= limit_s:
-                found[target] = min(found[target], done + once + net[0, source, target])
-    return found
+            if done + num * once + net[0, source, target] + next_job[target] + after[target] <= limit_s:
+                earliest[target] = min(earliest[target], done + once + net[0, source, target])
+    return earliest
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def _lead(
-    before: Floats, here: Floats, num_bytes: float, many: int, there: Floats, after: Floats, net: Floats, limit_s: float
+def _least_remainder(
+    before: Floats,
+    job: Floats,
+    num_bytes: float,
+    num: int,
+    next_job: Floats,
+    after: Floats,
+    net: Floats,
+    limit_s: float,
 ) -> Floats:
-    """The least that must follow the job on each device; inf where nothing can."""
-    found = np.full(len(here), np.inf)
-    for source in range(len(here)):
-        done = before[source] + here[source]
+    """The least time that must follow the job on each device; inf if no transfer meets the limit."""
+    least = np.full(len(job), np.inf)
+    for source in range(len(job)):
+        done = before[source] + job[source]
         if done == np.inf:
             continue
-        for target in range(len(there)):
+        for target in range(len(next_job)):
             once = num_bytes * net[1, source, target]
-            rest = net[0, source, target] + there[target] + after[target]
-            if done + many * once + rest <= limit_s:
-                found[source] = min(found[source], once + rest)
-    return found
+            rest = net[0, source, target] + next_job[target] + after[target]
+            if done + num * once + rest <= limit_s:
+                least[source] = min(least[source], once + rest)
+    return least
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def narrow(
-    ways: Floats,
+    paths: Floats,
     jobs: Floats,
     step: Floats,
     cut: Floats,
-    turn: float,
+    turn_bytes: float,
     net: Floats,
-    many: int,
-    moved: bool,
+    num: int,
+    remote_backward: bool,
     limit_s: float,
 ) -> bool:
-    """Raise what comes before and after each job, for plans that take at most `limit_s`; False if there are none.
+    """Tighten the shortest paths for plans that take at most `limit_s` seconds.
 
-    ways: [F before, F after, I before, I after][unit, device], changed in place; jobs: [F, I, W][unit, device];
-    net: [latency, seconds of a byte][from, to].
+    A device that cannot run a job in time leaves the paths of that job, and so do transfers that cannot finish in time.
+    Each sweep may make more of them impossible.
+
+    Args:
+        paths: [F before, F after, I before, I after][unit, device]; changed in place.
+        jobs: [F, I, W][unit, device] seconds.
+        step: [unit, device] seconds of the optimizer step.
+        cut: [unit] bytes behind each unit.
+        turn_bytes: Bytes from the last forward to the first backward.
+        net: [latency, seconds per byte][source, target].
+        num: Number of micro-batches.
+        remote_backward: Whether forward and backward of a unit may be on different devices.
+        limit_s: The iteration time in question.
+
+    Returns:
+        False if some unit has no device left for its forward or for its backward.
     """
-    ahead, back, weights = jobs[0], jobs[1], jobs[2]
+    forward, input_grad, weight_grad = jobs[0], jobs[1], jobs[2]
     last = len(cut) - 1
     for _ in range(SWEEPS):
         for unit in range(last + 1):
-            possible = False
-            for d in range(len(net[0])):
-                f, i, w = ahead[unit, d], back[unit, d], weights[unit, d]
-                forward = ways[0, unit, d] + many * f + ways[1, unit, d] <= limit_s
-                backward = ways[2, unit, d] + many * i + ways[3, unit, d] <= limit_s
-                backward = backward and ways[2, unit, d] + many * (i + w) + step[unit, d] <= limit_s
-                if not moved:
-                    both = ways[0, unit, d] + many * (f + i)
-                    forward = backward = (
-                        forward
-                        and backward
-                        and both + ways[3, unit, d] <= limit_s
-                        and both + many * w + step[unit, d] <= limit_s
+            is_possible = False
+            for device in range(len(net[0])):
+                f, i, w = forward[unit, device], input_grad[unit, device], weight_grad[unit, device]
+                forward_fits = paths[0, unit, device] + num * f + paths[1, unit, device] <= limit_s
+                backward_fits = paths[2, unit, device] + num * i + paths[3, unit, device] <= limit_s
+                backward_fits = backward_fits and paths[2, unit, device] + num * (i + w) + step[unit, device] <= limit_s
+                if not remote_backward:
+                    both = paths[0, unit, device] + num * (f + i)
+                    forward_fits = backward_fits = (
+                        forward_fits
+                        and backward_fits
+                        and both + paths[3, unit, device] <= limit_s
+                        and both + num * w + step[unit, device] <= limit_s
                     )
-                if not forward:
-                    ways[0, unit, d] = ways[1, unit, d] = np.inf
-                if not backward:
-                    ways[2, unit, d] = ways[3, unit, d] = np.inf
-                possible = possible or forward
-            if not possible or not (ways[2, unit] < np.inf).any():
+                if not forward_fits:
+                    paths[0, unit, device] = paths[1, unit, device] = np.inf
+                if not backward_fits:
+                    paths[2, unit, device] = paths[3, unit, device] = np.inf
+                is_possible = is_possible or forward_fits
+            if not is_possible or not (paths[2, unit] < np.inf).any():
                 return False
         for unit in range(1, last + 1):
-            found = _reach(
-                ways[0, unit - 1], ahead[unit - 1], cut[unit - 1], many, ahead[unit], ways[1, unit], net, limit_s
+            bound = _earliest_arrival(
+                paths[0, unit - 1], forward[unit - 1], cut[unit - 1], num, forward[unit], paths[1, unit], net, limit_s
             )
-            ways[0, unit] = np.maximum(ways[0, unit], found)
-        found = _reach(ways[0, last], ahead[last], turn, many, back[last], ways[3, last], net, limit_s)
-        ways[2, last] = np.maximum(ways[2, last], found)
+            paths[0, unit] = np.maximum(paths[0, unit], bound)
+        bound = _earliest_arrival(
+            paths[0, last], forward[last], turn_bytes, num, input_grad[last], paths[3, last], net, limit_s
+        )
+        paths[2, last] = np.maximum(paths[2, last], bound)
         for unit in range(last - 1, -1, -1):
-            found = _reach(ways[2, unit + 1], back[unit + 1], cut[unit], many, back[unit], ways[3, unit], net, limit_s)
-            ways[2, unit] = np.maximum(ways[2, unit], found)
+            bound = _earliest_arrival(
+                paths[2, unit + 1], input_grad[unit + 1], cut[unit], num, input_grad[unit], paths[3, unit], net, limit_s
+            )
+            paths[2, unit] = np.maximum(paths[2, unit], bound)
         for unit in range(1, last + 1):
-            found = _lead(
-                ways[2, unit], back[unit], cut[unit - 1], many, back[unit - 1], ways[3, unit - 1], net, limit_s
+            bound = _least_remainder(
+                paths[2, unit],
+                input_grad[unit],
+                cut[unit - 1],
+                num,
+                input_grad[unit - 1],
+                paths[3, unit - 1],
+                net,
+                limit_s,
             )
-            ways[3, unit] = np.maximum(ways[3, unit], found)
-        found = _lead(ways[0, last], ahead[last], turn, many, back[last], ways[3, last], net, limit_s)
-        ways[1, last] = np.maximum(ways[1, last], found)
+            paths[3, unit] = np.maximum(paths[3, unit], bound)
+        bound = _least_remainder(
+            paths[0, last], forward[last], turn_bytes, num, input_grad[last], paths[3, last], net, limit_s
+        )
+        paths[1, last] = np.maximum(paths[1, last], bound)
         for unit in range(last - 1, -1, -1):
-            found = _lead(ways[0, unit], ahead[unit], cut[unit], many, ahead[unit + 1], ways[1, unit + 1], net, limit_s)
-            ways[1, unit] = np.maximum(ways[1, unit], found)
+            bound = _least_remainder(
+                paths[0, unit], forward[unit], cut[unit], num, forward[unit + 1], paths[1, unit + 1], net, limit_s
+            )
+            paths[1, unit] = np.maximum(paths[1, unit], bound)
     return True
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def join(label: Ints, one: int, other: int) -> None:
-    """Make two devices' parts one; a part is called after its first device."""
+    """Merge the parts of two devices. The label of a part is its first device."""
     low, high = min(label[one], label[other]), max(label[one], label[other])
     if low != high:
-        for place in range(len(label)):
-            if label[place] == high:
-                label[place] = low
+        for device in range(len(label)):
+            if label[device] == high:
+                label[device] = low
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def _joined(
-    before: Floats, here: Floats, num_bytes: float, many: int, there: Floats, after: Floats, net: Floats, limit_s: float
+    before: Floats,
+    job: Floats,
+    num_bytes: float,
+    num: int,
+    next_job: Floats,
+    after: Floats,
+    net: Floats,
+    limit_s: float,
 ) -> Ints:
-    """The parts of the devices between which the job's result can go in time."""
-    label = np.arange(len(here))
-    for source in range(len(here)):
-        done = before[source] + here[source]
+    """Label the parts of the devices: two devices share one if the job's result can pass between them in time."""
+    label = np.arange(len(job))
+    for source in range(len(job)):
+        done = before[source] + job[source]
         if done == np.inf:
             continue
-        for target in range(len(there)):
-            rest = net[0, source, target] + there[target] + after[target]
-            if label[source] != label[target] and done + many * num_bytes * net[1, source, target] + rest <= limit_s:
+        for target in range(len(next_job)):
+            rest = net[0, source, target] + next_job[target] + after[target]
+            if label[source] != label[target] and done + num * num_bytes * net[1, source, target] + rest <= limit_s:
                 join(label, source, target)
     return label
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def parts_of(
-    ways: Floats, jobs: Floats, cut: Floats, saved: Floats, net: Floats, many: int, moved: bool, limit_s: float
+def joined_parts(
+    paths: Floats,
+    jobs: Floats,
+    cut: Floats,
+    saved: Floats,
+    net: Floats,
+    num: int,
+    remote_backward: bool,
+    limit_s: float,
 ) -> Ints:
-    """[forward, backward, saved][unit, device]: within which parts of the devices things stay.
+    """Labels [forward, backward, saved][unit, device] of the parts that transfers within the limit cannot leave.
 
-    `forward` and `backward`: those jobs of units u and u + 1; `saved`: both directions of unit u, unless its forward
-    is done again for the backward.
+    `forward` and `backward` refer to those jobs of units u and u + 1; `saved` refers to both directions of unit u,
+    unless the backward's device recomputes its forward.
     """
     num_units, num_devices = jobs[0].shape
     labels = np.empty((3, num_units, num_devices), np.int64)
-    ahead, back = jobs[0], jobs[1]
+    forward, input_grad = jobs[0], jobs[1]
     for unit in range(num_units):
         labels[:, unit] = np.arange(num_devices)
         if unit + 1 < num_units:
             labels[0, unit] = _joined(
-                ways[0, unit], ahead[unit], cut[unit], many, ahead[unit + 1], ways[1, unit + 1], net, limit_s
+                paths[0, unit],
+                forward[unit],
+                cut[unit],
+                num,
+                forward[unit + 1],
+                paths[1, unit + 1],
+                net,
+                limit_s,
             )
             labels[1, unit] = _joined(
-                ways[2, unit + 1], back[unit + 1], cut[unit], many, back[unit], ways[3, unit], net, limit_s
+                paths[2, unit + 1],
+                input_grad[unit + 1],
+                cut[unit],
+                num,
+                input_grad[unit],
+                paths[3, unit],
+                net,
+                limit_s,
             )
-        if moved:
+        if remote_backward:
             labels[2, unit] = _joined(
-                ways[0, unit], ahead[unit], saved[unit], many, back[unit], ways[3, unit], net, limit_s
+                paths[0, unit],
+                forward[unit],
+                saved[unit],
+                num,
+                input_grad[unit],
+                paths[3, unit],
+                net,
+                limit_s,
             )
     return labels
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def overfull(steps: Ints, turns: Ints, work: Floats, price: Floats, limit_s: float) -> bool:
-    """Whether some run of units is held together in parts of the devices that are all too slow for it.
+    """Whether some run of units must stay in one part of the devices, and every such part is too slow for it.
 
-    steps: [unit, device] parts within which units u and u + 1 stay; turns: [unit, device] those for unit u itself;
-    work: [unit] in priced seconds, price: [device].
+    Args:
+        steps: [unit, device] labels of the parts that units u and u + 1 share.
+        turns: [unit, device] labels of the parts that both directions of unit u share.
+        work: [unit] priced seconds.
+        price: [device] price.
+        limit_s: The iteration time in question.
     """
     num_units, num_devices = steps.shape
     for first in range(num_units):
@@ -179,10 +264,10 @@ def overfull(steps: Ints, turns: Ints, work: Floats, price: Floats, limit_s: flo
         total = 0.0
         for unit in range(first, num_units):
             total += work[unit]
-            for place in range(num_devices):
-                join(label, place, turns[unit, place])
+            for device in range(num_devices):
+                join(label, device, turns[unit, device])
                 if unit > first:
-                    join(label, place, steps[unit - 1, place])
+                    join(label, device, steps[unit - 1, device])
             if total > limit_s * np.bincount(label, price).max():
                 return True
             if label.max() == 0:
@@ -192,28 +277,43 @@ def overfull(steps: Ints, turns: Ints, work: Floats, price: Floats, limit_s: flo
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def joined_over_all(steps: Ints, turns: Ints) -> Ints:
-    """The parts within which the whole model stays."""
+    """Labels of the parts that the whole model cannot leave."""
     label = np.arange(steps.shape[1])
     for unit in range(len(steps)):
-        for place in range(len(label)):
-            join(label, place, steps[unit, place])
-            join(label, place, turns[unit, place])
+        for device in range(len(label)):
+            join(label, device, steps[unit, device])
+            join(label, device, turns[unit, device])
     return label
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def _crosses(label: Ints, part: Ints) -> bool:
-    """Whether devices of different parts are joined."""
+    """Whether a label covers devices of different parts."""
     return bool((part != part[label]).any())
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def unpackable(
-    back: Ints, saved: Ints, part: Ints, forward: Floats, backward: Floats, room: Floats, multiples: int, most: int
+    back: Ints,
+    saved: Ints,
+    part: Ints,
+    forward: Floats,
+    backward: Floats,
+    capacity: Floats,
+    multiples: int,
+    max_sizes: int,
 ) -> bool:
-    """Whether the runs of units that each stay in one of the parts do not all fit into them (`bounds_packing.py`).
+    """Whether the runs of units that each stay in one part do not all fit (the argument of `packing.py`).
 
-    back, saved: [unit, device] as from `parts_of`; forward, backward: [unit] priced seconds; room: [part] likewise.
+    Args:
+        back: [unit, device] labels of the backward, from `joined_parts`.
+        saved: [unit, device] labels of the saved tensors, from `joined_parts`.
+        part: [device] part of the division.
+        forward: [unit] priced seconds of the forward.
+        backward: [unit] priced seconds of the backward.
+        capacity: [part] priced seconds within the limit.
+        multiples: Number of scales to try per size.
+        max_sizes: Number of sizes to try, the largest first.
     """
     num_units = len(forward)
     items = np.zeros(2 * num_units)
@@ -230,16 +330,16 @@ def unpackable(
             count += 1
             run = 0.0
     items = np.sort(items[:count])[::-1]
-    for place in range(min(most, count)):
-        if items[place] <= NEGLIGIBLE * items[0]:
+    for index in range(min(max_sizes, count)):
+        if items[index] <= NEGLIGIBLE * items[0]:
             break
         for multiple in range(1, multiples + 1):
-            scale = multiple / items[place] * (1 + 1e-10)
-            wanted, offered = 0.0, 0.0
+            scale = multiple / items[index] * (1 + 1e-10)
+            needed, offered = 0.0, 0.0
             for item in items:
-                wanted += np.floor(item * scale)
-            for size in room:
+                needed += np.floor(item * scale)
+            for size in capacity:
                 offered += np.floor(size * scale * (1 + 1e-9))
-            if wanted > offered:
+            if needed > offered:
                 return True
     return False

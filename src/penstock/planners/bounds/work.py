@@ -1,28 +1,29 @@
-"""Lower bounds from work: all of it over all speed, with the waits at both ends where nothing is replicated.
+"""Lower bounds from work: total work over total speed, plus the waits at both ends for plans without replication.
 
-*Prices.* Give every device d a price y_d >= 0, together 1. Every device is there for the whole iteration T, so
-T = sum y_d T >= sum y_d (what d does + what it must wait). Unit u's F (and its I, W, step, which go together) is
-divided over devices with shares x_d that add up to 1; a device with share x takes base + x slope >= x (base + slope)
-for it, as x <= 1, and the step takes its whole time with any share. So a job costs at least sum x_d y_d t_d, which is
-at least min_d y_d t_d, where t_d is its time with all rows, M times. Every choice of prices gives a true bound; the
-best one is the linear program's value, by duality. Devices of one kind differ by a factor, their speed; prices in
-proportion to speed are best for them, so what is searched is one weight for every kind: a concave function, improved
-step by step.
+*Prices.* Give every device d a price y_d >= 0; the prices sum to 1. Every device spends the whole iteration T, so
+T = sum y_d T >= sum y_d (work of d + wait of d). F of layer u (and likewise its I, W and step, which share devices) is
+divided over devices with shares x_d that sum to 1. A device with share x takes base + x slope >= x (base + slope) for
+it, because x <= 1, and the step takes its whole time with any share. So a job costs at least sum x_d y_d t_d, which is
+at least min_d y_d t_d, where t_d is M times its time with all rows. Every choice of prices gives a valid bound; by
+duality the best one is the value of the linear program. Devices of one kind differ only by a factor, their speed, and
+prices in proportion to speed are optimal for them. So the search is over one weight per kind: it maximizes a concave
+function iteratively.
 
-*Waits*, without replication. Count F, I and W (recomputation is left aside). If the first such job on a device is F of
-unit u, then u's F is on this device alone, that of u-1 is not, and F of all units before u and a transfer to here come
-first. No two devices have the same u. If its first is a backward job, all F come first, and a device without jobs waits
-for everything. So the waits, sorted, are at least the sorted `least_waits`; and whichever device has which wait, sum
-y_d wait_d is at least the largest price times the least wait, and so on. Likewise at the end: when a device is done
-with its last I of its first unit b, only W and steps are left for it, and I of all units before b and W and step of
-unit 0 follow. So an iteration takes at least a device's wait, its F and I, and this end (its W not counted), and at
-least its wait and all its work (the end not counted), and any mixture of the two.
+*Waits*, without replication. Count F, I and W, and ignore recomputation. If the first such job on a device is F of
+layer u, then u's F is on this device, that of u-1 is not, and F of all layers before u and a transfer come first. No
+two devices have the same u. If the first job is a backward, all F come first; a device without jobs waits for the whole
+iteration. So the sorted waits are at least the sorted `least_waits`, and for any assignment of waits to devices,
+sum y_d wait_d is at least the sum of the sorted prices, largest first, times the sorted waits, least first. The same
+holds at the end: after the last I of its first layer b, a device has only W and steps left, while I of all layers
+before b and W and step of layer 0 follow elsewhere. So an iteration takes at least a device's wait, its F and I, and
+this end (without its W), and at least its wait and all its work (without the end), and any convex combination of the
+two.
 """
 
 import numpy as np
 
 from penstock.arrays import Floats
-from penstock.planners.bounds.chain import MOST_DEVICES, Ways
+from penstock.planners.bounds.chain import MOST_DEVICES, ShortestPaths
 from penstock.planners.bounds.unit_seconds import UnitTimes
 
 MIXTURES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -33,7 +34,7 @@ GRID_POINTS = 17
 
 
 class Prices:
-    """Prices of devices, one weight a kind: how much work and waits cost at least."""
+    """Prices of devices, with one weight per device kind."""
 
     def __init__(self, times: UnitTimes) -> None:
         devices = times.cluster.devices
@@ -44,18 +45,18 @@ class Prices:
         self.first = np.array([int(np.argmax(self.kind == kind)) for kind in range(len(kinds))])
 
     def best(self, jobs: Floats, waits: Floats) -> float:
-        """The largest bound found for jobs [device, job] and sorted waits [device]."""
+        """Search for the largest bound for jobs [device, job] and sorted waits [device]."""
         table = jobs[self.first] * (self.speed[self.first] / self.total)[:, None]
         count = len(self.first)
         weights = np.full(count, 1 / count)
         best = float(self._values(weights[None], table, waits)[0])
         best_weights = weights
         for step in range(STEPS if count > 2 else 0):
-            # Between almost equally cheap kinds a job is divided, ever more sharply, so as not to go to and fro.
+            # Divide a job between kinds of almost equal price, ever more sharply, to keep the search from oscillating.
             prices = weights[:, None] * table
             width = WIDEST * SHARPER**step * prices.mean() or 1.0
-            part = np.exp((prices.min(axis=0) - prices) / width)
-            rise = (part / part.sum(axis=0) * table).sum(axis=1)
+            portion = np.exp((prices.min(axis=0) - prices) / width)
+            rise = (portion / portion.sum(axis=0) * table).sum(axis=1)
             rise = rise - weights @ rise
             weights = weights * np.exp(rise / (float(np.abs(rise).max()) or 1.0) * WIDEST * SHARPER**step)
             weights = weights / weights.sum()
@@ -65,7 +66,7 @@ class Prices:
         return self._polish(best_weights, best, table, waits)
 
     def _polish(self, weights: Floats, value: float, table: Floats, waits: Floats) -> float:
-        """Shift weight between two kinds at a time, as far as it helps: on finer and finer grids around the best."""
+        """Shift weight between two kinds at a time, on finer and finer grids around the best value."""
         for one in range(len(weights)):
             for other in range(one):
                 both = weights[one] + weights[other]
@@ -75,60 +76,66 @@ class Prices:
                     tries = np.repeat(weights[None], GRID_POINTS, axis=0)
                     tries[:, one], tries[:, other] = grid, both - grid
                     values = self._values(tries, table, waits)
-                    place = int(np.argmax(values))
-                    low, high = float(grid[max(place - 1, 0)]), float(grid[min(place + 1, GRID_POINTS - 1)])
-                    if values[place] > value:
-                        value, weights = float(values[place]), tries[place]
+                    best_index = int(np.argmax(values))
+                    low, high = float(grid[max(best_index - 1, 0)]), float(grid[min(best_index + 1, GRID_POINTS - 1)])
+                    if values[best_index] > value:
+                        value, weights = float(values[best_index]), tries[best_index]
         return value
 
     def _values(self, weights: Floats, table: Floats, waits: Floats) -> Floats:
-        """The bounds for some weights [try, kind]."""
+        """The bounds for rows of weights [row, kind]."""
         prices = np.sort(weights[:, self.kind] * (self.speed / self.total[self.kind]), axis=1)[:, ::-1]
         return np.asarray((weights[:, :, None] * table).min(axis=1).sum(axis=1) + prices @ waits)
 
 
-def work_bound(times: UnitTimes, *, moved: bool) -> float:
-    """All work over all speed."""
-    return Prices(times).best(jobs_of(times, 0.0, moved), np.zeros(times.cluster.num_devices))
+def work_bound(times: UnitTimes, *, remote_backward: bool) -> float:
+    """Total work over total speed."""
+    return Prices(times).best(job_seconds(times, 0.0, remote_backward), np.zeros(times.cluster.num_devices))
 
 
-def fill_bound(times: UnitTimes, way: Ways, *, moved: bool) -> float:
-    """Work, and what devices wait before and after it, if nothing is replicated."""
+def fill_bound(times: UnitTimes, paths: ShortestPaths, *, remote_backward: bool) -> float:
+    """Work and the waits of devices before and after it, for plans without replication."""
     prices = Prices(times)
-    starts, ends = least_waits(times, way), _ends(times, way)
-    return max(prices.best(jobs_of(times, part, moved), starts + part * ends) for part in MIXTURES)
+    starts, ends = least_waits(times, paths), _ends(times, paths)
+    return max(
+        prices.best(job_seconds(times, end_weight, remote_backward), starts + end_weight * ends)
+        for end_weight in MIXTURES
+    )
 
 
-def jobs_of(times: UnitTimes, part: float, moved: bool) -> Floats:
-    """Seconds [device, job] of an iteration; W and the steps count as far as `part` leaves them."""
+def job_seconds(times: UnitTimes, end_weight: float, remote_backward: bool) -> Floats:
+    """Seconds [device, job] of an iteration, with W and the steps scaled by 1 - `end_weight`."""
     num = times.num_microbatches
-    ahead = num * times.forward.whole
-    back = num * (times.input_grad.whole + (1 - part) * times.weight_grad.whole) + (1 - part) * times.step.whole
-    return np.concatenate([ahead, back], axis=1) if moved else ahead + back
+    forward = num * times.forward.whole
+    backward = (
+        num * (times.input_grad.whole + (1 - end_weight) * times.weight_grad.whole)
+        + (1 - end_weight) * times.step.whole
+    )
+    return np.concatenate([forward, backward], axis=1) if remote_backward else forward + backward
 
 
-def least_waits(times: UnitTimes, way: Ways) -> Floats:
-    """The least waits before the first job, sorted: nothing for one device, then one unit more for each."""
-    done = way.forward_before + times.forward.whole.T
-    everything = float(done[-1].min())
+def least_waits(times: UnitTimes, paths: ShortestPaths) -> Floats:
+    """Sorted least waits before the devices' first jobs: 0 for one device, then one more layer for each."""
+    done = paths.forward_before + times.forward.whole.T
+    whole_chain_s = float(done[-1].min())
     by_unit = [0.0]
     for unit in range(1, times.num_units):
         by_unit.append(_cheapest(done[unit - 1][:, None], times, unit - 1))
-    return _filled(by_unit, everything, times.cluster.num_devices)
+    return _fill_up(by_unit, whole_chain_s, times.cluster.num_devices)
 
 
-def _ends(times: UnitTimes, way: Ways) -> Floats:
-    """The least that follows a device's last I, sorted."""
-    follows = way.backward_after + times.input_grad.whole.T
-    everything = float(follows[-1].min())
-    by_unit = [float(way.end.min())]
+def _ends(times: UnitTimes, paths: ShortestPaths) -> Floats:
+    """Sorted least times that follow the devices' last I."""
+    follows = paths.backward_after + times.input_grad.whole.T
+    whole_chain_s = float(follows[-1].min())
+    by_unit = [float(paths.end.min())]
     for unit in range(1, times.num_units):
         by_unit.append(_cheapest(follows[unit - 1][None, :], times, unit - 1))
-    return _filled(by_unit, everything, times.cluster.num_devices)
+    return _fill_up(by_unit, whole_chain_s, times.cluster.num_devices)
 
 
 def _cheapest(seconds: Floats, times: UnitTimes, cut: int) -> float:
-    """The least of some seconds by device and a transfer between two different ones; 0 if there is only one."""
+    """The least sum of a device's seconds and a transfer to or from another device; 0 with a single device."""
     if times.cluster.num_devices == 1:
         return 0.0
     if times.cluster.num_devices > MOST_DEVICES:
@@ -137,7 +144,7 @@ def _cheapest(seconds: Floats, times: UnitTimes, cut: int) -> float:
     return float(table[~np.eye(len(table), dtype=bool)].min())
 
 
-def _filled(by_unit: list[float], everything: float, count: int) -> Floats:
-    """The `count` least, of which each unit gives one and `everything` as many as are needed."""
-    least = np.sort(np.minimum(by_unit, everything))[:count]
-    return np.concatenate([least, np.full(count - len(least), everything)])
+def _fill_up(by_unit: list[float], whole_chain_s: float, count: int) -> Floats:
+    """The `count` least values: one for each layer, filled up with `whole_chain_s`."""
+    least = np.sort(np.minimum(by_unit, whole_chain_s))[:count]
+    return np.concatenate([least, np.full(count - len(least), whole_chain_s)])

@@ -1,5 +1,5 @@
-"""Costs that several planners share: replica groups and the channels between them."""
+"""Costs that several planners share: those of replica groups and of the channels between them."""
 
-from penstock.planners.costs.replica_groups import BACKWARD, FORWARD, HUGE, Price, Replicas
+from penstock.planners.costs.replica_groups import BACKWARD, FORWARD, HUGE, GroupCosts, Price
 
-__all__ = ["BACKWARD", "FORWARD", "HUGE", "Price", "Replicas"]
+__all__ = ["BACKWARD", "FORWARD", "HUGE", "GroupCosts", "Price"]

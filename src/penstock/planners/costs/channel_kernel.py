@@ -1,8 +1,11 @@
-"""The compiled price of a byte between two groups, for many pairs of groups at once; imported late.
+"""The compiled price of a byte between two groups, for many pairs of groups at once.
 
-Each group takes the rows of a micro-batch in the order of its members (plan/pricing/row_overlap.py), and every pair of
-members with rows in common exchanges them. All that happens at once; the busiest directed link or shared interface
-sets the pace, and the longest latency is waited for. Cost: O(members of both groups) for each pair of groups.
+Each group takes the rows of a micro-batch in the order of its replicas (plan/pricing/row_overlap.py), and every pair of
+replicas with rows in common exchanges them. All transfers run at the same time; the busiest directed link or shared
+interface determines the seconds per byte, and the longest latency is added. Cost: O(replicas of both groups) for each
+pair of groups.
+
+Import this module lazily: it compiles with numba.
 """
 
 import numba
@@ -17,16 +20,17 @@ def channel_prices(
     left: Ints,
     right: Ints,
     offsets: Ints,
-    replicas: Ints,
+    devices: Ints,
     shares: Floats,
     bandwidth: Floats,
     latency_s: Floats,
     host: Ints,
     interface: Floats,
 ) -> Floats:
-    """Over pairs of groups: forward latency, forward seconds a byte, backward latency, backward seconds a byte.
+    """[pair, 4]: forward latency, forward seconds per byte, backward latency, backward seconds per byte.
 
-    Group g has the members offsets[g] up to offsets[g + 1]; `interface` is inf for hosts that share none.
+    Group g has the replicas offsets[g] up to offsets[g + 1], on `devices` with `shares`. `interface` is the bandwidth
+    of each host's shared interface, inf without one.
     """
     prices = np.zeros((len(left), 4))
     leaving, entering = np.zeros(len(interface)), np.zeros(len(interface))
@@ -40,7 +44,7 @@ def channel_prices(
         while i < i_end and j < j_end:
             stop = min(left_stop, right_stop)
             portion = stop - begin
-            a, b = replicas[i], replicas[j]
+            a, b = devices[i], devices[j]
             if portion > NEGLIGIBLE_SHARE and a != b:
                 prices[pair, 0] = max(prices[pair, 0], latency_s[a, b])
                 prices[pair, 1] = max(prices[pair, 1], portion / bandwidth[a, b])
@@ -61,10 +65,10 @@ def channel_prices(
                 if j < j_end:
                     right_sum += shares[j]
                     right_stop = 1.0 if j + 1 == j_end else right_sum
-        # What leaves a host in the forward enters it in the backward: an interface is as fast in both directions.
+        # Bytes that leave a host in the forward enter it in the backward. An interface is as fast in both directions.
         for loads, group in ((leaving, left[pair]), (entering, right[pair])):
-            for place in range(offsets[group], offsets[group + 1]):
-                at = host[replicas[place]]
+            for replica in range(offsets[group], offsets[group + 1]):
+                at = host[devices[replica]]
                 prices[pair, 1] = max(prices[pair, 1], loads[at] / interface[at])
                 prices[pair, 3] = max(prices[pair, 3], loads[at] / interface[at])
                 loads[at] = 0.0

@@ -1,10 +1,10 @@
-"""What groups of devices cost: shares of rows, seconds of ranges of units, all-reduces, channels between groups.
+"""Costs of groups of devices: shares of rows, seconds of ranges of layers, all-reduces, channels between groups.
 
-For planners that replicate stages. A group takes rows in proportion to its members' speeds, a range of units takes as
-long as its slowest member, gradients go round a ring, and a channel between two groups is as fast as its busiest link
-or shared interface. Parameters that units share are counted with every unit that holds them.
+For planners that replicate stages. A group takes rows in proportion to its replicas' speeds, a range of layers takes as
+long as on the slowest replica, gradients are reduced over a ring, and a channel between two groups is as fast as its
+busiest link or shared interface. Tied parameters count with every layer that holds them.
 
-Numbers are kept below `HUGE`, so that sums and products stay finite whatever the speeds and bandwidths.
+All numbers stay below `HUGE`, so that sums and products are finite for any speeds and bandwidths.
 """
 
 import math
@@ -24,20 +24,20 @@ from penstock.profile import UnitCosts, fit
 
 HUGE = 1e200
 SEARCHED_RING = 6
-"""Larger groups are priced in the ring host by host; it is the best one wherever hosts are alike inside."""
+"""Larger groups are priced with the ring that visits host by host, which is optimal if hosts are alike inside."""
 
 FORWARD: tuple[Part, ...] = ("forward_s",)
 BACKWARD: tuple[Part, ...] = ("input_grad_s", "weight_grad_s")
 
 
 class Price(NamedTuple):
-    """Seconds that depend on bytes along a line."""
+    """Seconds as an affine function of bytes."""
 
     latency_s: float
     seconds_per_byte: float
 
     def of(self, num_bytes: float) -> float:
-        """The seconds of so many bytes."""
+        """Seconds of `num_bytes`."""
         return self.latency_s + self.seconds_per_byte * num_bytes
 
 
@@ -48,104 +48,104 @@ class Channel(NamedTuple):
     backward: Price
 
     def both_ways_s(self, num_bytes: float) -> float:
-        """Seconds of an activation of so many bytes and of its gradient."""
+        """Seconds of an activation of `num_bytes` and of its gradient."""
         return self.forward.of(num_bytes) + self.backward.of(num_bytes)
 
 
 @dataclass(frozen=True, eq=False)
-class Replicas:
-    """The prices of groups for one problem. A group is a tuple of places in the cluster's list of devices."""
+class GroupCosts:
+    """Costs of the groups of one problem. A group is a tuple of indices into the cluster's devices."""
 
     problem: Problem
 
     @cached_property
-    def row(self) -> tuple[int, ...]:
-        """The devices to plan for: the first `num_stages`, host by host in the order in which hosts come up."""
+    def devices(self) -> tuple[int, ...]:
+        """The devices to plan for: the first `pipeline_depth`, host by host in the order in which hosts appear."""
         chosen = range(self.problem.cluster.num_devices)[: self.problem.pipeline_depth]
         host = self.problem.cluster.host_index
-        seen = {int(host[place]): place for place in reversed(chosen)}
-        return tuple(sorted(chosen, key=lambda place: (seen[int(host[place])], place)))
+        seen = {int(host[device]): device for device in reversed(chosen)}
+        return tuple(sorted(chosen, key=lambda device: (seen[int(host[device])], device)))
 
     @cached_property
     def hosts(self) -> tuple[tuple[int, ...], ...]:
-        """The devices of the row, host by host."""
+        """The devices to plan for, grouped by host."""
         groups: dict[int, list[int]] = {}
-        for place in self.row:
-            groups.setdefault(int(self.problem.cluster.host_index[place]), []).append(place)
+        for device in self.devices:
+            groups.setdefault(int(self.problem.cluster.host_index[device]), []).append(device)
         return tuple(tuple(group) for group in groups.values())
 
     @cached_property
     def cut_bytes(self) -> Floats:
-        """Over places in the chain, 0 to the number of units: the bytes that cross there; 0 at both ends."""
+        """Bytes that cross each cut, from cut 0 to the number of layers; 0 at both ends."""
         sizes = self._sizes.cut_bytes
         return np.concatenate([[0.0], sizes[:-1], [0.0]])
 
     @cached_property
     def parameter_sums(self) -> Floats:
-        """Running sums of the units' parameter bytes."""
+        """Running sums of the layers' parameter bytes."""
         return np.concatenate([[0.0], np.cumsum(self._sizes.parameter_bytes)])
 
     @cached_property
-    def whole_s(self) -> Floats:
-        """Over the cluster's devices of the row: seconds of the whole model; 0 for the others."""
+    def model_s(self) -> Floats:
+        """Seconds of the whole model on each device of the cluster; 0 for devices that are not planned for."""
         seconds = np.zeros(self.problem.cluster.num_devices)
-        for place in self.row:
-            seconds[place] = self.problem.clock.work(place)[-1]
+        for device in self.devices:
+            seconds[device] = self.problem.clock.work(device)[-1]
         return seconds
 
     @cached_property
     def fastest(self) -> int:
         """The device that is fastest with the whole model; the first of equal ones."""
-        return min(self.row, key=lambda place: float(self.whole_s[place]))
+        return min(self.devices, key=lambda device: float(self.model_s[device]))
 
     def shares(self, group: Sequence[int]) -> tuple[float, ...] | None:
-        """The rows' shares of a group's members, by speed; None if somebody would be too slow to get any."""
+        """The replicas' shares of the rows, by speed; None if a device is too slow to get any."""
         if len(group) == 1:
             return (1.0,)
-        seconds = [float(self.whole_s[place]) for place in group]
+        seconds = [float(self.model_s[device]) for device in group]
         speeds = [min(seconds) / value for value in seconds] if all(seconds) else [1.0 for _ in group]
         total = math.fsum(speeds)
         shares = tuple(speed / total for speed in speeds)
         return shares if all(share > SHARE_TOLERANCE for share in shares) else None
 
-    def replicas(self, group: Sequence[int]) -> Group:
-        """The group as a plan names it."""
+    def plan_group(self, group: Sequence[int]) -> Group:
+        """The group as a plan holds it."""
         shares = self.shares(group)
-        assert shares is not None, "a group in which somebody gets no rows"
+        assert shares is not None, "a device of the group gets no rows"
         devices = self.problem.cluster.devices
-        return tuple(Replica(devices[place].name, share) for place, share in zip(group, shares, strict=True))
+        return tuple(Replica(devices[device].name, share) for device, share in zip(group, shares, strict=True))
 
     def sums(self, group: Sequence[int], parts: Sequence[Part], *, portion: float = 1.0) -> Floats:
-        """Running sums of the units' seconds, one row for each member unlike the others before it.
+        """Running sums of the layers' seconds, with one row for each distinct replica (kind, speed and share).
 
-        Units a up to b take the maximum of sums[:, b] - sums[:, a]. With a `portion`, the group has only that part
+        Layers a up to b take the maximum of sums[:, b] - sums[:, a]. With a `portion`, the group has only that part
         of every micro-batch. The group must have shares.
         """
         shares = self.shares(group)
-        assert shares is not None, "a group in which somebody gets no rows"
+        assert shares is not None, "a device of the group gets no rows"
         devices = self.problem.cluster.devices
         unlike = {
-            (devices[place].kind, devices[place].speed, share): place
-            for place, share in zip(group, shares, strict=True)
+            (devices[device].kind, devices[device].speed, share): device
+            for device, share in zip(group, shares, strict=True)
         }
         clock = self.problem.clock
         rows = [
-            sum((clock.prefix(place, key[2] * portion, part) for part in parts), start=np.zeros(1))
-            for key, place in unlike.items()
+            sum((clock.prefix(device, key[2] * portion, part) for part in parts), start=np.zeros(1))
+            for key, device in unlike.items()
         ]
         return np.minimum(np.array(rows), HUGE)
 
     def seconds(self, group: Sequence[int], start: int, stop: int, parts: Sequence[Part]) -> float:
-        """Seconds of units start up to stop for one micro-batch: those of the slowest member."""
+        """Seconds of layers start up to stop for one micro-batch on the slowest replica."""
         sums = self.sums(group, parts)
         return float((sums[:, stop] - sums[:, start]).max())
 
     def reduce_price(self, group: Sequence[int]) -> Price:
-        """What an all-reduce over the group costs."""
+        """The price of an all-reduce over the group."""
         return reduce_price(self.problem.cluster, group)
 
     def channels(self, groups: Sequence[Sequence[int]], left: Ints, right: Ints) -> Floats:
-        """For pairs of groups: forward latency and seconds a byte, backward latency and seconds a byte."""
+        """[pair, 4]: forward latency and seconds per byte, backward latency and seconds per byte."""
         from penstock.planners.costs.channel_kernel import channel_prices
 
         cluster = self.problem.cluster
@@ -153,19 +153,19 @@ class Replicas:
         interfaces = [
             math.inf if host.interface_bandwidth is None else host.interface_bandwidth for host in cluster.hosts
         ]
-        found = channel_prices(
+        prices = channel_prices(
             left.astype(np.int64),
             right.astype(np.int64),
             offsets,
-            np.array([place for group in groups for place in group], dtype=np.int64),
-            # A group that has no shares is never used: any price will do.
+            np.array([device for group in groups for device in group], dtype=np.int64),
+            # A group without shares is never used, so its price does not matter.
             np.array([share for group in groups for share in self.shares(group) or [1 / len(group)] * len(group)]),
             np.ascontiguousarray(cluster.bandwidth),
             np.ascontiguousarray(cluster.latency_s),
             cluster.host_index,
             np.array(interfaces),
         )
-        return np.asarray(np.minimum(found, HUGE))
+        return np.asarray(np.minimum(prices, HUGE))
 
     def channel(self, left: Sequence[int], right: Sequence[int]) -> Channel:
         """The channel from one group to another."""
@@ -179,18 +179,18 @@ class Replicas:
 
 
 def reduce_price(cluster: Cluster, group: Sequence[int]) -> Price:
-    """Seconds of a ring all-reduce over a group as a line in its bytes; nothing for a single device."""
+    """The price of a ring all-reduce over a group; 0 for a single device."""
     size = len(group)
     if size == 1:
         return Price(0.0, 0.0)
     if size <= SEARCHED_RING:
         ring = reduce_ring(cluster, group, 1.0)
         return Price(min(ring.latency_s, HUGE), min(ring.occupancy_s, HUGE))
-    order = sorted(group, key=lambda place: (int(cluster.host_index[place]), place))
+    order = sorted(group, key=lambda device: (int(cluster.host_index[device]), device))
     ahead = order[1:] + order[:1]
     rate = float(cluster.bandwidth[order, ahead].min())
-    # Host by host, a ring leaves and enters every host just once.
-    hosts = {int(cluster.host_index[place]) for place in group}
+    # A ring that visits host by host leaves and enters every host exactly once.
+    hosts = {int(cluster.host_index[device]) for device in group}
     if len(hosts) > 1:
         rate = min([rate, *(cluster.hosts[host].interface_bandwidth or math.inf for host in hosts)])
     latency = 2 * (size - 1) * float(cluster.latency_s[order, ahead].max())

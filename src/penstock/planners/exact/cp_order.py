@@ -1,13 +1,13 @@
 """The best order of a priced plan without replication, by constraint programming (OR-tools' CP-SAT, optional).
 
-Jobs are F, R, I, W of every stage and micro-batch, the steps, and every transfer. Micro-batches are alike, so some
-best order has the jobs of one kind and stage in the order of their micro-batches: sorting their times, kind by kind,
-keeps every need met (if x_m + c <= y_m for all m, then also when both are sorted) and leaves every device and link as
-busy as it was. Transfers on a link go in the order in which their makers run; steps come after all else on their
-device; receives are posted early enough.
+Jobs are F, R, I, W of every stage and micro-batch, the optimizer steps, and every transfer. Micro-batches are alike, so
+some best order has the jobs of one kind and stage in the order of their micro-batches: sorting their times, kind by
+kind, keeps every dependency (if x_m + c <= y_m for all m, then also when both are sorted) and leaves every device and
+link as busy as before. Transfers on a link run in the order of their producers; steps come after all other jobs of
+their device; receives are posted early enough.
 
-Times are rounded down to whole ticks, of which the time to beat has `TICKS`: so the solver's bound is a true one, and
-its order is timed again by the simulator.
+Times are rounded down to integer ticks, with `TICKS` ticks in the time to beat. So the solver's bound is valid; the
+simulator times its order again.
 """
 
 from collections import defaultdict
@@ -27,17 +27,21 @@ Job = tuple[Kind, int, int]
 
 @dataclass(frozen=True)
 class BestOrder:
-    """What the solver found: the order of compute jobs and steps of every device, None if nothing beats the limit."""
+    """The solver's result.
+
+    Attributes:
+        orders: The order of compute jobs and steps of every device; None if no order beats the limit.
+        at_least_s: No order of this plan is faster than this, or than the limit.
+        is_closed: Whether the solver finished: the order is optimal, or there is none within the limit.
+    """
 
     orders: tuple[tuple[Job, ...], ...] | None
     at_least_s: float
-    """No order of this plan is faster than this, or than the limit."""
     is_closed: bool
-    """Whether the solver finished: the order is a best one, or there is none within the limit."""
 
 
 def best_order(costs: Costs, limit_s: float, *, seconds: float = 60.0, seed: int = 0) -> BestOrder:
-    """The best order of a plan's jobs, if it takes no more than `limit_s`, which must be above zero."""
+    """Find the best order of a plan's jobs that takes at most `limit_s` (above 0)."""
     model = _Model(costs, limit_s)
     return model.solve(seconds, seed)
 
@@ -62,7 +66,7 @@ class _Model:
         self.model.minimize(self.end)
 
     def _ticks(self, seconds: float) -> int:
-        # What is over the limit does not fit, however much: no numbers that the solver could not add up.
+        # Cap durations above the limit: they are infeasible anyway, and sums must not overflow in the solver.
         return int(min(seconds / self.tick_s, TICKS + 1)) if self.tick_s > 0 else 0
 
     def _interval(self, start: Any, size: int) -> Any:
@@ -73,25 +77,25 @@ class _Model:
 
     def _jobs(self) -> None:
         costs = self.costs
-        for place, stage in enumerate(costs.replica_stage.tolist()):
-            ahead, back = int(costs.forward_device[place]), int(costs.backward_device[place])
-            kinds = [(Kind.F, ahead, costs.forward_s)]
+        for replica, stage in enumerate(costs.replica_stage.tolist()):
+            forward_device, backward_device = int(costs.forward_device[replica]), int(costs.backward_device[replica])
+            kinds = [(Kind.F, forward_device, costs.forward_s)]
             if costs.recompute[stage]:
-                kinds.append((Kind.R, back, costs.recompute_s))
-            kinds += [(Kind.I, back, costs.input_grad_s), (Kind.W, back, costs.weight_grad_s)]
+                kinds.append((Kind.R, backward_device, costs.recompute_s))
+            kinds += [(Kind.I, backward_device, costs.input_grad_s), (Kind.W, backward_device, costs.weight_grad_s)]
             for kind, device, seconds in kinds:
-                ticks = self._ticks(float(seconds[place]))
+                ticks = self._ticks(float(seconds[replica]))
                 for number in range(self.num):
                     self._job((kind, stage, number), device, ticks)
                 for number in range(1, self.num):
                     self._follow((kind, stage, number - 1), (kind, stage, number))
             for number in range(self.num):
                 chain = [(kind, stage, number) for kind, _, _ in kinds]
-                # With another device in between, the transfer is what the backward waits for.
-                for earlier, later in pairwise(chain if ahead == back else chain[1:]):
+                # If the backward is remote, it waits for the transfer instead of the forward.
+                for earlier, later in pairwise(chain if forward_device == backward_device else chain[1:]):
                     self._follow(earlier, later)
             step = (Kind.STEP, stage, 0)
-            self._job(step, back, self._ticks(float(costs.step_s[place])))
+            self._job(step, backward_device, self._ticks(float(costs.step_s[replica])))
             self.model.add(self.end >= self.start[step] + self.size[step])
         for kind, pairs in ((Kind.F, costs.flows.local_forward), (Kind.I, costs.flows.local_backward)):
             for earlier, later in pairs.tolist():
@@ -109,7 +113,7 @@ class _Model:
 
     def _steps_last(self, jobs: list[Job]) -> None:
         steps = [job for job in jobs if job[0] == Kind.STEP]
-        others = {(kind, stage): self.num - 1 for kind, stage, _ in jobs if kind < Kind.STEP}
+        others = {(kind, stage): self.num - 1 for kind, stage, _ in jobs if kind.is_pass}
         for step in steps:
             for (kind, stage), last in others.items():
                 self._follow((kind, stage, last), step)
@@ -118,7 +122,7 @@ class _Model:
         costs, flows = self.costs, self.costs.flows
         on_link: dict[tuple[int, int], list[tuple[int, Any, int]]] = defaultdict(list)
         interfaces: dict[tuple[int, bool], list[tuple[Any, int]]] = defaultdict(list)
-        makers: dict[tuple[int, int], Job] = {}
+        producers: dict[tuple[int, int], Job] = {}
         starts: dict[tuple[int, int], Any] = {}
         sizes: dict[int, int] = {}
         for flow in range(len(flows)):
@@ -134,51 +138,51 @@ class _Model:
             for number in range(1 if what == PARAMETERS else self.num):
                 start = self.model.new_int_var(0, self.limit, "")
                 starts[flow, number] = start
-                maker = (_MAKER[what], from_stage, number)
-                makers[flow, number] = maker
-                self._after(start, self.start[maker], self.size[maker])
+                producer = (_PRODUCER[what], from_stage, number)
+                producers[flow, number] = producer
+                self._after(start, self.start[producer], self.size[producer])
                 arrived = sizes[flow] + latency
                 if what == PARAMETERS:
                     self.model.add(self.end >= start + arrived)
                 else:
-                    again = what == SAVED and bool(costs.recompute[to_stage])
-                    user = (Kind.R if again else _USER[what], to_stage, number)
-                    self._after(self.start[user], start, arrived)
+                    is_recomputed = what == SAVED and bool(costs.recompute[to_stage])
+                    consumer = (Kind.R if is_recomputed else _CONSUMER[what], to_stage, number)
+                    self._after(self.start[consumer], start, arrived)
                 on_link[source, target].append((flow, start, number))
                 for side, bandwidth in shared.items():
                     interfaces[side].append((start, self._ticks(num_bytes / bandwidth)))
         for uses in interfaces.values():
             self._shared(uses)
         for entries in on_link.values():
-            self._in_order(entries, makers, sizes)
+            self._in_order(entries, producers, sizes)
         self._ties(on_link, sizes)
 
     def _shared(self, uses: list[tuple[Any, int]]) -> None:
-        """From the first start on, all that crosses an interface must pass; how they share it is left open."""
+        """All transfers over an interface must pass after the first start; the model leaves open how they share it."""
         first = self.model.new_int_var(0, self.limit, "")
         self.model.add_min_equality(first, [start for start, _ in uses])
         self._after(self.end, first, min(sum(ticks for _, ticks in uses), TICKS + 1))
 
     def _interfaces(self, source: int, target: int) -> dict[tuple[int, bool], float]:
-        """The shared interfaces that a message crosses, and their bandwidths."""
+        """The bandwidths of the shared interfaces that a message crosses."""
         cluster = self.costs.cluster
         hosts = int(cluster.host_index[source]), int(cluster.host_index[target])
         if hosts[0] == hosts[1]:
             return {}
-        found = {}
+        bandwidths = {}
         for host, outgoing in ((hosts[0], True), (hosts[1], False)):
             bandwidth = cluster.hosts[host].interface_bandwidth
             if bandwidth is not None:
-                found[host, outgoing] = bandwidth
-        return found
+                bandwidths[host, outgoing] = bandwidth
+        return bandwidths
 
     def _in_order(
-        self, entries: list[tuple[int, Any, int]], makers: dict[tuple[int, int], Job], sizes: dict[int, int]
+        self, entries: list[tuple[int, Any, int]], producers: dict[tuple[int, int], Job], sizes: dict[int, int]
     ) -> None:
-        """Transfers of a link in the order of their makers."""
-        for (flow, start, number), (other, later, turn) in combinations(entries, 2):
-            first, second = makers[flow, number], makers[other, turn]
-            if first == second or (flow == other and number < turn) or second[0] == Kind.STEP != first[0]:
+        """Keep the transfers of a link in the order of their producers."""
+        for (flow, start, number), (other, later, other_number) in combinations(entries, 2):
+            first, second = producers[flow, number], producers[other, other_number]
+            if first == second or (flow == other and number < other_number) or second[0] == Kind.STEP != first[0]:
                 self._after(later, start, sizes[flow])
                 continue
             before = self.model.new_bool_var("")
@@ -188,14 +192,14 @@ class _Model:
             self.model.add(start >= later + sizes[other]).only_enforce_if(~before)
 
     def _ties(self, on_link: dict[tuple[int, int], list[tuple[int, Any, int]]], sizes: dict[int, int]) -> None:
-        """Reductions over tied parameters: after all else on their devices and links, before the steps they are for."""
+        """Add reductions of tied parameters, after all other work on their devices and links, before their steps."""
         last: dict[tuple[int, int], tuple[Any, int]] = {}
         for item in sorted(self.costs.reductions, key=lambda item: -item.number):
             start = self.model.new_int_var(0, self.limit, "")
             size, latency = self._ticks(item.ring.occupancy_s), self._ticks(item.ring.latency_s)
             for link in item.ring.links:
                 for job in self.on_device[link[0]]:
-                    if job[0] < Kind.STEP and job[2] == self.num - 1:
+                    if job[0].is_pass and job[2] == self.num - 1:
                         self._after(start, self.start[job], self.size[job])
                 for flow, sent, _ in on_link.get(link, []):
                     if self.costs.flows.what[flow] == PARAMETERS:
@@ -213,7 +217,7 @@ class _Model:
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = seed
         solver.parameters.max_time_in_seconds = seconds
-        # Without these, two jobs that push each other by a few ticks may do so up to the end of time.
+        # Without these, propagation between two jobs may proceed by a few ticks at a time up to the limit.
         solver.parameters.use_dynamic_precedence_in_disjunctive = True
         solver.parameters.use_strong_propagation_in_disjunctive = True
         status = solver.solve(self.model)
@@ -221,24 +225,24 @@ class _Model:
             orders = []
             for device in range(self.costs.num_devices):
                 jobs = self.on_device.get(device, [])
-                rank = {job: place for place, job in enumerate(jobs)}
-                # Jobs without a tick share their start with what follows them: they go first, in the order of needs.
+                rank = {job: replica for replica, job in enumerate(jobs)}
+                # Jobs of zero ticks share their start with the next job: they go first, in dependency order.
                 key = {
                     job: (solver.value(self.start[job]), solver.value(self.start[job]) + self.size[job]) for job in jobs
                 }
-                orders.append(tuple(sorted(jobs, key=lambda job: (*key[job], *_needs_order(job), rank[job]))))
+                orders.append(tuple(sorted(jobs, key=lambda job: (*key[job], *_dependency_order(job), rank[job]))))
             at_least = solver.best_objective_bound * self.tick_s
             return BestOrder(tuple(orders), at_least, status == self.cp.OPTIMAL)
         closed = status == self.cp.INFEASIBLE
         return BestOrder(None, TICKS * self.tick_s if closed else 0.0, closed)
 
 
-_MAKER = {ACTIVATION: Kind.F, GRADIENT: Kind.I, SAVED: Kind.F, PARAMETERS: Kind.STEP}
-_USER = {ACTIVATION: Kind.F, GRADIENT: Kind.I, SAVED: Kind.I}
+_PRODUCER = {ACTIVATION: Kind.F, GRADIENT: Kind.I, SAVED: Kind.F, PARAMETERS: Kind.STEP}
+_CONSUMER = {ACTIVATION: Kind.F, GRADIENT: Kind.I, SAVED: Kind.I}
 
 
-def _needs_order(job: Job) -> tuple[int, int, int]:
-    """Rises along all needs: forwards up the stages, backwards down, then the rest."""
+def _dependency_order(job: Job) -> tuple[int, int, int]:
+    """A key that rises along all dependencies: forwards up the stages, backwards down, then the rest."""
     kind, stage, _ = job
     phase = {Kind.F: 0, Kind.R: 1, Kind.I: 1}.get(kind, 2)
     return phase, stage if kind == Kind.F else -stage, int(kind)
@@ -249,5 +253,5 @@ def _solver() -> Any:
         from ortools.sat.python import cp_model
     except ImportError as error:
         hint = "Install it with: pip install 'penstock[exact]'"
-        raise InputError("the exact planner needs OR-tools, which is not installed", hint=hint) from error
+        raise InputError("the exact planner requires OR-tools, which is not installed", hint=hint) from error
     return cp_model

@@ -1,8 +1,9 @@
-"""From the solver's order to a program.
+"""Programs from the solver's orders.
 
-`lower` posts receives a few messages ahead, to bound the buffers, and steps in an order of its own. Here nothing waits
-for a receive: all are posted at the start, those of fresh parameters right behind the device's last forward. That is
-early enough, as parameters return after a backward of the last micro-batch, and so after all its forwards everywhere.
+`lower` posts receives a few messages ahead, to bound the buffers, and chooses its own order of optimizer steps. Here no
+action waits for a receive: all are posted at the start, those of returned weights right behind the device's last
+forward. That is early enough, because weights return after a backward of the last micro-batch, and so after all its
+forwards on all devices.
 """
 
 from penstock.plan.pricing import Costs
@@ -12,14 +13,14 @@ from penstock.program.lowering import lower
 
 
 def order_program(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> Program:
-    """The compute program of an order; its steps are left to lowering."""
+    """The compute program of an order; lowering adds the optimizer steps."""
     names = [device.name for device in costs.cluster.devices]
-    lists = [[Action(kind, stage, number) for kind, stage, number in order if kind < Kind.STEP] for order in orders]
+    lists = [[Action(kind, stage, number) for kind, stage, number in order if kind.is_pass] for order in orders]
     return program_from_actions(costs.plan, names, lists)
 
 
 def lowered_order(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> Program:
-    """An order with its communication, receives posted as early as can be, and steps in the order given."""
+    """The lowered program of an order, with receives posted as early as possible and steps in the given order."""
     program = lower(order_program(costs, orders), costs)
     steps = [[job[1] for job in order if job[0] == Kind.STEP] for order in orders]
     names = list(program.devices)
@@ -27,13 +28,13 @@ def lowered_order(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> Program:
     returns = {action.stage: action for actions in lists for action in actions if action.kind == Kind.SEND_P}
     lowered = []
     for device, actions in enumerate(lists):
-        early = [action for action in actions if Kind.RECV_F <= action.kind < Kind.RECV_P]
+        early = [action for action in actions if action.kind.is_recv and action.kind is not Kind.RECV_P]
         late = [action for action in actions if action.kind == Kind.RECV_P]
-        turn = {stage: place for order in steps for place, stage in enumerate(order)}
-        late.sort(key=lambda action: turn[action.stage])
-        moved = (Kind.STEP, Kind.SEND_P, *RECV_KINDS)
-        rest = [action for action in actions if action.kind not in moved]
-        forwards = [place for place, action in enumerate(rest) if action.kind == Kind.F]
+        step_position = {stage: position for order in steps for position, stage in enumerate(order)}
+        late.sort(key=lambda action: step_position[action.stage])
+        remote_backward = (Kind.STEP, Kind.SEND_P, *RECV_KINDS)
+        rest = [action for action in actions if action.kind not in remote_backward]
+        forwards = [position for position, action in enumerate(rest) if action.kind == Kind.F]
         after = forwards[-1] + 1 if forwards else 0
         closing = []
         for stage in steps[device]:

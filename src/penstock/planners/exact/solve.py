@@ -1,16 +1,16 @@
-"""Exact: the fastest plan and order of a small problem without replication; the yardstick of the others.
+"""Exact: the fastest plan and order of a small problem without replication; the reference for other planners.
 
-Every map in which a device has at most one run of units in each direction is considered (exact_maps.py): all forward
-cuts, all backward cuts, any devices, saved tensors shipped or recomputed. Each gets a lower bound (exact_bounds.py).
-In the order of their bounds, an order of jobs is searched (exact_order.py) that beats the best so far, until no bound
-is below it. I and W are apart, transfers take turns on their links, steps and the return of parameters count.
-Memory limits do not, so what is found is a bound for plans that keep to them. Several stages a device, and finer
-stages than the cuts ask for, are not considered.
+The planner considers every map in which a device has at most one run of layers in each direction (maps.py): all forward
+cuts, all backward cuts, any devices, saved tensors transferred or recomputed. Each map gets a lower bound (bounds.py).
+In the order of these bounds, the solver searches for an order of jobs (cp_order.py) that beats the best so far, until
+no bound is below it. The backward is split, transfers take turns on their links, and optimizer steps and weight returns
+count. Memory limits do not, so the result is a lower bound for plans within memory. Several stages per device, and
+more stages than the cuts require, are not considered.
 
-Where devices share interfaces, the solver only sees that all which crosses one must pass in the end: its bound stays
-true, but the order found may take longer, and is then not `proved`.
+If devices share interfaces, the solver only requires that all transfers over an interface pass in the end. Its bound
+stays valid, but the order may take longer, and is then not `proved`.
 
-Cost: exponential. About a second for 6 units, 3 devices and 3 micro-batches. It needs OR-tools: penstock[exact].
+Cost: exponential. About a second for 6 layers, 3 devices and 3 micro-batches. Requires OR-tools: penstock[exact].
 """
 
 import time
@@ -32,83 +32,101 @@ from penstock.schedules import schedule
 from penstock.simulate import evaluate_costs
 
 CLOSE = 1e-7
-"""Gains below this part of the time are not looked for."""
+"""The solver must beat the best time by this fraction."""
 PROVED = 1e-6
-"""What is within this part of the lower bound is proved."""
+"""A time within this fraction of the lower bound is proved optimal."""
 FIRST_TRIES = 8
 MOST_SECONDS_A_MAP = 30.0
 
 
 @dataclass(frozen=True, eq=False)
 class Exact:
-    """The fastest plan found, how to run it, and what is known about it."""
+    """The result of the exact planner.
+
+    Attributes:
+        plan: The fastest plan.
+        order: Its compute program.
+        program: The lowered program, with receives posted so early that no action waits for them.
+        makespan_s: The simulated iteration time.
+        at_least_s: Lower bound over all plans and orders that were considered.
+        num_maps: The number of maps.
+        num_solved: The number of maps that needed the solver.
+    """
 
     plan: Plan
     order: Program
-    """Compute actions only."""
     program: Program
-    """The same, lowered, with receives posted so early that nothing waits for them."""
     makespan_s: float
-    """Simulated."""
     at_least_s: float
-    """No plan and order of those considered is faster."""
     num_maps: int
     num_solved: int
-    """How many of the maps needed the solver."""
 
     @property
     def proved(self) -> bool:
-        """Whether nothing that was considered is faster, but for rounding."""
+        """Whether the plan is optimal among those considered, up to rounding."""
         return self.makespan_s <= self.at_least_s * (1 + PROVED)
 
 
-def exact(problem: Problem, *, moved: bool = True, recompute: bool = True, seconds: float = 600.0) -> Exact:
-    """The fastest plan and order; after `seconds`, the fastest so far.
+def exact(problem: Problem, *, remote_backward: bool = True, recompute: bool = True, seconds: float = 600.0) -> Exact:
+    """Find the fastest plan and order of a small problem.
 
-    With `moved` off, only plans whose backwards stay with their forwards; with `recompute` off, none that recompute.
+    Args:
+        problem: The problem.
+        remote_backward: Whether forward and backward of a layer may be on different devices.
+        recompute: Whether stages with a remote backward may recompute.
+        seconds: Time limit. After it, the result is the fastest plan so far.
+
+    Returns:
+        The plan with its programs and a lower bound.
+
+    Raises:
+        InputError: If the problem is too large, `seconds` is not positive, or OR-tools is not installed.
     """
     if not seconds > 0:
-        raise InputError(f"the exact planner needs some time, not {seconds} seconds")
+        raise InputError(f"time limit of the exact planner ({seconds} s) must be positive")
     deadline = time.monotonic() + seconds
-    maps = all_maps(problem, moved=moved, recompute=recompute)
+    maps = all_maps(problem, remote_backward=remote_backward, recompute=recompute)
     bounds = map_bounds(unit_times(problem), maps)
-    turns = np.argsort(bounds, kind="stable").tolist()
-    best = min((_scheduled(problem, maps, turn) for turn in turns[:FIRST_TRIES]), key=lambda found: found.makespan_s)
+    map_indices = np.argsort(bounds, kind="stable").tolist()
+    best = min(
+        (_schedule_map(problem, maps, map_index) for map_index in map_indices[:FIRST_TRIES]),
+        key=lambda result: result.makespan_s,
+    )
     lowest, solved = best.makespan_s, 0
-    for turn in turns:
+    for map_index in map_indices:
         limit = best.makespan_s * (1 - CLOSE)
         left = deadline - time.monotonic()
-        if bounds[turn] >= limit or left <= 0:
-            lowest = min(lowest, float(bounds[turn]))
+        if bounds[map_index] >= limit or left <= 0:
+            lowest = min(lowest, float(bounds[map_index]))
             break
-        costs = price(plan_of_map(problem, maps, turn), problem.profile, problem.cluster)
-        found = best_order(costs, limit, seconds=min(left, MOST_SECONDS_A_MAP))
+        costs = price(plan_of_map(problem, maps, map_index), problem.profile, problem.cluster)
+        result = best_order(costs, limit, seconds=min(left, MOST_SECONDS_A_MAP))
         solved += 1
-        lowest = min(lowest, max(found.at_least_s, float(bounds[turn])))
-        if found.orders is not None:
-            order = order_program(costs, found.orders)
+        lowest = min(lowest, max(result.at_least_s, float(bounds[map_index])))
+        if result.orders is not None:
+            order = order_program(costs, result.orders)
             best = min(
-                best, _timed(costs, order, lowered_order(costs, found.orders)), key=lambda entry: entry.makespan_s
+                best, _time_order(costs, order, lowered_order(costs, result.orders)), key=lambda entry: entry.makespan_s
             )
     lowest = min(lowest, best.makespan_s)
-    return Exact(best.plan, best.order, best.program, best.makespan_s, lowest, len(turns), solved)
+    return Exact(best.plan, best.order, best.program, best.makespan_s, lowest, len(map_indices), solved)
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _Timed:
     plan: Plan
     order: Program
     program: Program
     makespan_s: float
 
 
-def _timed(costs: Costs, order: Program, program: Program) -> _Found:
+def _time_order(costs: Costs, order: Program, program: Program) -> _Timed:
     run = evaluate_costs(costs, program=program, within_memory=False)
-    return _Found(costs.plan, order, run.program, run.timeline.iteration_s)
+    return _Timed(costs.plan, order, run.program, run.timeline.iteration_s)
 
 
-def _scheduled(problem: Problem, maps: Maps, turn: int) -> _Found:
-    """A map with the order of a schedule: something to beat."""
-    costs = price(plan_of_map(problem, maps, turn), problem.profile, problem.cluster)
+def _schedule_map(problem: Problem, maps: Maps, map_index: int) -> _Timed:
+    """A map with the order of a schedule: the first time to beat."""
+    costs = price(plan_of_map(problem, maps, map_index), problem.profile, problem.cluster)
     order = schedule(costs, "zb_h1")
-    return _timed(costs, order, order)
+    return _time_order(costs, order, order)

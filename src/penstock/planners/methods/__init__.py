@@ -1,4 +1,4 @@
-"""Planners from the literature and the baselines."""
+"""Planning methods: the baselines, and methods from the literature in sub-packages."""
 
 from penstock.planners.methods.balanced import balanced
 from penstock.planners.methods.data_parallel import data_parallel

@@ -1,4 +1,4 @@
-"""Data parallelism: one stage on all devices, rows in proportion to their speed.
+"""Data parallelism: one stage on all devices, with rows in proportion to their speed.
 
 Cost: O(devices).
 """
@@ -11,13 +11,20 @@ from penstock.planners.problem import Problem
 
 
 def data_parallel(problem: Problem) -> Plan:
-    """Every device has the whole model; each micro-batch's rows are split by speed."""
+    """Put the whole model on every device, and split each micro-batch's rows by speed.
+
+    Raises:
+        InputError: If a device is too slow to get any rows.
+    """
     devices = problem.cluster.devices[: problem.pipeline_depth]
-    seconds = [float(problem.clock.work(place)[-1]) for place in range(len(devices))]
+    seconds = [float(problem.clock.work(device)[-1]) for device in range(len(devices))]
     speeds = [min(seconds) / value for value in seconds] if all(seconds) else [1.0 for _ in devices]
     total = math.fsum(speeds)
     for device, speed in zip(devices, speeds, strict=True):
         if not speed / total > SHARE_TOLERANCE:
-            raise InputError(f"device {device.name!r} is too slow to get any rows", hint="Leave it out.")
+            raise InputError(
+                f"device {device.name!r} is too slow to get any rows of a micro-batch",
+                hint="Remove it from the cluster, or use another planner.",
+            )
     group = tuple(Replica(device.name, speed / total) for device, speed in zip(devices, speeds, strict=True))
     return problem.plan("data_parallel", [0, problem.profile.num_units], [group])

@@ -1,4 +1,4 @@
-"""Uniform: equal numbers of units, one device a stage. What people do by default.
+"""Uniform: equal numbers of layers, one device per stage. The common default.
 
 Cost: O(stages).
 """
@@ -8,15 +8,15 @@ from penstock.planners.problem import Problem
 
 
 def uniform(problem: Problem) -> Plan:
-    """Stages with the same number of units, give or take one; the earlier ones take the odd ones."""
+    """Give every stage the same number of layers; the first stages take the remainder, one layer each."""
     return problem.pipeline("uniform", even_cuts(problem.profile.num_units, len(problem.lanes)))
 
 
 def even_cuts(num_units: int, num_stages: int) -> list[int]:
-    """Cuts that differ by as little as possible.
+    """Cuts whose distances differ by at most one.
 
     >>> even_cuts(10, 4)
     [0, 3, 6, 8, 10]
     """
     size, odd = divmod(num_units, num_stages)
-    return [place * size + min(place, odd) for place in range(num_stages + 1)]
+    return [stage * size + min(stage, odd) for stage in range(num_stages + 1)]

@@ -1,11 +1,11 @@
-"""What is each freedom worth? The planner auto with all of them, with each one off, and with none.
+"""Ablation: what each switch of the search space is worth. Runs auto with all of them, without each one, and with none.
 
-A search finds good plans, not always the best: with less freedom it may find a plan that it missed with more. Such a
-plan may be used with more freedom too, so every row has the best plan that any row within its freedoms found, and no
-freedom ever seems to cost something.
+A search does not always find the best plan: in a smaller search space it may find one that it missed in a larger one.
+That plan is valid in the larger space too. So every row takes the best plan of all rows within its search space, and a
+larger space never looks worse.
 
-Bi-Partition's gain is the difference that two sets of cuts make for an ordinary pipeline: without replication, with and
-without them, everything that they ship priced.
+Bi-Partition's gain is the difference that two sets of cuts make for a pipeline without replication, with all transfers
+priced.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ EVERYTHING, NO_REPLICATION, ORDINARY = "everything", "no replication", "ordinary
 
 
 class Setting(NamedTuple):
-    """A name for people, and the freedoms that it stands for."""
+    """A search space and its display name."""
 
     name: str
     search_space: SearchSpace
@@ -57,42 +57,50 @@ SETTINGS = (
 
 
 class AblationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The best plan within some freedoms."""
+    """The best plan within a search space."""
 
     name: str
     search_space: SearchSpace
     found_with: str
     """The name of the row whose search found it."""
     bound_s: float
-    """No plan within these freedoms is faster."""
+    """Lower bound on the iteration time of every plan within the search space."""
     times_as_long: float | None
-    """As with all freedoms; None where an iteration takes no time."""
+    """Iteration time relative to the full search space; None if that is 0."""
     plan: Plan
     outcome: Outcome
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """What two sets of cuts save for a pipeline without replication."""
+    """Iteration times of pipelines without replication, with one and with two sets of cuts."""
 
     one_set_s: float
     two_sets_s: float
 
     @property
     def fraction(self) -> float:
-        """The part of an iteration that is saved."""
+        """The fraction of the iteration time that two sets of cuts save."""
         return 1 - self.two_sets_s / self.one_set_s if self.one_set_s > 0 else 0.0
 
 
 class Ablation(msgspec.Struct, frozen=True, kw_only=True):
-    """What auto finds with all freedoms, with some, and with none."""
+    """Plans of auto in the full search space, in smaller ones, and in the smallest."""
 
     rows: tuple[AblationRow, ...]
     bipartition: Gain | None
-    """None where one of the two does not fit into memory."""
+    """None if one of the two plans does not fit into memory."""
 
 
 def ablate(problem: Problem, find: Callable[[Setting], Plan]) -> Ablation:
-    """Plan with every setting; `find` gives the plan that auto finds within its freedoms."""
+    """Plan with every setting.
+
+    Args:
+        problem: The problem to plan.
+        find: Runs auto within a setting's search space.
+
+    Returns:
+        One row per setting, the full search space first.
+    """
     profile, cluster = problem.profile, problem.cluster
     plans = {setting: find(setting) for setting in SETTINGS}
     outcomes = {setting: outcome_of(plan, profile, cluster) for setting, plan in plans.items()}
@@ -106,7 +114,7 @@ def ablate(problem: Problem, find: Callable[[Setting], Plan]) -> Ablation:
             problem.num_microbatches,
             problem.micro_batch_size,
             replication=setting.search_space.replication,
-            moved=setting.search_space.two_cuts,
+            remote_backward=setting.search_space.two_cuts,
         )
         least = rows[0].outcome.iteration_s if rows else outcomes[best].iteration_s
         rows.append(
@@ -124,7 +132,7 @@ def ablate(problem: Problem, find: Callable[[Setting], Plan]) -> Ablation:
 
 
 def is_within(less: SearchSpace, more: SearchSpace) -> bool:
-    """Whether every plan that the first allow is allowed by the second.
+    """Whether every plan within the first search space is within the second.
 
     >>> is_within(SearchSpace(replication=False), SearchSpace()), is_within(SearchSpace(), SearchSpace(two_cuts=False))
     (True, False)
@@ -135,6 +143,6 @@ def is_within(less: SearchSpace, more: SearchSpace) -> bool:
     )
 
 
-def _gain(found: dict[str, Outcome]) -> Gain | None:
-    one, two = found[ORDINARY], found[NO_REPLICATION]
+def _gain(outcomes: dict[str, Outcome]) -> Gain | None:
+    one, two = outcomes[ORDINARY], outcomes[NO_REPLICATION]
     return Gain(one_set_s=one.iteration_s, two_sets_s=two.iteration_s) if one.fits and two.fits else None

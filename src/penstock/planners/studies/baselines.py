@@ -1,4 +1,4 @@
-"""All planners and schedules on one problem."""
+"""Comparison of planners and schedules on one problem."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +13,12 @@ from penstock.planners.problem import Problem
 if TYPE_CHECKING:
     from penstock.plan import Shape
 
-PLAN_FOR_A_SCHEDULE = frozenset({"bipartition", "auto"})
-"""What these find depends on the schedule; the others look only at the shape that it is made for."""
+SCHEDULE_DEPENDENT = frozenset({"bipartition", "auto"})
+"""Planners whose plans depend on the schedule; those of the others depend only on its shape."""
 
 
 class Entry(NamedTuple):
-    """What came of a planner with a schedule."""
+    """The result of a planner with a schedule."""
 
     planner: str
     schedule: str
@@ -27,44 +27,54 @@ class Entry(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """How many times as long the best plan of one planner takes as those of the others, by their names."""
+    """The best plan of a planner, and its iteration time relative to the best plans of others, by their names."""
 
     planner: str
     schedule: str
     times_as_long_as: dict[str, float]
 
 
-def entries(problems: Sequence[tuple[str, Problem]], plan_one: Callable[[str, Problem], Plan]) -> Iterator[Entry]:
-    """One entry for each planner and the problem that it is asked, whose schedule it is ordered by.
+def compare_planners(
+    problems: Sequence[tuple[str, Problem]], plan_one: Callable[[str, Problem], Plan]
+) -> Iterator[Entry]:
+    """Plan and evaluate every pair of a planner and a problem.
 
-    A plan that does not depend on the schedule is made once: then `planning_s` is what that took.
+    A plan that does not depend on the schedule is made once for all schedules of the same shape; `planning_s` is the
+    time of that.
+
+    Args:
+        problems: Planners by name, each with its problem. The problem's schedule orders the plan.
+        plan_one: Makes the plan of a planner.
+
+    Yields:
+        One entry for each pair.
     """
-    made: dict[tuple[str, Shape, int], tuple[Plan, float]] = {}
+    plans_by_shape: dict[tuple[str, Shape, int], tuple[Plan, float]] = {}
     for planner, problem in problems:
         key = planner, problem.shape, problem.num_chunks
-        if key in made and planner not in PLAN_FOR_A_SCHEDULE:
-            plan, planning_s = made[key]
+        if key in plans_by_shape and planner not in SCHEDULE_DEPENDENT:
+            plan, planning_s = plans_by_shape[key]
             plan = msgspec.structs.replace(plan, schedule=problem.schedule)
         else:
             began = time.perf_counter()
             plan = plan_one(planner, problem)
             planning_s = time.perf_counter() - began
-            made[key] = plan, planning_s
+            plans_by_shape[key] = plan, planning_s
         yield Entry(planner, problem.schedule, planning_s, outcome_of(plan, problem.profile, problem.cluster))
 
 
-def best_of_each(found: Sequence[Entry]) -> list[Entry]:
-    """Every planner with its fastest schedule that fits, the fastest first; those that never fit are left out."""
+def best_of_each(comparisons: Sequence[Entry]) -> list[Entry]:
+    """The fastest entry of every planner that fits into memory, the fastest first."""
     best: dict[str, Entry] = {}
-    for entry in sorted(found, key=lambda entry: entry.outcome.iteration_s):
+    for entry in sorted(comparisons, key=lambda entry: entry.outcome.iteration_s):
         if entry.outcome.fits:
             best.setdefault(entry.planner, entry)
     return list(best.values())
 
 
-def ratios(found: Sequence[Entry]) -> list[Ratio]:
-    """How every planner at its best compares with every other."""
-    best = best_of_each(found)
+def iteration_ratios(comparisons: Sequence[Entry]) -> list[Ratio]:
+    """Compare the best plan of every planner with that of every other."""
+    best = best_of_each(comparisons)
     return [
         Ratio(
             row.planner,

@@ -1,10 +1,10 @@
-"""What would help where a plan does not fit into memory: each thing tried, and told as what came of it.
+"""Advice for a plan that does not fit into memory: changes of the problem, and whether a plan for them fits.
 
-Tried are the schedule auto, recomputation, micro-batches of fewer rows (as many more of them), both together where
-neither is enough, and more devices like the last one. Each is planned again with the same planner (auto without its
-search, since it tries recomputation and all orders anyway); with `balanced` where that planner takes long (effort.py).
-Where memory_floor.py shows that no plan fits, that is said, and only more devices are tried. Cost: at most some twenty
-quick plans, or a few of auto's.
+The changes are the schedule auto, recomputation, smaller micro-batches (and more of them), both of these if neither is
+enough, and more devices like the last one. Each is planned with the same planner (auto without its search, because it
+tries recomputation and all orders anyway), or with `balanced` if that planner takes long (quick_planners.py). If the
+memory floor shows that no plan fits, the advice says so and tries only more devices. Cost: at most some twenty quick
+plans, or a few of auto's.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,71 +25,83 @@ from penstock.simulate import evaluate
 from penstock.units import show_bytes, show_seconds
 
 ProfileAt = Callable[[int], Profile]
-"""The profile for so many rows a micro-batch."""
+"""Computes the profile for a micro-batch size."""
 
 MOST_DEVICES = 256
 MOST_TIMES = 8
-"""Clusters are enlarged up to so many devices, and so many times their size, whichever comes first."""
+"""Limits of an enlarged cluster: its number of devices, and the factor by which it grows."""
 MOST_FACTOR = 1_000
-"""A number of rows without a divisor below this is tried whole, and then as single rows."""
+"""A micro-batch size without a divisor below this is divided into single rows at once."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of planning a changed problem."""
+    """The result of planning a changed problem.
+
+    Attributes:
+        change: The change in words.
+        short_bytes: Bytes that are missing on the device that lacks most; 0 if the plan fits.
+        outcome: The result in words.
+    """
 
     change: str
     short_bytes: float
-    """By how much the device that is shortest of memory is short; 0 where the plan fits."""
     outcome: str
 
     @property
-    def in_words(self) -> str:
-        """A line for people."""
+    def description(self) -> str:
+        """One line of advice."""
         return f"with {self.change} {self.outcome}"
 
 
-def what_would_help(
+def advise_on_memory(
     problem: Problem, proof: Proof, *, profile_at: ProfileAt | None = None, search_space: SearchSpace | None = None
 ) -> list[str]:
-    """Lines that say what was tried and what came of it; none where trying would take long.
+    """Try changes of a problem whose plan does not fit into memory.
 
-    `profile_at` gives the profile for another micro-batch size, where it can be computed; without it, times and
-    sizes are scaled as the profile says. `freedoms` are what auto had.
+    Args:
+        problem: The problem.
+        proof: The proof of its plan, which found too little memory.
+        profile_at: Computes the profile for a micro-batch size. If None, times and sizes are scaled from the problem's
+            profile.
+        search_space: The search space of auto.
+
+    Returns:
+        Lines with each change and its result; none if planning would take long.
     """
     floor = memory_floor(problem)
     lines = list(floor.lines) if floor else []
     planner = proof.costs.plan.planner
     if planner == "auto":
-        return lines + _told(_AutoTrials(problem, profile_at, search_space or SearchSpace()), floor)
-    stands_in = not is_quick(planner, problem)
-    if (floor and floor.least_devices is None) or (stands_in and not is_quick("balanced", problem)):
+        return lines + _run_trials(_AutoTrials(problem, profile_at, search_space or SearchSpace()), floor)
+    is_substitute = not is_quick(planner, problem)
+    if (floor and floor.least_devices is None) or (is_substitute and not is_quick("balanced", problem)):
         return lines
-    trials = _Trials(problem, "balanced" if stands_in else planner, stands_in, profile_at)
-    lines += _told(trials, floor)
+    trials = _Trials(problem, "balanced" if is_substitute else planner, is_substitute, profile_at)
+    lines += _run_trials(trials, floor)
     if not floor:
-        lines.append("not tried: --planner auto, which looks for plans that fit")
+        lines.append("not tried: --planner auto, which searches for plans that fit")
     return lines
 
 
-def _told(trials: "_Trials", floor: MemoryFloor | None) -> list[str]:
-    """What came of all that is worth trying."""
+def _run_trials(trials: "_Trials", floor: MemoryFloor | None) -> list[str]:
+    """Run all trials that may help, and describe their results."""
     if floor and floor.least_devices is None:
         return []
-    found = list(trials.with_more_devices(floor.least_devices) if floor and floor.least_devices else trials.run())
-    lines = [trial.in_words for trial in found]
-    if found and not any(trial.short_bytes == 0 for trial in found):
-        lines.append("nothing that was tried is enough")
+    results = list(trials.with_more_devices(floor.least_devices) if floor and floor.least_devices else trials.run())
+    lines = [trial.description for trial in results]
+    if results and not any(trial.short_bytes == 0 for trial in results):
+        lines.append("none of these changes is enough")
     return lines
 
 
 class _Trials:
-    def __init__(self, problem: Problem, planner: str, stands_in: bool, profile_at: ProfileAt | None) -> None:
+    def __init__(self, problem: Problem, planner: str, is_substitute: bool, profile_at: ProfileAt | None) -> None:
         self._problem = problem
         self._planner = planner
         self._profile_at = profile_at
-        # Where another planner stands in, and where another schedule would choose another shape, options say so.
-        self._fixed = [f"--planner {planner} --schedule {problem.schedule}"] if stands_in else []
+        # Options that state a substitute planner, and the shape if another schedule would choose another one.
+        self._fixed = [f"--planner {planner} --schedule {problem.schedule}"] if is_substitute else []
         self._in_shape = (
             [f"--shape {problem.shape} --chunks {problem.num_chunks}"] if problem.shape is not Shape.STRAIGHT else []
         )
@@ -101,35 +113,39 @@ class _Trials:
         return find_planner(self._planner).plan(problem)
 
     def run(self) -> Iterator[Trial]:
-        """Every change on its own, then recomputation and fewer rows together if neither was enough."""
+        """Try every change alone, then recomputation and smaller micro-batches together if neither is enough."""
         problem = self._problem
         if not problem.schedule.startswith("auto"):
             planner = [f"--planner {self._planner}"] if self._fixed else []
             words = " ".join([*planner, "--schedule auto", *self._in_shape])
-            yield from self._tried(words, replace(problem, schedule="auto"))
+            yield from self._try(words, replace(problem, schedule="auto"))
         recomputing = replace(problem, recompute=True)
-        alone = [] if problem.recompute else list(self._tried(self._words("--recompute"), recomputing))
-        yield from alone
-        fewer = self._first_that_fits(self._with_fewer_rows(problem))
-        yield from fewer
-        if not problem.recompute and fewer and all(trial.short_bytes > 0 for trial in (*alone, *fewer)):
+        recompute_trials = [] if problem.recompute else list(self._try(self._describe("--recompute"), recomputing))
+        yield from recompute_trials
+        fewer_rows_trials = self._first_that_fits(self._with_fewer_rows(problem))
+        yield from fewer_rows_trials
+        if (
+            not problem.recompute
+            and fewer_rows_trials
+            and all(trial.short_bytes > 0 for trial in (*recompute_trials, *fewer_rows_trials))
+        ):
             yield from self._first_that_fits(self._with_fewer_rows(recomputing, "--recompute"))
         yield from self.with_more_devices()
 
-    def _words(self, *changes: str) -> str:
-        """The options in a row, as they are typed, and behind them what is no option."""
+    def _describe(self, *changes: str) -> str:
+        """Join changes to one text: command-line options first, then the others."""
         options = [*self._fixed, *(item for item in changes if item.startswith("--"))]
         return " and ".join(filter(None, (" ".join(options), *(item for item in changes if item not in options))))
 
     def _with_fewer_rows(self, problem: Problem, *ahead: str) -> Iterator[Trial]:
-        """The same rows an iteration in ever more micro-batches, down to one row each."""
+        """Try the same global batch in more and more micro-batches, down to one row each."""
         micro_batch_size, count = problem.rows_per_microbatch, problem.num_microbatches
         while micro_batch_size > 1:
             factor = next(
                 (number for number in range(2, MOST_FACTOR) if micro_batch_size % number == 0), micro_batch_size
             )
             micro_batch_size, count = micro_batch_size // factor, count * factor
-            with suppress(PenstockError):  # more micro-batches than can be
+            with suppress(PenstockError):  # more micro-batches than the limit
                 if self._profile_at is None:
                     changed = replace(problem, micro_batch_size=micro_batch_size, num_microbatches=count)
                     words = f"{count} micro-batches of {micro_batch_size} row{'s' if micro_batch_size > 1 else ''}"
@@ -141,10 +157,10 @@ class _Trials:
                         num_microbatches=count,
                     )
                     words = f"--micro-batch-size {micro_batch_size} -m {count}"
-                yield from self._tried(self._words(*ahead, words), changed)
+                yield from self._try(self._describe(*ahead, words), changed)
 
     def _first_that_fits(self, trials: Iterator[Trial]) -> list[Trial]:
-        """The first that fits, or else the last."""
+        """The first trial that fits, or else the last."""
         last: list[Trial] = []
         for trial in trials:
             last = [trial]
@@ -153,7 +169,7 @@ class _Trials:
         return last
 
     def with_more_devices(self, least: int = 1) -> Iterator[Trial]:
-        """At least so many devices, doubled until it fits, then between that and half of it."""
+        """Try at least `least` devices, doubled until the plan fits, and then bisect."""
         before = self._problem.cluster.num_devices
         low, high = (least - 1, least) if least > before else (before, 2 * before)
         most = min(MOST_DEVICES, MOST_TIMES * before)
@@ -175,16 +191,18 @@ class _Trials:
         cluster = more_devices(self._problem.cluster, count)
         added = count - self._problem.cluster.num_devices
         like = self._problem.cluster.devices[-1].name
-        words = f"{added} more device{'s' if added > 1 else ''} like {like} ({count} in all)"
-        return next(self._tried(self._words(words), replace(self._problem, cluster=cluster, pipeline_depth=None)), None)
+        words = f"{added} more device{'s' if added > 1 else ''} like {like} ({count} in total)"
+        return next(
+            self._try(self._describe(words), replace(self._problem, cluster=cluster, pipeline_depth=None)), None
+        )
 
-    def _tried(self, change: str, problem: Problem) -> Iterator[Trial]:
-        """The trial, or nothing where it would take long or cannot be planned."""
+    def _try(self, change: str, problem: Problem) -> Iterator[Trial]:
+        """Yield the trial, or nothing if it would take long or cannot be planned."""
         if not self._is_quick(problem):
             return
         with suppress(PenstockError):
-            made = self._plan(problem)
-            result = evaluate(made, problem.profile, problem.cluster, within_memory=False)
+            plan = self._plan(problem)
+            result = evaluate(plan, problem.profile, problem.cluster, within_memory=False)
             costs, peak = result.costs, result.proof.peak_bytes
             short = float(costs.over_bytes(peak).max(initial=0.0))
             if short > 0:
@@ -199,7 +217,7 @@ class _Trials:
 
 
 class _AutoTrials(_Trials):
-    """The same with auto, which recomputes by itself."""
+    """Trials with auto, which decides about recomputation itself."""
 
     def __init__(self, problem: Problem, profile_at: ProfileAt | None, search_space: SearchSpace) -> None:
         super().__init__(problem, "auto", False, profile_at)
@@ -212,9 +230,9 @@ class _AutoTrials(_Trials):
         return auto(problem, search_space=self._search_space, work=0)
 
     def run(self) -> Iterator[Trial]:
-        """Any schedule, fewer rows, more devices."""
+        """Try any schedule, smaller micro-batches, and more devices."""
         if self._search_space.schedule not in (None, "auto"):
             any_order = _AutoTrials(self._problem, self._profile_at, replace(self._search_space, schedule=None))
-            yield from any_order._tried("--schedule auto", self._problem)
+            yield from any_order._try("--schedule auto", self._problem)
         yield from self._first_that_fits(self._with_fewer_rows(self._problem))
         yield from self.with_more_devices()

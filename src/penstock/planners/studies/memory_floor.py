@@ -1,8 +1,8 @@
-"""What no plan can get round: the bytes that a model needs wherever it is, against the memory that there is.
+"""The memory floor: bytes that every plan needs, compared with the memory of the cluster.
 
-Whoever trains a unit holds its parameters, their gradients and their optimizer state, all of it, also as one of several
-replicas; parameters that units share count once. So a cluster with less memory than all units take together, or whose
-largest device has less than one unit takes, fits no plan.
+Every replica of a layer holds all of its parameters, their gradients and their optimizer state; tied parameters count
+once. So no plan fits if the cluster has less memory than all layers need together, or if no device has enough for the
+largest layer.
 """
 
 import math
@@ -14,20 +14,25 @@ from penstock.cluster import Cluster, Device
 from penstock.planners.problem import Problem
 from penstock.units import show_bytes
 
-NOTHING_ELSE_HELPS = "neither --recompute, nor fewer rows a micro-batch, nor another schedule can change that"
+NOTHING_ELSE_HELPS = "--recompute, a smaller micro-batch size and another schedule do not change this"
 
 
 @dataclass(frozen=True)
 class MemoryFloor:
-    """Why no plan at all can fit."""
+    """The reason why no plan fits.
+
+    Attributes:
+        lines: The reason in words.
+        least_devices: The number of devices that the cluster needs at least, with more devices like its last one; None
+            if no number is enough.
+    """
 
     lines: tuple[str, ...]
     least_devices: int | None
-    """How many devices the cluster must have at least, with more of the last one; None if no number is enough."""
 
 
 def memory_floor(problem: Problem) -> MemoryFloor | None:
-    """What rules out every plan; None where nothing does, or where a device has no limit that is known."""
+    """The reason why no plan fits; None if a plan may fit, or if the memory of a device is unknown."""
     profile, devices = problem.profile, problem.cluster.devices
     limits = [device.memory_bytes for device in devices if device.memory_bytes is not None]
     if len(limits) < len(devices):
@@ -36,16 +41,16 @@ def memory_floor(problem: Problem) -> MemoryFloor | None:
     largest = max(profile.units, key=lambda unit: unit.parameter_bytes)
     if largest.parameter_bytes * ratio > max(limits):
         what = (
-            f"no plan can fit: {largest.name} alone takes {show_bytes(largest.parameter_bytes * ratio)} for its "
+            f"no plan can fit: layer {largest.name} alone needs {show_bytes(largest.parameter_bytes * ratio)} for its "
             f"parameters, gradients and optimizer state, and no device has more than {show_bytes(max(limits))}"
         )
-        return MemoryFloor((what, f"{NOTHING_ELSE_HELPS}: devices with more memory are needed"), None)
+        return MemoryFloor((what, f"{NOTHING_ELSE_HELPS}: use devices with more memory"), None)
     twice = sum((len(tie.units) - 1) * tie.parameter_bytes for tie in profile.ties)
     needed = (sum(unit.parameter_bytes for unit in profile.units) - twice) * ratio
     if needed <= sum(limits):
         return None
     what = (
-        f"no plan can fit: parameters, gradients and optimizer state take {show_bytes(needed)}, "
+        f"no plan can fit: parameters, gradients and optimizer state need {show_bytes(needed)}, "
         f"and all devices together have {show_bytes(sum(limits))}"
     )
     if not limits[-1]:
@@ -53,11 +58,11 @@ def memory_floor(problem: Problem) -> MemoryFloor | None:
     missing = math.ceil((needed - sum(limits)) / limits[-1])
     more = f"{missing:,} more device{'s' if missing > 1 else ''} like {devices[-1].name}"
     total = len(devices) + missing
-    return MemoryFloor((what, f"{NOTHING_ELSE_HELPS}: at least {more} must be there ({total:,} in all)"), total)
+    return MemoryFloor((what, f"{NOTHING_ELSE_HELPS}: add at least {more} ({total:,} in total)"), total)
 
 
 def more_devices(cluster: Cluster, count: int) -> Cluster:
-    """The cluster with copies of its last device on the same host, so that it has `count` devices."""
+    """The cluster extended to `count` devices by copies of its last device on the same host."""
     last, names = cluster.devices[-1], set(cluster.index)
     copies: list[Device] = []
     number = 0

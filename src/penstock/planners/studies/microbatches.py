@@ -1,10 +1,10 @@
-"""How many micro-batches? A batch of so many rows can be cut into few large or many small ones.
+"""Micro-batch sizes: the best division of a global batch into micro-batches.
 
-Many fill the pipeline better and keep less in memory; few pay less often for what does not grow with the rows
-(launches, latencies). So sizes that divide the batch are planned one by one, and the fastest that fits is taken. A size
-whose proven lower bound is not under the best time found so far cannot win, and is not planned.
+Many small micro-batches fill the pipeline better and keep less in memory; few large ones pay less often for costs that
+do not grow with the rows (launches, latencies). So the study plans with sizes that divide the batch, and takes the
+fastest that fits into memory. It skips a size whose lower bound is not under the best iteration time so far.
 
-Cost: the planner's, for at most `most` sizes.
+Cost: one run of the planner for each of at most `most` sizes.
 """
 
 import math
@@ -23,12 +23,12 @@ from penstock.profile import MAX_MICRO_BATCH_SIZE, Profile
 
 MOST_SIZES = 12
 MOST_MICROBATCHES = 4096
-"""Beyond this nothing is left to gain from a fuller pipeline."""
+"""With more micro-batches, a fuller pipeline gains nothing noticeable."""
 WHOLE_ROW = 1 - 1e-6
 
 
 class Basis(StrEnum):
-    """How the times for a number of rows are known."""
+    """The origin of the times for a micro-batch size."""
 
     COMPUTED = "computed"
     MEASURED = "measured"
@@ -38,36 +38,36 @@ class Basis(StrEnum):
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """A number of rows that was considered, and what came of it."""
+    """A micro-batch size, with its plan and outcome."""
 
     micro_batch_size: int
     num_microbatches: int
     basis: Basis
     bound_s: float
     plan: Plan | None = None
-    """None: the bound was enough to know that it cannot win."""
+    """None if the lower bound excludes this size."""
     outcome: Outcome | None = None
 
     @property
-    def starves(self) -> bool:
-        """Whether some device of a group would get less than one row, which nothing can run."""
+    def has_starved_replica(self) -> bool:
+        """Whether some replica gets less than one row, which cannot run."""
         groups = [item.forward for item in self.plan.stages] if self.plan else []
         return any(replica.share * self.micro_batch_size < WHOLE_ROW for group in groups for replica in group)
 
     @property
     def rank(self) -> tuple[float, bool, float, int]:
-        """Smaller is better; of two that are alike the one with fewer micro-batches."""
+        """Sort key, the best first; ties go to fewer micro-batches."""
         over, seconds = self.outcome.rank if self.outcome else (math.inf, math.inf)
-        return over, self.starves, seconds, self.num_microbatches
+        return over, self.has_starved_replica, seconds, self.num_microbatches
 
 
 class MicrobatchChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """All sizes that were considered, the smallest first, and the best of them."""
+    """The sizes of a study, the smallest first, and the best of them."""
 
     best: Size
     sizes: tuple[Size, ...]
     notes: tuple[str, ...]
-    """What to know before relying on it."""
+    """Caveats about the result."""
 
 
 def choose_microbatches(
@@ -79,15 +79,26 @@ def choose_microbatches(
     profile_at: Callable[[int], Profile] | None = None,
     most: int = MOST_SIZES,
 ) -> MicrobatchChoice:
-    """The size of micro-batches with which a batch takes least time, of those that fit into memory.
+    """Choose the micro-batch size with the least iteration time, of those whose plans fit into memory.
 
-    `profile_at`: the profile for a number of rows, where it is computed for each rather than read off `profile`'s
-    lines.
+    Args:
+        profile: The model's profile.
+        cluster: The devices and links.
+        global_batch_size: Rows of an iteration.
+        plan_one: Makes a plan for a problem.
+        profile_at: Computes the profile for a micro-batch size. If None, times are interpolated from `profile`.
+        most: How many sizes to consider.
+
+    Returns:
+        All sizes, and the best one.
+
+    Raises:
+        InputError: If the global batch size is out of range.
     """
     sizes = []
-    for micro_batch_size in row_sizes(global_batch_size, most):
-        found = profile_at(micro_batch_size) if profile_at else profile
-        bound = lower_bound(found, cluster, global_batch_size // micro_batch_size, micro_batch_size)
+    for micro_batch_size in candidate_sizes(global_batch_size, most):
+        size_profile = profile_at(micro_batch_size) if profile_at else profile
+        bound = lower_bound(size_profile, cluster, global_batch_size // micro_batch_size, micro_batch_size)
         basis = Basis.COMPUTED if profile_at else basis_of(profile, micro_batch_size)
         size = Size(
             micro_batch_size=micro_batch_size,
@@ -95,14 +106,15 @@ def choose_microbatches(
             basis=basis,
             bound_s=bound.seconds,
         )
-        sizes.append((size, found))
+        sizes.append((size, size_profile))
     tried: list[Size] = []
     best: Size | None = None
-    # The most promising first, so that the others need not be planned.
-    for size, found in sorted(sizes, key=lambda item: (item[0].bound_s, item[0].num_microbatches)):
+    # The most promising sizes first, so that their times exclude others.
+    for size, size_profile in sorted(sizes, key=lambda item: (item[0].bound_s, item[0].num_microbatches)):
         if best is None or best.rank[:2] > (0.0, False) or size.bound_s < best.rank[2]:
-            plan = plan_one(Problem(found, cluster, size.num_microbatches, micro_batch_size=size.micro_batch_size))
-            size = msgspec.structs.replace(size, plan=plan, outcome=outcome_of(plan, found, cluster))  # noqa: PLW2901
+            problem = Problem(size_profile, cluster, size.num_microbatches, micro_batch_size=size.micro_batch_size)
+            plan = plan_one(problem)
+            size = msgspec.structs.replace(size, plan=plan, outcome=outcome_of(plan, size_profile, cluster))  # noqa: PLW2901
             best = size if best is None else min(best, size, key=lambda item: item.rank)
         tried.append(size)
     assert best is not None, "a batch always divides into one micro-batch"
@@ -110,14 +122,16 @@ def choose_microbatches(
     return MicrobatchChoice(best=best, sizes=tuple(tried), notes=tuple(_notes(profile, tried, best)))
 
 
-def row_sizes(global_batch_size: int, most: int = MOST_SIZES) -> list[int]:
-    """Divisors of the batch, the smallest first: all, or as many as wanted at about equal ratios.
+def candidate_sizes(global_batch_size: int, most: int = MOST_SIZES) -> list[int]:
+    """Divisors of the batch in rising order: all, or `most` of them at about equal ratios.
 
-    >>> row_sizes(12), row_sizes(2**10, 3)
+    >>> candidate_sizes(12), candidate_sizes(2**10, 3)
     ([1, 2, 3, 4, 6, 12], [1, 32, 1024])
     """
     if not 1 <= global_batch_size <= MAX_MICRO_BATCH_SIZE:
-        raise InputError(f"a batch must have 1 to {MAX_MICRO_BATCH_SIZE:,} rows, not {global_batch_size:,}")
+        raise InputError(
+            f"global batch size ({global_batch_size:,}) must be at least 1 and at most {MAX_MICRO_BATCH_SIZE:,}"
+        )
     small = [count for count in range(1, math.isqrt(global_batch_size) + 1) if global_batch_size % count == 0]
     every = sorted({*small, *(global_batch_size // count for count in small)})
     every = [
@@ -126,8 +140,8 @@ def row_sizes(global_batch_size: int, most: int = MOST_SIZES) -> list[int]:
     if len(every) <= most:
         return every
     low, high = math.log(every[0]), math.log(every[-1])
-    wanted = [low + (high - low) * step / (most - 1) for step in range(most)]
-    return sorted({_nearest(every, aim) for aim in wanted})
+    targets = [low + (high - low) * step / (most - 1) for step in range(most)]
+    return sorted({_nearest(every, aim) for aim in targets})
 
 
 def _nearest(sizes: list[int], log_size: float) -> int:
@@ -135,7 +149,7 @@ def _nearest(sizes: list[int], log_size: float) -> int:
 
 
 def basis_of(profile: Profile, micro_batch_size: int) -> Basis:
-    """How a profile knows the times for so many rows."""
+    """The origin of a profile's times for a micro-batch size."""
     measured = measured_sizes(profile)
     if micro_batch_size in measured:
         return Basis.MEASURED
@@ -145,7 +159,7 @@ def basis_of(profile: Profile, micro_batch_size: int) -> Basis:
 
 
 def measured_sizes(profile: Profile) -> list[int]:
-    """The numbers of rows for which a profile has times."""
+    """The micro-batch sizes for which a profile has times."""
     return sorted({entry.micro_batch_size for entry in profile.units[0].times})
 
 
@@ -154,17 +168,17 @@ def _notes(profile: Profile, sizes: Sequence[Size], best: Size) -> list[str]:
     notes = []
     if any(size.basis is Basis.PROPORTIONAL for size in sizes):
         notes.append(
-            f"the profile has times for one size only ({measured[0]:,} rows), so they are taken as proportional to the "
-            "rows: small micro-batches look as if they cost nothing extra. Measure a second size to know."
+            f"the profile has times for one micro-batch size only ({measured[0]:,} rows), so times are assumed to be "
+            "proportional to rows, without fixed costs per micro-batch. Measure a second size to include them."
         )
     elif best.basis is Basis.BEYOND:
         notes.append(
             f"the profile has times for {measured[0]:,} to {measured[-1]:,} rows; those for {best.micro_batch_size:,} "
-            "rows are extrapolated."
-            " Measure that size to be sure."
+            "rows are extrapolated. Measure that size to be sure."
         )
-    if best.starves:
+    if best.has_starved_replica:
         notes.append(
-            f"with {best.micro_batch_size:,} rows some device would get less than one row: no size avoids that here."
+            f"with {best.micro_batch_size:,} rows per micro-batch some device gets less than one row; no size avoids "
+            "that here."
         )
     return notes

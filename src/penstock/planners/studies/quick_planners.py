@@ -1,6 +1,6 @@
-"""Which planners answer quickly: for what is tried beside the plan that was asked for, while somebody waits.
+"""Limits within which a planner is quick enough to run beside the requested plan, in an interactive command.
 
-Measured on one core: at these limits planning and evaluating takes at most half a second, mostly far less.
+Measured on one core: within these limits planning and evaluating takes at most half a second, mostly far less.
 """
 
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ from types import MappingProxyType
 from penstock.planners.problem import Problem
 
 MOST_JOBS = 20_000
-"""Forwards, input and weight gradients of a program, if every device took part in every micro-batch."""
+"""Limit on the F, I and W actions of a program in which every device takes part in every micro-batch."""
 MOST_CUTS = 1_000
-"""Units times devices, for planners that search."""
+"""Limit on layers times devices for planners that search."""
 AUTO_CUTS = 3_000
-"""The same, for auto."""
+"""Limit on layers times devices for auto."""
 MOST_DEVICES = 32
-"""For planners that search."""
+"""Limit on devices for planners that search."""
 PLAIN = ("uniform", "balanced", "data_parallel")
-"""Planners that do not search, and are quick on any problem."""
+"""Planners that do not search; they are quick on any problem."""
 TIMES_AS_LONG: Mapping[str, int] = MappingProxyType(
     {"zb_h1": 4, "zb_v": 4, "auto": 8, "auto_whole": 8, "bipartition": 4}
 )
-"""Schedules that take longer for a job than others, and the planner that tries several plans with its schedule."""
+"""How much longer some schedules take per action, and the planner that simulates several plans."""
 
 
 def is_quick(planner: str, problem: Problem) -> bool:

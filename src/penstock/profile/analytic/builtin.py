@@ -1,4 +1,4 @@
-"""Models that are known by name, with the sizes that their authors published."""
+"""Built-in models, with the sizes that their authors published."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,6 +1,6 @@
-"""Model configurations in the style of Hugging Face's config.json: only the keys that decide cost are read.
+"""Model configurations in the format of Hugging Face's config.json. Only the keys that affect cost are read.
 
-A field is named as its key, and its default is the one that the model family documents.
+Fields have the names of their keys; defaults are those that the model family documents.
 """
 
 import json
@@ -14,11 +14,11 @@ from penstock.errors import InputError
 Size = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Layers = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 
-_HINT = "docs/analytic.md names the keys that are read."
+_HINT = "docs/analytic.md lists the supported keys."
 
 
 class Gpt2Config(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPT-2: learned positions, LayerNorm first, GELU, causal."""
+    """GPT-2: learned positions, pre-LayerNorm, GELU, causal."""
 
     vocab_size: Size = 50257
     n_positions: Size = 1024
@@ -31,7 +31,7 @@ class Gpt2Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LlamaConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A Llama: rotary positions, RMSNorm, SwiGLU, grouped queries, causal."""
+    """Llama: rotary embeddings, RMSNorm, SwiGLU, grouped queries, causal."""
 
     vocab_size: Size = 32000
     hidden_size: Size = 4096
@@ -39,9 +39,9 @@ class LlamaConfig(msgspec.Struct, frozen=True, kw_only=True):
     num_hidden_layers: Layers = 32
     num_attention_heads: Size = 32
     num_key_value_heads: Size | None = None
-    """None: as many as num_attention_heads."""
+    """None: num_attention_heads."""
     head_dim: Size | None = None
-    """None: hidden_size over num_attention_heads."""
+    """None: hidden_size / num_attention_heads."""
     max_position_embeddings: Size = 2048
     tie_word_embeddings: bool = False
     attention_bias: bool = False
@@ -49,7 +49,7 @@ class LlamaConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A BERT with both heads of its pre-training: masked words and next sentence."""
+    """BERT with both pre-training heads: masked words and next sentence."""
 
     vocab_size: Size = 30522
     hidden_size: Size = 768
@@ -62,7 +62,7 @@ class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VitConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A vision transformer with a class token and a linear head on it."""
+    """Vision transformer with a class token and a linear head on it."""
 
     hidden_size: Size = 768
     num_hidden_layers: Layers = 12
@@ -85,64 +85,82 @@ FAMILIES: Mapping[str, type[Config]] = {
 }
 
 
-class ReadConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration as read, and the keys that were not there."""
+class ParsedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration, and the keys that were missing and have defaults.
+
+    Attributes:
+        config: The configuration.
+        defaulted: Names of the missing keys.
+    """
 
     config: Config
     defaulted: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:
-        """What "model_type" says for it."""
+        """The value of "model_type" for this configuration."""
         return next(name for name, kind in FAMILIES.items() if kind is type(self.config))
 
 
-def read_config(text: str, *, where: str) -> ReadConfig:
-    """The configuration in the text of a config.json; `where` names the file in errors.
+def read_config(text: str, *, where: str) -> ParsedConfig:
+    """Parse the text of a config.json.
 
-    >>> read_config('{"model_type": "gpt2", "n_layer": 3}', where="config.json").config.n_layer
-    3
+    Args:
+        text: The JSON document.
+        where: Name of the file, for errors.
+
+    Raises:
+        InputError: The JSON is broken, the model family is unsupported, or a value is invalid.
+
+    Example:
+        >>> read_config('{"model_type": "gpt2", "n_layer": 3}', where="config.json").config.n_layer
+        3
     """
     try:
         raw = json.loads(text)
     except json.JSONDecodeError as error:
-        place = f"{where}:{error.lineno}:{error.colno}"
-        raise InputError(f"broken JSON: {error.msg}", where=place, hint="Mend or fetch the file again.") from None
+        at = f"{where}:{error.lineno}:{error.colno}"
+        raise InputError(f"broken JSON: {error.msg}", where=at, hint="Fix the file or download it again.") from None
     except (ValueError, RecursionError):
-        raise InputError("broken JSON: too deep, or a number too long", where=where) from None
+        raise InputError("broken JSON: nested too deeply, or a number is too long", where=where) from None
     if not isinstance(raw, dict):
-        raise InputError("a model configuration must be a JSON object", where=where, hint="Is it a config.json?")
+        hint = "Check that this is a config.json."
+        raise InputError("a model configuration must be a JSON object", where=where, hint=hint)
     return config_from_mapping(raw, where=where)
 
 
-def config_from_mapping(raw: Mapping[str, object], *, where: str) -> ReadConfig:
-    """The configuration in a parsed config.json; keys that do not decide cost are passed over."""
+def config_from_mapping(raw: Mapping[str, object], *, where: str) -> ParsedConfig:
+    """Convert a decoded config.json; keys that do not affect cost are ignored."""
     family = raw.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
-        found = (
-            f"it is {family[:60]!r}" if isinstance(family, str) else "it is not a name" if family else "it is missing"
+        actual = (
+            f"not {family[:60]!r}" if isinstance(family, str) else "but is not a string" if family else "but is missing"
         )
         raise InputError(
-            f'the key "model_type" must be one of {", ".join(FAMILIES)}; {found}',
+            f'the key "model_type" must be one of {", ".join(FAMILIES)}, {actual}',
             where=where,
-            hint="Only these families can be computed; measure other models.",
+            hint="Only these families can be computed; measure other models with penstock.profile.",
         )
     kind = FAMILIES[family]
-    given = {name: raw[name] for name in kind.__struct_fields__ if name in raw}
+    values = {name: raw[name] for name in kind.__struct_fields__ if name in raw}
     labels = raw.get("id2label")
-    if kind is VitConfig and "num_labels" not in given and isinstance(labels, Mapping) and labels:
-        given["num_labels"] = len(labels)
+    if kind is VitConfig and "num_labels" not in values and isinstance(labels, Mapping) and labels:
+        values["num_labels"] = len(labels)
     try:
-        config = msgspec.convert(given, type=kind)
+        config = msgspec.convert(values, type=kind)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at ")
         raise InputError(what, where=f"{where}, at {path.strip('`')}", hint=_HINT) from None
     check_config(config, where=where)
-    return ReadConfig(config=config, defaulted=tuple(name for name in kind.__struct_fields__ if name not in given))
+    return ParsedConfig(config=config, defaulted=tuple(name for name in kind.__struct_fields__ if name not in values))
 
 
 def check_config(config: Config, *, where: str) -> None:
-    """Refuse sizes that do not fit together."""
+    """Check that the sizes are consistent.
+
+    Raises:
+        InputError: Heads do not divide the hidden size, or a patch is larger than the image.
+    """
     match config:
         case Gpt2Config():
             _must_divide(config.n_head, "n_head", config.n_embd, "n_embd", where)
@@ -163,5 +181,5 @@ def check_config(config: Config, *, where: str) -> None:
 
 def _must_divide(part: int, part_key: str, whole: int, whole_key: str, where: str) -> None:
     if whole % part:
-        what = f"{whole_key} {whole:,} cannot be divided by {part_key} {part:,}"
-        raise InputError(what, where=f"{where}, at $.{part_key}", hint=f"Heads must share {whole_key} evenly.")
+        what = f"{whole_key} ({whole:,}) must be divisible by {part_key} ({part:,})"
+        raise InputError(what, where=f"{where}, at $.{part_key}", hint=f"Change {whole_key} or {part_key}.")

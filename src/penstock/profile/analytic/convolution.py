@@ -1,10 +1,10 @@
-"""What the operations of convolutional networks cost. Images are square: `size` is a side in pixels."""
+"""Costs of the operations of convolutional networks. Images are square: `size` is a side in pixels."""
 
 from penstock.profile.analytic.operations import FP32_BYTES, ID_BYTES, Kernel, Operation, accumulate
 
 
 def tensor_bytes(micro_batch_size: int, channels: int, size: int, element_bytes: int) -> int:
-    """Bytes of one feature map for a micro-batch."""
+    """Return the bytes of a feature map for a micro-batch."""
     return micro_batch_size * channels * size * size * element_bytes
 
 
@@ -22,7 +22,7 @@ def convolution(
 ) -> Operation:
     """A convolution from `channels[0]` maps of side `sizes[0]` to `channels[1]` of `sizes[1]`, as a matrix product.
 
-    `keeps_input` is False where another operation keeps the same input; with `takes_data` there is no gradient of it.
+    `keeps_input` is False where another operation saves the same input; with `takes_data` the input has no gradient.
     """
     (inputs, outputs), (input_size, output_size) = channels, sizes
     weight = inputs * outputs * kernel * kernel
@@ -47,9 +47,9 @@ def convolution(
 
 
 def batch_norm(name: str, micro_batch_size: int, channels: int, size: int, *, element_bytes: int) -> Operation:
-    """BatchNorm over a micro-batch: one pass for the statistics, one to apply them; keeps its input.
+    """BatchNorm over a micro-batch: one pass for the statistics, one to apply them. It saves its input.
 
-    The two sums that its input gradient needs are its weight gradients, so only they wait for W.
+    The two sums that the input gradient needs are the weight gradients, so only those are pending until W.
     """
     map_bytes = tensor_bytes(micro_batch_size, channels, size, element_bytes)
     statistics_bytes = 2 * channels * FP32_BYTES
@@ -65,23 +65,23 @@ def batch_norm(name: str, micro_batch_size: int, channels: int, size: int, *, el
 
 
 def relu(name: str, map_bytes: int) -> Operation:
-    """ReLU in place: what backward needs is its output, which the operation that follows keeps as its input."""
+    """ReLU in place: the backward needs its output, which the next operation saves as its input."""
     return Operation(name=name, forward=(Kernel(2 * map_bytes),), input_grad=(Kernel(3 * map_bytes),))
 
 
 def max_pool(
     name: str, micro_batch_size: int, channels: int, sizes: tuple[int, int], *, element_bytes: int
 ) -> Operation:
-    """Max pooling: keeps its input and, for every output, the place of the maximum as a 64-bit number."""
+    """Max pooling: saves its input and, for every output, the index of the maximum as a 64-bit integer."""
     input_bytes = tensor_bytes(micro_batch_size, channels, sizes[0], element_bytes)
     output_bytes = tensor_bytes(micro_batch_size, channels, sizes[1], element_bytes)
-    place_bytes = tensor_bytes(micro_batch_size, channels, sizes[1], ID_BYTES)
-    kernel = Kernel(input_bytes + output_bytes + place_bytes)
-    return Operation(name=name, forward=(kernel,), input_grad=(kernel,), saved_bytes=input_bytes + place_bytes)
+    index_bytes = tensor_bytes(micro_batch_size, channels, sizes[1], ID_BYTES)
+    kernel = Kernel(input_bytes + output_bytes + index_bytes)
+    return Operation(name=name, forward=(kernel,), input_grad=(kernel,), saved_bytes=input_bytes + index_bytes)
 
 
 def average_pool(name: str, micro_batch_size: int, channels: int, size: int, *, element_bytes: int) -> Operation:
-    """The mean of every map; only shapes are kept."""
+    """The mean of every map; no tensor is saved."""
     kernel = Kernel(
         tensor_bytes(micro_batch_size, channels, size, element_bytes) + micro_batch_size * channels * element_bytes
     )

@@ -1,4 +1,4 @@
-"""A model taken apart: what its units are made of, before anything is priced."""
+"""The structure of a model: the operations of its layers, before they are priced on a device."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from penstock.profile.analytic.operations import Operation
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one micro-batch is made of."""
+    """The dimensions of one micro-batch."""
 
     micro_batch_size: int
     sequence: int
@@ -15,49 +15,49 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """Tokens of all rows."""
+        """Tokens of all rows together."""
         return self.micro_batch_size * self.sequence
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Operations that make up a unit; units that are built alike share one part."""
+    """The operations of a layer; layers of identical structure share one part."""
 
     operations: tuple[Operation, ...]
     cut_bytes: int
     takes_data: bool = False
-    """The unit's input is data: it has no gradient, and all of its backward is for its weights."""
+    """The input is data: it has no gradient, so the whole backward is weight gradient."""
 
     @property
     def parameters(self) -> int:
-        """Numbers to learn."""
+        """Number of parameters."""
         return sum(operation.parameters for operation in self.operations)
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes kept from the forward for the backward."""
+        """Bytes saved by the forward for the backward."""
         return sum(operation.saved_bytes for operation in self.operations)
 
     @property
     def pending_bytes(self) -> int:
         """Bytes kept after the input gradient for the weight gradient."""
         if self.takes_data:
-            # No input gradient runs before: W still needs all that was saved, and the gradient that came in.
+            # No input gradient runs before W, which needs all saved tensors and the incoming gradient.
             return self.saved_bytes + self.cut_bytes
         return sum(operation.pending_bytes for operation in self.operations)
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit of the chain: its name, and the part that it is made of."""
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """One layer of the chain: its name and the part that describes it."""
 
     name: str
     part: str
 
 
 class Design(msgspec.Struct, frozen=True, kw_only=True):
-    """A model for one batch size: its different parts, and the chain that repeats them."""
+    """A model for one micro-batch size: its parts, and the chain of layers that use them."""
 
     parts: dict[str, Part]
-    chain: tuple[Place, ...]
+    chain: tuple[Layer, ...]
     input_bytes: int
     tied_parameters: int = 0
-    """Numbers of the table that the first and the last unit share."""
+    """Parameters of the table that the first and the last layer share."""

@@ -1,7 +1,7 @@
-"""What the operations of transformers cost: kernels for each of F, I and W, and the bytes that wait between them.
+"""Costs of the operations of transformers: kernels of F, I and W, and the bytes saved between them.
 
-Every function counts for one micro-batch. `element_bytes` is the size of one number of an activation or a parameter.
-A tensor that several operations keep is counted by one of them: the one that takes it as its input.
+All counts are for one micro-batch. `element_bytes` is the size of one element of an activation or a parameter. A tensor
+that several operations save is counted once, in the operation that has it as input.
 """
 
 import msgspec
@@ -11,16 +11,16 @@ ID_BYTES = 8
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """One launch on a device."""
+    """One kernel launch on a device."""
 
     moved_bytes: int
-    """Read from and written to the device's memory."""
+    """Bytes read from and written to device memory."""
     flops: int = 0
-    """Of matrix products. Element-wise arithmetic hides behind its memory traffic on every kind and counts none."""
+    """Operations of matrix products. Element-wise kernels are memory-bound on every device kind and count none."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation of a model with its three jobs."""
+    """One operation of a model: the kernels of F, I and W."""
 
     name: str
     parameters: int = 0
@@ -28,13 +28,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     input_grad: tuple[Kernel, ...] = ()
     weight_grad: tuple[Kernel, ...] = ()
     saved_bytes: int = 0
-    """Kept from the forward for the backward."""
+    """Saved by the forward for the backward."""
     pending_bytes: int = 0
     """Kept after the input gradient for the weight gradient."""
 
 
 def accumulate(parameters: int, element_bytes: int) -> Kernel:
-    """Add a fresh gradient onto the one of earlier micro-batches: read both, write one."""
+    """Add a new gradient to the accumulated one: read both, write one."""
     return Kernel(3 * parameters * element_bytes)
 
 
@@ -48,7 +48,7 @@ def linear(
     element_bytes: int,
     keeps_input: bool = True,
 ) -> Operation:
-    """A matrix product with a weight; `keeps_input` is False where another operation keeps the same input."""
+    """A matrix product with a weight; `keeps_input` is False where another operation saves the same input."""
     weight = inputs * outputs
     flops = 2 * tokens * weight
     input_bytes, output_bytes = tokens * inputs * element_bytes, tokens * outputs * element_bytes
@@ -70,7 +70,7 @@ def linear(
 
 
 def layer_norm(name: str, tokens: int, hidden: int, *, element_bytes: int) -> Operation:
-    """A fused LayerNorm, which keeps its input, and the mean and deviation of every token in fp32."""
+    """A fused LayerNorm: saves its input, and mean and deviation of every token in fp32."""
     return _norm(name, tokens, hidden, vectors=2, element_bytes=element_bytes)
 
 
@@ -80,7 +80,7 @@ def rms_norm(name: str, tokens: int, hidden: int, *, element_bytes: int) -> Oper
 
 
 def _norm(name: str, tokens: int, hidden: int, *, vectors: int, element_bytes: int) -> Operation:
-    # As many statistics a token as parameter vectors: (scale, shift) and (mean, deviation), or scale and deviation.
+    # As many statistics per token as parameter vectors: (scale, shift) and (mean, deviation), or one of each.
     tensor_bytes = tokens * hidden * element_bytes
     kept = tensor_bytes + vectors * tokens * FP32_BYTES
     return Operation(
@@ -97,7 +97,7 @@ def _norm(name: str, tokens: int, hidden: int, *, vectors: int, element_bytes: i
 def pointwise(
     name: str, tensor_bytes: int, *, forward: tuple[int, ...], input_grad: tuple[int, ...], saved: int = 0
 ) -> Operation:
-    """Element-wise kernels without parameters: for each, how many tensors it reads and writes; and tensors kept."""
+    """Element-wise kernels without parameters: the number of tensors that each reads and writes, and those saved."""
     return Operation(
         name=name,
         forward=tuple(Kernel(count * tensor_bytes) for count in forward),
@@ -107,17 +107,17 @@ def pointwise(
 
 
 def activation(name: str, tensor_bytes: int) -> Operation:
-    """GELU, SiLU or tanh: reads one tensor, writes one; its backward reads the kept input and a gradient."""
+    """GELU, SiLU or tanh: reads and writes one tensor; the backward reads the saved input and a gradient."""
     return pointwise(name, tensor_bytes, forward=(2,), input_grad=(3,), saved=1)
 
 
 def product(name: str, tensor_bytes: int) -> Operation:
-    """Two tensors multiplied element by element; each is kept for the other's gradient."""
+    """Element-wise product of two tensors; each is saved for the gradient of the other."""
     return pointwise(name, tensor_bytes, forward=(3,), input_grad=(3, 3), saved=2)
 
 
 def residual(name: str, tensor_bytes: int) -> Operation:
-    """A branch added to its stream; backward, the two gradients meet where the stream forked."""
+    """A branch added to the residual stream; the backward adds the two gradients where the stream forks."""
     return pointwise(name, tensor_bytes, forward=(3,), input_grad=(3,))
 
 
@@ -132,10 +132,10 @@ def attention(
     causal: bool,
     element_bytes: int,
 ) -> Operation:
-    """Fused attention (flash style): scores are never stored, and backward computes them again.
+    """Fused attention (FlashAttention): scores are never stored, the backward recomputes them.
 
-    Forward is two products, Q K^T and P V; backward is five: the scores again, and the gradients of V, P, Q and K.
-    It keeps q, k, v and the fp32 log-sum-exp; its output is kept by the projection that follows.
+    The forward is two products, Q K^T and P V; the backward is five: the scores, and the gradients of V, P, Q and K.
+    It saves q, k, v and the fp32 log-sum-exp; the projection that follows saves its output.
     """
     query_bytes = micro_batch_size * sequence * heads * head_size * element_bytes
     key_value_bytes = 2 * micro_batch_size * sequence * key_value_heads * head_size * element_bytes
@@ -153,7 +153,7 @@ def attention(
 
 
 def lookup(name: str, tokens: int, table_rows: int, hidden: int, *, element_bytes: int) -> Operation:
-    """Rows of a table picked by token ids; backward fills a dense gradient with zeros and adds the tokens' rows."""
+    """An embedding lookup by token ids; the backward zeroes a dense gradient and adds the rows of the tokens."""
     stream_bytes, id_bytes = tokens * hidden * element_bytes, tokens * ID_BYTES
     table_bytes = table_rows * hidden * element_bytes
     return Operation(
@@ -173,7 +173,7 @@ def lookup(name: str, tokens: int, table_rows: int, hidden: int, *, element_byte
 def position_table(
     name: str, micro_batch_size: int, sequence: int, table_rows: int, hidden: int, *, element_bytes: int
 ) -> Operation:
-    """Learned positions added to every row; their gradient is a sum over rows. Nothing has to be kept."""
+    """Learned positions added to every row; their gradient is a sum over rows. No tensor is saved."""
     stream_bytes, used_bytes = micro_batch_size * sequence * hidden * element_bytes, sequence * hidden * element_bytes
     return Operation(
         name=name,
@@ -184,7 +184,7 @@ def position_table(
 
 
 def cross_entropy(name: str, tokens: int, classes: int, *, element_bytes: int) -> Operation:
-    """The loss in fp32: log-softmax (kept) and the pick of the label; lower precision is cast before and after."""
+    """The loss in fp32: log-softmax (saved) and selection of the label; lower precision is cast before and after."""
     count = tokens * classes
     wide_bytes, label_bytes = count * FP32_BYTES, tokens * ID_BYTES
     cast = () if element_bytes == FP32_BYTES else (Kernel(wide_bytes + count * element_bytes),)

@@ -1,8 +1,8 @@
-"""Transformers taken apart: embedding, blocks in two halves, and norm, head and loss at the end."""
+"""The layers of transformers: embedding, blocks in two halves, and norm, head and loss at the end."""
 
 from penstock.profile.analytic.configs import BertConfig, Gpt2Config, LlamaConfig, VitConfig
 from penstock.profile.analytic.convolution import convolution, tensor_bytes
-from penstock.profile.analytic.model_parts import Batch, Design, Part, Place
+from penstock.profile.analytic.model_parts import Batch, Design, Layer, Part
 from penstock.profile.analytic.operations import (
     ID_BYTES,
     Kernel,
@@ -85,11 +85,12 @@ def bert_design(config: BertConfig, batch: Batch) -> Design:
         layer_norm("norm", batch.tokens, hidden, element_bytes=size),
     )
     head = (
-        # The pooler sees the first token of the stream that "transform" keeps; tanh needs what the next product keeps.
+        # The pooler's input is the first token of the stream that "transform" saves; the next product saves the
+        # output of tanh.
         linear("pooler", batch.micro_batch_size, hidden, hidden, bias=True, element_bytes=size, keeps_input=False),
         pointwise("tanh", batch.micro_batch_size * hidden * size, forward=(2,), input_grad=(3,)),
         *_classifier("next sentence", batch.micro_batch_size, hidden, 2, batch, bias=True),
-        # The pooler's gradient is spread over a zeroed stream and added to the other head's.
+        # The pooler's gradient is scattered into a zeroed stream and added to the gradient of the other head.
         pointwise("fork", stream_bytes, forward=(), input_grad=(1, 3)),
         linear("transform", batch.tokens, hidden, hidden, bias=True, element_bytes=size),
         activation("gelu", stream_bytes),
@@ -97,13 +98,13 @@ def bert_design(config: BertConfig, batch: Batch) -> Design:
         *_classifier("masked words", batch.tokens, hidden, config.vocab_size, batch, bias=True),
     )
     tied = config.vocab_size * hidden if config.tie_word_embeddings else 0
-    # Two numbers for every token: the word and the sentence that it belongs to.
+    # Two ids for every token: its word and its sentence.
     input_bytes = 2 * batch.tokens * ID_BYTES
     return _assemble(block, batch, config.num_hidden_layers, embedding, head, input_bytes=input_bytes, tied=tied)
 
 
 def vit_sequence(config: VitConfig) -> int:
-    """Tokens of an image: its whole patches and the class token.
+    """Return the tokens of an image: its complete patches and the class token.
 
     >>> vit_sequence(VitConfig())
     197
@@ -152,7 +153,7 @@ def _encoder_block(config: BertConfig | VitConfig, *, joint_qkv: bool, qkv_bias:
 
 
 def _class_token(stream_bytes: int, hidden: int, *, element_bytes: int) -> Operation:
-    # Joined to the patches by a copy of everything; backward splits the gradient by another.
+    # Concatenated to the patches by a full copy; the backward splits the gradient by another copy.
     copy = Kernel(2 * stream_bytes)
     weight_grad = (accumulate(hidden, element_bytes),)
     return Operation(
@@ -161,7 +162,7 @@ def _class_token(stream_bytes: int, hidden: int, *, element_bytes: int) -> Opera
 
 
 def _first_token(stream_bytes: int) -> Operation:
-    # A view: the head that keeps it keeps the whole stream alive. Backward spreads the gradient over zeros.
+    # A view: the head that saves it keeps the whole stream alive. The backward scatters the gradient into zeros.
     return Operation(
         name="first token",
         input_grad=(Kernel(stream_bytes),),
@@ -194,9 +195,9 @@ def _assemble(
         "embedding": Part(operations=embedding, cut_bytes=block.stream_bytes(batch), takes_data=True),
         "attn": attention_half(block, batch),
         "mlp": mlp_half(block, batch),
-        # After the loss nothing is left to send.
+        # Nothing crosses a cut after the loss.
         "head": Part(operations=head, cut_bytes=0),
     }
-    halves = (Place(name=f"block.{layer}.{half}", part=half) for layer in range(layers) for half in ("attn", "mlp"))
-    chain = (Place(name="embedding", part="embedding"), *halves, Place(name="head", part="head"))
+    halves = (Layer(name=f"block.{layer}.{half}", part=half) for layer in range(layers) for half in ("attn", "mlp"))
+    chain = (Layer(name="embedding", part="embedding"), *halves, Layer(name="head", part="head"))
     return Design(parts=parts, chain=chain, input_bytes=input_bytes, tied_parameters=tied)

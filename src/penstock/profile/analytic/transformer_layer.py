@@ -1,7 +1,7 @@
-"""A transformer block as two units: the attention half and the MLP half.
+"""A transformer block as two layers: the attention half and the MLP half.
 
-Between the halves only the residual stream is alive, so a pipeline may be cut there. Whether a norm stands before its
-half (GPT-2, Llama, ViT) or after it (BERT) changes neither kernels nor kept bytes, so one description serves all.
+Only the residual stream is alive between the halves, so a pipeline can be cut there. Pre-norm (GPT-2, Llama, ViT) and
+post-norm (BERT) have the same kernels and saved bytes, so one description covers both.
 """
 
 import msgspec
@@ -21,7 +21,7 @@ from penstock.profile.analytic.operations import (
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """The sizes and habits of a family's blocks."""
+    """The sizes and variants of a family's blocks."""
 
     hidden: int
     heads: int
@@ -32,23 +32,23 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     joint_qkv: bool
     """One product for queries, keys and values, or three that share their input."""
     gated: bool = False
-    """Llama's way: RMSNorm, rotary positions, SwiGLU. Otherwise LayerNorm and GELU."""
+    """As in Llama: RMSNorm, rotary embeddings, SwiGLU. Otherwise LayerNorm and GELU."""
     qkv_bias: bool = True
     projection_bias: bool = True
     mlp_bias: bool = True
 
     def norm(self, name: str, batch: Batch) -> Operation:
-        """The family's norm over the residual stream."""
+        """Return the family's norm over the residual stream."""
         make = rms_norm if self.gated else layer_norm
         return make(name, batch.tokens, self.hidden, element_bytes=batch.element_bytes)
 
     def stream_bytes(self, batch: Batch) -> int:
-        """Bytes of the residual stream."""
+        """Return the bytes of the residual stream."""
         return batch.tokens * self.hidden * batch.element_bytes
 
 
 def attention_half(block: Block, batch: Batch) -> Part:
-    """Norm, q, k and v, (rotary positions,) fused attention, projection, residual."""
+    """Norm, q, k and v, (rotary embeddings,) fused attention, projection, residual."""
     query, key_value = block.heads * block.head_size, block.key_value_heads * block.head_size
     return Part(
         operations=(
@@ -132,7 +132,7 @@ def _query_key_value(block: Block, batch: Batch, query: int, key_value: int) -> 
 
 
 def _rotary(block: Block, batch: Batch, width: int) -> tuple[Operation, ...]:
-    # Turning q and k needs angles only; backward turns the gradients back. The turned q and k are kept by attention.
+    # Rotating q and k needs the angles only; the backward rotates the gradients back. Attention saves the rotated q, k.
     if not block.gated:
         return ()
     return (pointwise("rotary", batch.tokens * width * batch.element_bytes, forward=(2,), input_grad=(2,)),)

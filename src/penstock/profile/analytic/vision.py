@@ -1,9 +1,9 @@
-"""Convolutional networks taken apart, as torchvision builds them: VGG, and ResNet with bottleneck blocks."""
+"""The layers of convolutional networks, as in torchvision: VGG, and ResNet with bottleneck blocks."""
 
 import msgspec
 
 from penstock.profile.analytic.convolution import average_pool, batch_norm, convolution, max_pool, relu, tensor_bytes
-from penstock.profile.analytic.model_parts import Batch, Design, Part, Place
+from penstock.profile.analytic.model_parts import Batch, Design, Layer, Part
 from penstock.profile.analytic.operations import Operation, cross_entropy, linear, residual
 
 IMAGE_SIZE = 224
@@ -12,25 +12,25 @@ CLASSES = 1000
 
 
 class VggConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A VGG: for each of its five stages, how many 3x3 convolutions stand before the pool."""
+    """VGG: the number of 3x3 convolutions before the pool, for each of its five groups."""
 
     convolutions: tuple[int, int, int, int, int]
 
 
 class ResnetConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A ResNet: for each of its four stages, how many bottleneck blocks."""
+    """ResNet: the number of bottleneck blocks, for each of its four groups."""
 
     blocks: tuple[int, int, int, int]
 
 
 def vgg_design(config: VggConfig, batch: Batch) -> Design:
-    """VGG: one unit a convolution or linear layer; ReLU and pool belong to the layer before them."""
+    """VGG: every convolution and linear module is a layer; ReLU and pool belong to the layer before them."""
     parts: dict[str, Part] = {}
     inputs, size = IMAGE_CHANNELS, IMAGE_SIZE
     for stage, (count, outputs) in enumerate(zip(config.convolutions, (64, 128, 256, 512, 512), strict=True), 1):
-        for place in range(1, count + 1):
-            parts[f"conv{stage}_{place}"] = _vgg_convolution(
-                batch, inputs, outputs, size, takes_data=not parts, pools=place == count
+        for number in range(1, count + 1):
+            parts[f"conv{stage}_{number}"] = _vgg_convolution(
+                batch, inputs, outputs, size, takes_data=not parts, pools=number == count
             )
             inputs = outputs
         size //= 2
@@ -42,9 +42,9 @@ def vgg_design(config: VggConfig, batch: Batch) -> Design:
 
 
 def resnet_design(config: ResnetConfig, batch: Batch) -> Design:
-    """ResNet (stride in the 3x3): the stem, one unit a bottleneck block, and pool, head and loss."""
+    """ResNet (stride in the 3x3): the stem, one layer for each bottleneck block, and pool, head and loss."""
     parts = {"stem": _stem(batch)}
-    chain = [Place(name="stem", part="stem")]
+    chain = [Layer(name="stem", part="stem")]
     inputs, size = 64, IMAGE_SIZE // 4
     for stage, count in enumerate(config.blocks):
         width = 64 << stage
@@ -53,12 +53,12 @@ def resnet_design(config: ResnetConfig, batch: Batch) -> Design:
         inputs, size = 4 * width, sizes[1]
         parts[f"layer{stage + 1}.other"] = _bottleneck(batch, inputs, width, (size, size))
         chain += [
-            Place(name=f"layer{stage + 1}.{block}", part=f"layer{stage + 1}.{'other' if block else 'first'}")
+            Layer(name=f"layer{stage + 1}.{block}", part=f"layer{stage + 1}.{'other' if block else 'first'}")
             for block in range(count)
         ]
     pool = average_pool("pool", batch.micro_batch_size, inputs, size, element_bytes=batch.element_bytes)
     parts["head"] = Part(operations=(pool, *_classifier(batch, inputs)), cut_bytes=0)
-    chain.append(Place(name="head", part="head"))
+    chain.append(Layer(name="head", part="head"))
     return Design(parts=parts, chain=tuple(chain), input_bytes=_image_bytes(batch))
 
 
@@ -135,7 +135,7 @@ def _bottleneck(batch: Batch, inputs: int, width: int, sizes: tuple[int, int]) -
         )
 
     output_bytes = tensor_bytes(micro_batch_size, outputs, after, element_bytes)
-    # Where the shape changes, the shortcut is a convolution of the same input, which the first one keeps.
+    # Where the shape changes, the shortcut is a convolution of the same input, which the first convolution saves.
     shortcut = (
         normed("shortcut", (inputs, outputs), 1, (before, after), keeps_input=False)
         if inputs != outputs or before != after
@@ -165,7 +165,7 @@ def _classifier(batch: Batch, inputs: int) -> tuple[Operation, ...]:
 
 
 def _each_once(parts: dict[str, Part], batch: Batch) -> Design:
-    chain = tuple(Place(name=name, part=name) for name in parts)
+    chain = tuple(Layer(name=name, part=name) for name in parts)
     return Design(parts=parts, chain=chain, input_bytes=_image_bytes(batch))
 
 

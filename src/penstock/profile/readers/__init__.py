@@ -1,4 +1,4 @@
-"""Readers of profiles that other tools wrote."""
+"""Readers of other tools' profile formats: PipeDream and Piper."""
 
 from penstock.profile.readers.pipedream import parse_pipedream
 from penstock.profile.readers.piper import parse_piper

@@ -1,8 +1,8 @@
-"""From a graph of operators to a chain of units: what the readers of published profiles share.
+"""Conversion of an operator graph to a chain of layers, shared by the readers of published profiles.
 
 1. Order the nodes topologically, the lowest ready number first.
-2. A node with parameters starts a unit and takes in the nodes without parameters that follow it.
-3. A cut's bytes are all tensors alive across it: made before (or given to the model), and used after.
+2. A node with parameters starts a layer, which includes the nodes without parameters that follow it.
+3. The bytes of a cut are all tensors alive across it: produced before the cut (or inputs of the model), used after it.
 """
 
 import heapq
@@ -19,7 +19,7 @@ _SHOWN_IN_CYCLE = 12
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator, or (`is_input`) something given to the model, which costs nothing to compute."""
+    """An operator, or (`is_input`) an input of the model, which costs nothing to compute."""
 
     number: int
     label: str
@@ -30,7 +30,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The number and, where there is one, the label.
+        """The number, and the label if there is one.
 
         >>> Node(number=4, label="Conv2d", forward_s=0, backward_s=0, parameter_bytes=0).name
         'node4 Conv2d'
@@ -39,7 +39,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tensor(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node makes and others use."""
+    """An output of one node and the nodes that use it."""
 
     source: int
     size_bytes: int
@@ -47,44 +47,44 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """The units, each as its nodes in order, and the tensors between the nodes."""
+    """The layers, each as its nodes in order, and the tensors between the nodes."""
 
     units: tuple[tuple[Node, ...], ...]
     tensors: tuple[Tensor, ...]
 
     def cut_bytes(self) -> list[int]:
-        """For each unit the bytes alive across the cut after it; nothing is alive after the last."""
-        place = self._places()
+        """Return the bytes alive across the cut after each layer; 0 after the last."""
+        unit_of = self._unit_of_node()
         changes = [0] * (len(self.units) + 1)
         for tensor in self.tensors:
-            begin = place.get(tensor.source, 0)  # an input of the model is there from the start
-            end = max((place[user] for user in tensor.users), default=begin)
+            begin = unit_of.get(tensor.source, 0)  # an input of the model is alive from the start
+            end = max((unit_of[user] for user in tensor.users), default=begin)
             if end > begin:
                 changes[begin] += tensor.size_bytes
                 changes[end] -= tensor.size_bytes
         return list(accumulate(changes[:-1]))
 
     def used_bytes(self) -> list[int]:
-        """For each unit the bytes of the tensors that its nodes take in, each tensor once."""
-        place = self._places()
+        """Return the bytes of the input tensors of each layer's nodes, each tensor once."""
+        unit_of = self._unit_of_node()
         used = [0] * len(self.units)
         for tensor in self.tensors:
-            for unit in {place[user] for user in tensor.users}:
+            for unit in {unit_of[user] for user in tensor.users}:
                 used[unit] += tensor.size_bytes
         return used
 
-    def _places(self) -> dict[int, int]:
-        return {node.number: place for place, unit in enumerate(self.units) for node in unit}
+    def _unit_of_node(self) -> dict[int, int]:
+        return {node.number: index for index, unit in enumerate(self.units) for node in unit}
 
 
 def linearise(
     nodes: Sequence[Node], tensors: Sequence[Tensor], *, where: str, where_edge: Callable[[int, int], str]
 ) -> Chain:
-    """The chain of units of a graph; inputs of the model are not in it, only the tensors that they give."""
+    """Group the nodes of a graph into a chain of layers. Of the model's inputs only their tensors are in the chain."""
     real = {node.number: node for node in nodes if not node.is_input}
     if not real:
         what = "every node is an input of the model" if nodes else "there are no nodes"
-        raise InputError(what, where=where, hint="A profile needs at least one node that computes something.")
+        raise InputError(what, where=where, hint="A profile needs at least one node that is not an input.")
     edges = {(tensor.source, user) for tensor in tensors if tensor.source in real for user in tensor.users}
     units: list[list[Node]] = []
     for number in _topological(real, edges, where_edge):
@@ -105,17 +105,17 @@ def chain_profile(
     where: str,
     assumptions: Iterable[str],
 ) -> Profile:
-    """The profile of a chain, its backward divided into input and weight gradient."""
+    """Build the profile of a chain. The backward is divided into input gradient and weight gradient."""
     if not 1 <= micro_batch_size <= MAX_MICRO_BATCH_SIZE:
-        raise InputError(f"a micro-batch must have 1 to {MAX_MICRO_BATCH_SIZE:,} rows, not {micro_batch_size:,}")
-    made = {node.number for unit in chain.units for node in unit}
-    given = sum(tensor.size_bytes for tensor in chain.tensors if tensor.source not in made)
+        raise InputError(f"micro-batch size must be 1 to {MAX_MICRO_BATCH_SIZE:,}, not {micro_batch_size:,}")
+    numbers = {node.number for unit in chain.units for node in unit}
+    input_bytes = sum(tensor.size_bytes for tensor in chain.tensors if tensor.source not in numbers)
     units = []
     for nodes, cut, saved in zip(chain.units, chain.cut_bytes(), saved_bytes, strict=True):
-        place = f"{where}, unit {nodes[0].name!r}"
-        parameters = checked_bytes(sum(node.parameter_bytes for node in nodes), "the parameters together", place)
-        forward = checked_seconds(math.fsum(node.forward_s for node in nodes), "the forward together", place)
-        backward = checked_seconds(math.fsum(node.backward_s for node in nodes), "the backward together", place)
+        at = f"{where}, layer {nodes[0].name!r}"
+        parameters = check_bytes(sum(node.parameter_bytes for node in nodes), "total size of parameters", at)
+        forward = check_seconds(math.fsum(node.forward_s for node in nodes), "total forward time", at)
+        backward = check_seconds(math.fsum(node.backward_s for node in nodes), "total backward time", at)
         weight_grad = backward / 2 if parameters else 0.0
         times = Times(
             kind=kind,
@@ -126,38 +126,38 @@ def chain_profile(
         )
         sizes = Sizes(
             micro_batch_size=micro_batch_size,
-            cut_bytes=checked_bytes(cut, "what crosses the cut", place),
-            saved_bytes=checked_bytes(saved, "what is saved", place),
+            cut_bytes=check_bytes(cut, "total size of the cut", at),
+            saved_bytes=check_bytes(saved, "total size of saved tensors", at),
         )
         units.append(Unit(name=nodes[0].name, parameter_bytes=parameters, sizes=(sizes,), times=(times,)))
     return Profile(
         name=name,
         micro_batch_size=micro_batch_size,
         units=tuple(units),
-        input_bytes=checked_bytes(given, "the model's input", where),
+        input_bytes=check_bytes(input_bytes, "size of the model's input", where),
         assumptions=tuple(assumptions),
     )
 
 
-def checked_seconds(value: float, what: str, where: str) -> float:
-    """The value, if it is a time that a profile can hold."""
+def check_seconds(value: float, what: str, where: str) -> float:
+    """Return the value, or raise an error if it is outside the range of a profile's times."""
     if not 0 <= value <= MAX_SECONDS:
-        raise InputError(_unfit(value, what, f"{MAX_SECONDS:,.0f} seconds"), where=where)
+        raise InputError(_range_problem(value, what, f"{MAX_SECONDS:,.0f} seconds"), where=where)
     return value
 
 
-def checked_bytes(value: float, what: str, where: str) -> int:
-    """The value as whole bytes, if it is a size that a profile can hold."""
+def check_bytes(value: float, what: str, where: str) -> int:
+    """Return the value as whole bytes, or raise an error if it is outside the range of a profile's sizes."""
     if not 0 <= value <= MAX_BYTES:
-        raise InputError(_unfit(value, what, "2**60 bytes"), where=where)
+        raise InputError(_range_problem(value, what, "2**60 bytes"), where=where)
     return round(value)
 
 
-def _unfit(value: float, what: str, most: str) -> str:
-    # An int of any length is a number too, and must not be turned into a float.
+def _range_problem(value: float, what: str, most: str) -> str:
+    # Arbitrarily long integers must not be converted to float.
     if isinstance(value, float) and not math.isfinite(value):
         return f"{what} must be finite, not {value}"
-    return f"{what} must not be negative" if value < 0 else f"{what} is over {most}"
+    return f"{what} must not be negative" if value < 0 else f"{what} exceeds {most}"
 
 
 def _topological(
@@ -180,12 +180,12 @@ def _topological(
                 heapq.heappush(ready, user)
     if len(order) < len(nodes):
         stuck = nodes.keys() - set(order)
-        _refuse_cycle({user: source for source, user in sorted(edges) if source in stuck}, min(stuck), where_edge)
+        _raise_cycle({user: source for source, user in sorted(edges) if source in stuck}, min(stuck), where_edge)
     return order
 
 
-def _refuse_cycle(predecessor: dict[int, int], start: int, where_edge: Callable[[int, int], str]) -> None:
-    """Every stuck node waits for a stuck node, so going backwards from any must come round to a cycle."""
+def _raise_cycle(predecessor: dict[int, int], start: int, where_edge: Callable[[int, int], str]) -> None:
+    """Raise an error that shows a cycle. Every stuck node has a stuck predecessor, so walking back ends in one."""
     path = [start]
     seen = {start: 0}
     while (before := predecessor[path[-1]]) not in seen:
@@ -198,7 +198,7 @@ def _refuse_cycle(predecessor: dict[int, int], start: int, where_edge: Callable[
     if len(cycle) > _SHOWN_IN_CYCLE:
         shown.append(f"... ({len(cycle)} nodes)")
     raise InputError(
-        f"these nodes wait for each other: {' -> '.join([*shown, shown[0]])}",
+        f"the graph has a cycle: {' -> '.join([*shown, shown[0]])}",
         where=where_edge(cycle[-1], cycle[0]),
-        hint="Take out one of these edges: a model's graph has no cycle.",
+        hint="Remove one of these edges.",
     )

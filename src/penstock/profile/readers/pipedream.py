@@ -1,16 +1,16 @@
-"""Reads the graph text of PipeDream's profiler, which other planners use as well.
+"""Reader of PipeDream's profiler output, a graph format that other planners use as well.
 
     node4 -- Conv2d(64, 64, kernel_size=3) -- forward_compute_time=1.5, backward_compute_time=3, activation_size=[8; 4], parameter_size=16
             node4 -- node5
 
-First the nodes, one a line: milliseconds and bytes. Then the edges. A size in brackets lists several outputs.
+The nodes come first, one per line, in milliseconds and bytes; then the edges. A size in brackets lists several outputs.
 """  # noqa: E501
 
 import re
 from collections.abc import Mapping
 
 from penstock.errors import InputError
-from penstock.profile.readers.graph import Node, Tensor, chain_profile, checked_bytes, checked_seconds, linearise
+from penstock.profile.readers.graph import Node, Tensor, chain_profile, check_bytes, check_seconds, linearise
 from penstock.profile.types import Profile
 
 _NODE_START = re.compile(r"node([0-9]{1,18}) -- ")
@@ -20,20 +20,30 @@ _NUMBERS_START = " -- forward_compute_time="
 _KEYS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 
 _ASSUMPTIONS = (
-    "Nodes called Input are the model's input: their time is data loading and is left out.",
-    "The graph is put in topological order, the lowest ready node first; a node with parameters starts a unit.",
-    "The file has one time for the backward: half is taken as input gradient, half as weight gradient.",
-    "Where a unit has no parameters, all of its backward is input gradient.",
-    "Saved bytes are the inputs of a unit's nodes, each tensor once; what else a node keeps is not in the file.",
-    "The optimizer's step is not in the file and is taken as 0 s.",
+    "Nodes named Input are the model's input: their time is data loading and is ignored.",
+    "The graph is sorted topologically, the lowest ready node first; a node with parameters starts a layer.",
+    "The file has one backward time: half is assumed to be input gradient, half weight gradient.",
+    "The backward of a layer without parameters is all input gradient.",
+    "Saved bytes are the inputs of a layer's nodes, each tensor once; the file has no other saved tensors.",
+    "The optimizer step is not in the file: assumed 0 s.",
 )
 
 
 def parse_pipedream(text: str, *, name: str, where: str, micro_batch_size: int = 1, kind: str = "profiled") -> Profile:
-    """The profile in a PipeDream graph; `rows` and `kind` say what it was measured with, as the text does not.
+    """Parse a PipeDream graph.
 
-    A node is an input of the model if its description starts with "Input", and it has no parameters and no
-    edge into it.
+    A node is an input of the model if its description starts with "Input" and it has neither parameters nor incoming
+    edges.
+
+    Args:
+        text: The graph.
+        name: Name of the profile.
+        where: Name of the file, for errors.
+        micro_batch_size: Micro-batch size of the measurement, which the text does not contain.
+        kind: Device kind of the measurement, which the text does not contain.
+
+    Raises:
+        InputError: A line is invalid, an edge names a missing node, or the graph has a cycle.
 
     >>> costs = "forward_compute_time=1, backward_compute_time=2, activation_size=8, parameter_size=4"
     >>> profile = parse_pipedream(f"node1 -- Linear(2, 2) -- {costs}", name="tiny", where="tiny.txt")
@@ -51,7 +61,7 @@ def parse_pipedream(text: str, *, name: str, where: str, micro_batch_size: int =
             continue
         parsed = _parse_node(line, f"{where}:{row}")
         if parsed.number in lines:
-            raise InputError(f"node{parsed.number} is there twice", where=f"{where}:{row}")
+            raise InputError(f"duplicate node{parsed.number}", where=f"{where}:{row}")
         lines[parsed.number] = parsed
     _check_ends(edges, lines, where)
 
@@ -77,7 +87,7 @@ def parse_pipedream(text: str, *, name: str, where: str, micro_batch_size: int =
 
 
 class _Line:
-    """What one line says of a node."""
+    """One parsed line of a node."""
 
     def __init__(self, number: int, description: str, values: Mapping[str, str], where: str) -> None:
         self.number = number
@@ -86,7 +96,7 @@ class _Line:
         self.backward_s = _seconds(values, "backward_compute_time", where)
         self.activation_bytes = _sum_of_sizes(values["activation_size"], where)
         size = _number(values["parameter_size"], "parameter_size", where)
-        self.parameter_bytes = checked_bytes(size, "parameter_size", where)
+        self.parameter_bytes = check_bytes(size, "parameter_size", where)
 
     def node(self, *, is_fed: bool) -> Node:
         words = self.description.partition("(")[0].split()
@@ -101,12 +111,12 @@ class _Line:
 
 
 def _parse_node(line: str, where: str) -> _Line:
-    """A description may itself contain " -- ", so the numbers are looked for from the end of the line."""
+    """Parse the line of a node. A description may contain " -- ", so the numbers are searched from the end."""
     start = _NODE_START.match(line)
     numbers_at = line.rfind(_NUMBERS_START)
     if start is None or numbers_at < start.end() - len(" -- "):
         raise _unreadable(line, where)
-    numbers = _STAGE.sub("", line[numbers_at + len(" -- ") :])  # PipeDream's own plans add the stage
+    numbers = _STAGE.sub("", line[numbers_at + len(" -- ") :])  # PipeDream's plans append the stage
     values: dict[str, str] = {}
     for part in numbers.split(","):
         key, _, value = part.partition("=")
@@ -131,17 +141,17 @@ def _check_ends(edges: Mapping[tuple[int, int], int], lines: Mapping[int, _Line]
     for edge, row in edges.items():
         for end in edge:
             if end not in lines:
-                raise InputError(f"the edge names node{end}, which is not there", where=f"{where}:{row}")
+                raise InputError(f"the edge names node{end}, which does not exist", where=f"{where}:{row}")
 
 
 def _seconds(values: Mapping[str, str], key: str, where: str) -> float:
-    return checked_seconds(_number(values[key], key, where) / 1e3, key, where)
+    return check_seconds(_number(values[key], key, where) / 1e3, key, where)
 
 
 def _sum_of_sizes(text: str, where: str) -> int:
     parts = text[1:-1].split(";") if text.startswith("[") and text.endswith("]") else [text]
-    sizes = [checked_bytes(_number(part.strip(), "activation_size", where), "activation_size", where) for part in parts]
-    return checked_bytes(sum(sizes), "activation_size", where)
+    sizes = [check_bytes(_number(part.strip(), "activation_size", where), "activation_size", where) for part in parts]
+    return check_bytes(sum(sizes), "activation_size", where)
 
 
 def _number(text: str, what: str, where: str) -> float:

@@ -38,40 +38,40 @@ def share(
     num_open, rate = num_passing, 0.0
     while num_open > 0:
         need[:] = 0.0
-        for place in range(num_passing):
-            if speed[place] < 0.0:
-                transfer = passing[place]
-                weight = 1.0 + UNEVEN * (num_passing - 1 - place)
+        for index in range(num_passing):
+            if speed[index] < 0.0:
+                transfer = passing[index]
+                weight = 1.0 + UNEVEN * (num_passing - 1 - index)
                 for entry in range(interface_begin[transfer], interface_begin[transfer + 1]):
                     need[interface_values[entry]] += interface_seconds[entry] / num_bytes[transfer] * weight
         least = np.inf
-        for place in range(num_passing):
-            if speed[place] < 0.0:
-                transfer = passing[place]
-                weight = 1.0 + UNEVEN * (num_passing - 1 - place)
+        for index in range(num_passing):
+            if speed[index] < 0.0:
+                transfer = passing[index]
+                weight = 1.0 + UNEVEN * (num_passing - 1 - index)
                 least = min(least, num_bytes[transfer] / occupancy[transfer] / weight)
                 for entry in range(interface_begin[transfer], interface_begin[transfer + 1]):
                     use = interface_values[entry]
                     least = min(least, room[use] / need[use])
         # It can only rise, but for rounding.
         rate = max(rate, least)
-        for place in range(num_passing):
-            if speed[place] < 0.0:
-                transfer = passing[place]
+        for index in range(num_passing):
+            if speed[index] < 0.0:
+                transfer = passing[index]
                 alone = num_bytes[transfer] / occupancy[transfer]
-                is_full = alone / (1.0 + UNEVEN * (num_passing - 1 - place)) <= rate
+                is_full = alone / (1.0 + UNEVEN * (num_passing - 1 - index)) <= rate
                 for entry in range(interface_begin[transfer], interface_begin[transfer + 1]):
                     use = interface_values[entry]
                     is_full = is_full or room[use] / need[use] <= rate
                 if is_full:
                     # Marked for now: what is full must not change while this is looked for.
-                    speed[place] = -2.0
-        for place in range(num_passing):
-            if speed[place] == -2.0:
-                transfer = passing[place]
+                    speed[index] = -2.0
+        for index in range(num_passing):
+            if speed[index] == -2.0:
+                transfer = passing[index]
                 alone = num_bytes[transfer] / occupancy[transfer]
-                given = min(rate * (1.0 + UNEVEN * (num_passing - 1 - place)), alone)
-                speed[place] = given / alone
+                given = min(rate * (1.0 + UNEVEN * (num_passing - 1 - index)), alone)
+                speed[index] = given / alone
                 for entry in range(interface_begin[transfer], interface_begin[transfer + 1]):
                     room[interface_values[entry]] -= given * (interface_seconds[entry] / num_bytes[transfer])
                 num_open -= 1

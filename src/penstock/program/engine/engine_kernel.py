@@ -69,37 +69,37 @@ def run_engine(
         elif num_ready_devices > 0:
             num_ready_devices -= 1
             device = device_stack[num_ready_devices]
-            place, now = counter[device], clock[device]
-            while place < offsets[device + 1]:
-                transfer = transfer_of[place]
+            index, now = counter[device], clock[device]
+            while index < offsets[device + 1]:
+                transfer = transfer_of[index]
                 if transfer >= 0:
                     transfer_ready[transfer] = max(transfer_ready[transfer], now)
                     needs[transfer] -= 1
                     if needs[transfer] == 0:
                         transfer_stack[num_ready_transfers] = transfer
                         num_ready_transfers += 1
-                    start[place] = now
-                    end[place] = now
+                    start[index] = now
+                    end[index] = now
                 else:
-                    if waits[place] > 0:
+                    if waits[index] > 0:
                         break
-                    begin = max(now, action_ready[place])
-                    now = begin + duration[place]
-                    start[place] = begin
-                    end[place] = now
-                place += 1
-            counter[device], clock[device] = place, now
+                    begin = max(now, action_ready[index])
+                    now = begin + duration[index]
+                    start[index] = begin
+                    end[index] = now
+                index += 1
+            counter[device], clock[device] = index, now
             continue
         elif heap_size > 0 or num_passing > 0:
             before, first, first_end = moment, -1, np.inf
-            for place in range(num_passing):
-                end_s = before + left[place] / speed[place]
+            for index in range(num_passing):
+                end_s = before + left[index] / speed[index]
                 if end_s < first_end:
-                    first, first_end = place, end_s
+                    first, first_end = index, end_s
             begins = heap_size > 0 and heap_keys[0] < first_end
             moment = heap_keys[0] if begins else first_end
-            for place in range(num_passing):
-                left[place] -= (moment - before) * speed[place]
+            for index in range(num_passing):
+                left[index] -= (moment - before) * speed[index]
             if begins:
                 transfer = heap_items[0]
                 heap_size = pop(heap_keys, heap_items, heap_size)
@@ -108,8 +108,8 @@ def run_engine(
                 num_passing += 1
             else:
                 transfer = passing[first]
-                for place in range(first, num_passing - 1):
-                    passing[place], left[place] = passing[place + 1], left[place + 1]
+                for index in range(first, num_passing - 1):
+                    passing[index], left[index] = passing[index + 1], left[index + 1]
                 num_passing -= 1
             share(
                 num_passing,

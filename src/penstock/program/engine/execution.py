@@ -1,4 +1,4 @@
-"""Executing a wired program on paper: for the proof (does it end?) and for the simulator (when?)."""
+"""Executing a lowered program: the proof checks that it ends, the simulator reads the times."""
 
 from typing import NamedTuple
 
@@ -7,12 +7,12 @@ import numpy.typing as npt
 
 from penstock.arrays import Floats
 from penstock.plan.pricing import Costs
-from penstock.program.dependencies import Wiring
+from penstock.program.dependencies import Dependencies
 from penstock.program.types import Program
 
 
 class Run(NamedTuple):
-    """Start and end of actions (when it is set going for those that take no time), transfers, and progress."""
+    """Start and end of actions (the issue time for transfers), transfers, and progress."""
 
     start: Floats
     end: Floats
@@ -20,7 +20,7 @@ class Run(NamedTuple):
     """When each transfer began; nan if it never did."""
     arrived: Floats
     counter: npt.NDArray[np.int64]
-    """The action at which each device stopped; the end of its actions if it did them all."""
+    """The action at which each device stopped; the end of its actions if it ran all of them."""
 
     @property
     def seconds(self) -> float:
@@ -28,28 +28,28 @@ class Run(NamedTuple):
         return max((float(times.max()) for times in (self.end, self.arrived) if len(times)), default=0.0)
 
 
-def execute(program: Program, wiring: Wiring, costs: Costs, seconds: Floats) -> Run:
-    """Run a wired program with these seconds per action, as far as it goes."""
+def execute(program: Program, dependencies: Dependencies, costs: Costs, seconds: Floats) -> Run:
+    """Execute a program with these seconds per action, as far as it runs."""
     from penstock.program.engine.engine_kernel import run_engine
 
-    waits = np.bincount(wiring.consumers.values, minlength=program.num_actions).astype(np.int32)
+    waits = np.bincount(dependencies.consumers.values, minlength=program.num_actions).astype(np.int32)
     result = run_engine(
         program.offsets,
         program.device_of,
-        wiring.transfer_of,
+        dependencies.transfer_of,
         seconds,
         waits,
-        wiring.num_needs.copy(),
-        wiring.next_on_links.begin,
-        wiring.next_on_links.values,
-        wiring.consumers.begin,
-        wiring.consumers.values,
-        wiring.num_bytes,
-        wiring.occupancy_s,
-        wiring.latency_s,
-        wiring.interfaces.begin,
-        wiring.interfaces.values,
-        wiring.interface_s,
+        dependencies.num_needs.copy(),
+        dependencies.next_on_links.begin,
+        dependencies.next_on_links.values,
+        dependencies.consumers.begin,
+        dependencies.consumers.values,
+        dependencies.num_bytes,
+        dependencies.occupancy_s,
+        dependencies.latency_s,
+        dependencies.interfaces.begin,
+        dependencies.interfaces.values,
+        dependencies.interface_s,
         2 * len(costs.cluster.hosts),
     )
     return Run(*result)

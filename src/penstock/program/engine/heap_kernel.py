@@ -8,25 +8,25 @@ from penstock.arrays import Floats, Ints
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def push(keys: Floats, items: Ints, size: int, key: float, item: int) -> int:
     """Add an item; gives the new size."""
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
+    index = size
+    while index > 0:
+        parent = (index - 1) >> 1
         if keys[parent] < key or (keys[parent] == key and items[parent] < item):
             break
-        keys[place], items[place] = keys[parent], items[parent]
-        place = parent
-    keys[place], items[place] = key, item
+        keys[index], items[index] = keys[parent], items[parent]
+        index = parent
+    keys[index], items[index] = key, item
     return size + 1
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def pop(keys: Floats, items: Ints, size: int) -> int:
-    """Take the first item off, which is at place 0; gives the new size."""
+    """Take the first item off, which is at position 0; gives the new size."""
     size -= 1
     key, item = keys[size], items[size]
-    place = 0
+    index = 0
     while True:
-        child = 2 * place + 1
+        child = 2 * index + 1
         if child >= size:
             break
         right = child + 1
@@ -34,7 +34,7 @@ def pop(keys: Floats, items: Ints, size: int) -> int:
             child = right
         if key < keys[child] or (key == keys[child] and item < items[child]):
             break
-        keys[place], items[place] = keys[child], items[child]
-        place = child
-    keys[place], items[place] = key, item
+        keys[index], items[index] = keys[child], items[child]
+        index = child
+    keys[index], items[index] = key, item
     return size

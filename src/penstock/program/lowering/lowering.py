@@ -1,18 +1,19 @@
 """Lowering: one pass that adds sends, receives, reductions, optimizer steps and parameter returns.
 
-- A send stands right behind the action that makes what it sends.
-- Receives stand in the order of the sends on every link. A receive wants to be posted when fewer than so many messages
-  of its own flow are posted and unused: as many as hide the link's latency, and of saved tensors as many as are in
-  flight in 1F1B (`receives_ahead`). It is posted as early as it, or any later one on its link, wants to be. But saved
-  tensors take far more memory than others. So they wait until the earlier one is not only used but gone, and others do
-  not call for them but stand behind them; until either is due, as long before its consumer as the link takes for the
-  messages of two micro-batches (`LEAD`). No receive is posted later than any consumer of it or of a later message, so
-  posting never closes a circle of waiting devices.
+- A send stands right behind the action that produces its payload.
+- Receives stand in the order of the sends on every link. A receive can be posted when fewer than `receives_ahead`
+  messages of its flow are posted and unused: as many as hide the link's latency, and for saved tensors as many as 1F1B
+  has in flight. It is posted at the earliest slot at which it, or any later receive on its link, can be posted. Saved
+  tensors take far more memory than other messages, so their receives wait until the earlier one is freed, not only
+  used, and other receives on the link stand behind them until either is due: as long before its consumer as the link
+  takes for the messages of two micro-batches (`LEAD`). No receive is posted later than any consumer of it or of a later
+  message, so posting never closes a cycle of waiting devices.
 - A stage's gradients are reduced right after its last weight gradient, but never before a message on a link of the
-  ring: a member could still need that message for its own part, and all would wait for each other. Later stages are
-  reduced first, on every device alike, as two rings in different orders would wait for each other too. Those of
-  parameters that stages share are reduced when a device has sent all else.
-- Steps come at the end: first of the stages whose parameters must go back to another device, which follow at once.
+  ring: a device of the ring could still need that message for its own gradients, and the devices would deadlock. Later
+  stages are reduced first on every device, as two rings in different orders would deadlock too. Gradients of parameters
+  that stages share are reduced after everything else is sent.
+- Optimizer steps come at the end: first those of stages whose weights return to another device, each followed by its
+  weight return.
 """
 
 from typing import NamedTuple
@@ -36,7 +37,7 @@ from penstock.program.types import Program, program_from_arrays
 
 
 class _Block(NamedTuple):
-    """Actions to be merged: `slot` is the compute action that they stand before or behind, `rank` the order there."""
+    """Actions to merge: `slot` is the compute action that they stand before or behind, `rank` the order there."""
 
     slot: Ints
     rank: int
@@ -51,7 +52,15 @@ _RECEIVE, _COMPUTE, _SEND, _REDUCE, _CLOSE = range(5)
 
 
 def lower(program: Program, costs: Costs) -> Program:
-    """The program with all its communication. Every job must be there once; `prove` says whether it is."""
+    """Add communication and optimizer steps to a compute program.
+
+    Args:
+        program: A compute program. Every pass must occur once, which `prove` checks.
+        costs: The priced plan of the program.
+
+    Returns:
+        The lowered program.
+    """
     jobs = find_jobs(program, costs)
     # Every device has one slot for each compute action and one at the end.
     slot_of = np.arange(program.num_actions, dtype=np.int64) + program.device_of
@@ -75,7 +84,7 @@ def lower(program: Program, costs: Costs) -> Program:
 
 
 def _closing(costs: Costs, jobs: JobTable) -> Ints:
-    """The places in the order in which their devices step them: those whose parameters travel first."""
+    """The replicas in the order of their optimizer steps: those with a weight return first."""
     last = jobs.weights.max(axis=1)
     travels = np.zeros(costs.num_replicas, dtype=bool)
     flows = costs.flows
@@ -127,7 +136,7 @@ def _messages(
     first_slot = program.offsets[:-1] + np.arange(len(program.devices))
     earliest = np.where(regular, first_slot[flows.target[flow]], 0)
     last_forward = jobs.forward.max(axis=1)
-    # Fresh parameters must not arrive while the old ones are still in use.
+    # Returned weights must not arrive while the old ones are still in use.
     earliest[~regular] = slot_of[last_forward[target[~regular]]] + 1
     posted = np.empty(len(flow), dtype=np.int64)
     link_s = LEAD * np.bincount(ends, np.where(flows.what == PARAMETERS, 0.0, costs.delay_s))
@@ -164,10 +173,10 @@ def _messages(
     ]
 
 
-def _pick(jobs: JobTable, what: Ints, place: Ints, microbatch: Ints, forward: dict[int, str]) -> Ints:
-    """Where the job stands that a message comes from or goes to: a forward for the flows named, else a backward."""
+def _pick(jobs: JobTable, what: Ints, replica: Ints, microbatch: Ints, forward: dict[int, str]) -> Ints:
+    """The index of the pass that a message comes from or goes to: a forward for the given flows, else a backward."""
     is_forward = np.isin(what, list(forward))
-    return np.where(is_forward, jobs.forward[place, microbatch], jobs.backward[place, microbatch])
+    return np.where(is_forward, jobs.forward[replica, microbatch], jobs.backward[replica, microbatch])
 
 
 def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, messages: list[_Block]) -> list[_Block]:
@@ -182,8 +191,8 @@ def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, me
         kind = Kind.REDUCE_TIE if reduction.is_tie else Kind.REDUCE_GRAD
         done = last_slot.copy()
         if not reduction.is_tie:
-            places = costs.replicas(reduction.number)
-            done[costs.backward_device[places]] = slot_of[last[places]]
+            replicas = costs.replicas(reduction.number)
+            done[costs.backward_device[replicas]] = slot_of[last[replicas]]
         for device, target in reduction.ring.links:
             free[device] = max(free[device], done[device], last_sent[device, target])
             rows.append((int(free[device]), int(kind), reduction.number))
@@ -201,11 +210,11 @@ def _steps(costs: Costs, last_slot: Ints, closing: Ints) -> list[_Block]:
         int(flows.source_replica[flow]): int(flows.target[flow]) for flow in np.flatnonzero(flows.what == PARAMETERS)
     }
     rows: list[tuple[int, int, int, int]] = []
-    for place in closing.tolist():
-        slot, stage = int(last_slot[costs.backward_device[place]]), int(costs.replica_stage[place])
+    for replica in closing.tolist():
+        slot, stage = int(last_slot[costs.backward_device[replica]]), int(costs.replica_stage[replica])
         rows.append((slot, Kind.STEP, stage, NONE))
-        if place in returns:
-            rows.append((slot, Kind.SEND_P, stage, returns[place]))
+        if replica in returns:
+            rows.append((slot, Kind.SEND_P, stage, returns[replica]))
     table = np.array(rows, dtype=np.int64)
     nothing = np.full(len(table), NONE, dtype=np.int64)
     return [_Block(table[:, 0], _CLOSE, table[:, 1].astype(np.int8), table[:, 2], nothing, table[:, 3])]

@@ -9,13 +9,13 @@ from penstock.program.job_table import JobTable
 from penstock.program.types import Program
 
 LEAD = 2
-"""A receive is due as long before its consumer as the messages of so many micro-batches take on its link."""
+"""A receive is due as long before its consumer as the messages of this many micro-batches take on its link."""
 
 
 def slot_before(
     needed_at: Ints, seconds: Floats, program: Program, costs: Costs, jobs: JobTable, slot_of: Ints
 ) -> Ints:
-    """The last slot from which on a device has work for so many seconds before it comes to these slots."""
+    """The last slot from which a device has at least these seconds of work before it reaches the given slots."""
     busy_s = np.zeros(int(program.num_actions + len(program.devices)))
     busy_s[slot_of] = durations(program, costs, jobs.replica)
     begin_s = np.cumsum(busy_s) - busy_s
@@ -24,7 +24,7 @@ def slot_before(
 
 
 def slots_wanted(flow: Ints, used_at: Ints, earliest: Ints, ahead: Ints) -> Ints:
-    """The slot in which each receive wants to be posted; arrays in the order of the sends on each link.
+    """The first slot in which each receive can be posted; arrays in the order of the sends on each link.
 
     It counts how many of a flow have been used, not which: they may be used in another order than they are sent in.
     """
@@ -40,7 +40,7 @@ def slots_wanted(flow: Ints, used_at: Ints, earliest: Ints, ahead: Ints) -> Ints
 
 
 def put_parameters_in_turn(wanted: Ints, link: Ints, rows: Ints) -> None:
-    """Of the fresh parameters on a link, none is posted before one that must wait until the old ones are unused."""
+    """No receive of returned weights on a link is posted before one that waits until the old weights are unused."""
     latest: dict[int, int] = {}
     for row in rows.tolist():
         latest[int(link[row])] = wanted[row] = max(latest.get(int(link[row]), 0), int(wanted[row]))
@@ -59,13 +59,13 @@ def slots_posted(wanted: Ints, due: Ints, needed_at: Ints, what: Ints, link: Int
 
 
 def _earliest_from_here(wanted: Ints, link: Ints) -> Ints:
-    """For each entry the least of it and of all behind it on its link."""
+    """For each entry the minimum over it and all behind it on its link."""
     shift = link * (int(wanted.max()) + 1)
     return np.minimum.accumulate((wanted + shift)[::-1])[::-1] - shift
 
 
 def receives_ahead(costs: Costs) -> Ints:
-    """How many messages of each flow may be under way or unused.
+    """The number of messages of each flow that may be in flight or unused.
 
     Two, and more where the latency exceeds the time between two; of saved tensors as many as 1F1B has in flight.
     """

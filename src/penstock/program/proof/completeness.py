@@ -1,4 +1,4 @@
-"""Every job exactly once, and nothing that is nobody's job."""
+"""Completeness: every action occurs exactly once, and no action is superfluous."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,19 +8,29 @@ import numpy as np
 from penstock.arrays import Bools, Ints
 from penstock.errors import MismatchError, ProofError
 from penstock.plan.pricing import PARAMETERS, Costs
-from penstock.program.actions import NONE, ONCE_KINDS, RECV_KINDS, SEND_KINDS, Action, Kind
+from penstock.program.actions import (
+    NONE,
+    ONCE_KINDS,
+    RECV_KINDS,
+    SEND_KINDS,
+    Action,
+    Kind,
+    is_recv,
+    is_reduction,
+    is_send,
+)
 from penstock.program.types import Program
 
 
-def check_complete(program: Program, costs: Costs, place: Ints) -> Ints:
-    """Refuse a program in which a job is missing, doubled or out of place. Gives the flow of each send and receive."""
+def check_complete(program: Program, costs: Costs, replica: Ints) -> Ints:
+    """Refuse a program with a missing, doubled or misplaced action; return the flow of each send and receive."""
     names = tuple(device.name for device in costs.cluster.devices)
     if program.devices != names:
         raise MismatchError("the program's devices are not those of the cluster", hint="Make it for this cluster.")
-    flow = _flows_of(program, costs, place)
-    _check_strays(program, costs, place, flow)
+    flow = _flows_of(program, costs, replica)
+    _check_strays(program, costs, replica, flow)
     num = costs.num_microbatches
-    job = place * num + program.microbatch
+    job = replica * num + program.microbatch
     every = np.ones(costs.num_replicas * num, dtype=bool)
     again = np.repeat(costs.recompute[costs.replica_stage], num)
     for kinds, expected in (
@@ -33,24 +43,24 @@ def check_complete(program: Program, costs: Costs, place: Ints) -> Ints:
         _check_once(program, rows, job[rows], expected, partial(_job, costs, kinds[0]))
     rows = np.flatnonzero(program.kind == Kind.STEP)
     everywhere = np.ones(costs.num_replicas, dtype=bool)
-    _check_once(program, rows, place[rows], everywhere, partial(_step, costs))
+    _check_once(program, rows, replica[rows], everywhere, partial(_step, costs))
     _check_reductions(program, costs)
     _check_messages(program, costs, flow)
     return flow
 
 
-def _flows_of(program: Program, costs: Costs, place: Ints) -> Ints:
+def _flows_of(program: Program, costs: Costs, replica: Ints) -> Ints:
     """The flow that each send and receive belongs to; NONE where there is no such flow, and for other actions."""
     flow = np.full(program.num_actions, NONE, dtype=np.int64)
     for first, find in ((Kind.SEND_F, costs.flows.outgoing), (Kind.RECV_F, costs.flows.incoming)):
         rows = np.flatnonzero((program.kind >= first) & (program.kind <= first + PARAMETERS))
-        flow[rows] = find(program.kind[rows].astype(np.int64) - first, place[rows], program.peer[rows])
+        flow[rows] = find(program.kind[rows].astype(np.int64) - first, replica[rows], program.peer[rows])
     return flow
 
 
-def _check_strays(program: Program, costs: Costs, place: Ints, flow: Ints) -> None:
+def _check_strays(program: Program, costs: Costs, replica: Ints, flow: Ints) -> None:
     kind = program.kind
-    is_message = (kind >= Kind.SEND_F) & (kind <= Kind.RECV_P)
+    is_message = is_send(kind) | is_recv(kind)
     once = np.isin(kind, ONCE_KINDS)
     is_tie = kind == Kind.REDUCE_TIE
     no_microbatch = np.where(
@@ -62,13 +72,13 @@ def _check_strays(program: Program, costs: Costs, place: Ints, flow: Ints) -> No
             replicated[costs.replicas(reduction.number)] = True
     recomputed = np.append(costs.recompute[costs.replica_stage], False)
     for mask, problem in (
-        ((kind < 0) | (kind > Kind.REDUCE_TIE), "there is no such kind of action"),
+        (~np.isin(kind, tuple(Kind)), "there is no such kind of action"),
         (no_microbatch, f"there is no such micro-batch (there are {costs.num_microbatches})"),
-        ((place == NONE) & ~is_tie, "the plan gives this device no such job"),
-        (is_message & (flow == NONE), "nothing passes between these devices here"),
+        ((replica == NONE) & ~is_tie, "the plan gives this device no such action"),
+        (is_message & (flow == NONE), "no message passes between these devices here"),
         (~is_message & (program.peer != NONE), "only sends and receives have a peer"),
-        ((kind == Kind.R) & ~recomputed[place], "the plan does not recompute this stage"),
-        ((kind == Kind.REDUCE_GRAD) & ~replicated[place], "this stage is not replicated"),
+        ((kind == Kind.R) & ~recomputed[replica], "the plan does not recompute this stage"),
+        ((kind == Kind.REDUCE_GRAD) & ~replicated[replica], "this stage is not replicated"),
     ):
         if mask.any():
             at = int(np.flatnonzero(mask)[0])
@@ -82,9 +92,9 @@ def _check_once(program: Program, rows: Ints, key: Ints, expected: Bools, show: 
     double = np.flatnonzero(counts > expected)
     if len(double):
         at = int(rows[np.flatnonzero(key == double[0])[-1]])
-        raise ProofError(f"{program.name(at)} is done twice", hint="Every job is done exactly once.")
+        raise ProofError(f"{program.name(at)} is done twice", hint="Every action must occur exactly once.")
     missing = show(int(np.flatnonzero(counts < expected)[0]))
-    raise ProofError(f"{missing} is missing", hint="Every job is done exactly once.")
+    raise ProofError(f"{missing} is missing", hint="Every action must occur exactly once.")
 
 
 def _check_reductions(program: Program, costs: Costs) -> None:
@@ -94,16 +104,18 @@ def _check_reductions(program: Program, costs: Costs) -> None:
         for device in item.ring.devices
     }
     seen: set[tuple[int, int, int]] = set()
-    for at in np.flatnonzero(program.kind >= Kind.REDUCE_GRAD).tolist():
+    for at in np.flatnonzero(is_reduction(program.kind)).tolist():
         key = (int(program.kind[at]), int(program.stage[at]), int(program.device_of[at]))
         if key not in expected:
-            raise ProofError(f"{program.name(at)}: nothing is to be reduced here", hint="Leave it out.")
+            raise ProofError(f"{program.name(at)}: there is nothing to reduce here", hint="Leave it out.")
         if key in seen:
-            raise ProofError(f"{program.name(at)} is done twice", hint="Every job is done exactly once.")
+            raise ProofError(f"{program.name(at)} is done twice", hint="Every action must occur exactly once.")
         seen.add(key)
     for kind, number, device in sorted(expected - seen):
         action = Action(Kind(kind), number)
-        raise ProofError(f"{action} on {program.devices[device]} is missing", hint="Every job is done exactly once.")
+        raise ProofError(
+            f"{action} on {program.devices[device]} is missing", hint="Every action must occur exactly once."
+        )
 
 
 def _check_messages(program: Program, costs: Costs, flow: Ints) -> None:
@@ -127,9 +139,9 @@ def _check_messages(program: Program, costs: Costs, flow: Ints) -> None:
 
 
 def _job(costs: Costs, kind: Kind, missing: int) -> str:
-    place, microbatch = divmod(missing, costs.num_microbatches)
-    device = (costs.forward_device if kind == Kind.F else costs.backward_device)[place]
-    action = Action(kind, int(costs.replica_stage[place]), microbatch)
+    replica, microbatch = divmod(missing, costs.num_microbatches)
+    device = (costs.forward_device if kind == Kind.F else costs.backward_device)[replica]
+    action = Action(kind, int(costs.replica_stage[replica]), microbatch)
     return f"{action} on {costs.cluster.devices[device].name}"
 
 
@@ -139,7 +151,7 @@ def _step(costs: Costs, missing: int) -> str:
 
 
 def _name(program: Program, at: int) -> str:
-    """The name of an action that may be nonsense."""
+    """The name of an action, valid or not."""
     try:
         return program.name(at)
     except (ValueError, IndexError):

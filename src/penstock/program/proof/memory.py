@@ -1,13 +1,13 @@
 """Memory of a device along its program. It follows from the order alone, not from times, so it can be proved.
 
-- All the time: weights (every copy), gradients, optimizer state, and what jobs need for themselves (`workspace.py`).
-- From F's start: what it saves (only the stage's input where it recomputes); R brings the rest; what W does not
-  need goes when I is done, all when W or B is done.
-- From a receive's posting: its buffer. F takes activations over as its saved input; gradients go when I or B is done.
-- A sent tensor is taken to have left when its device is done with its next compute action; where it is copied for a
-  receiver on the same host, once it is sent. What is saved for a backward elsewhere counts until then too, and at the
-  other end from the receive on; where it is copied on one host, which no receive must be posted for, from the receive
-  before it on: the forward's device is taken to be one message ahead.
+- All the time: weights (every copy), gradients, optimizer state, and workspace (`workspace.py`).
+- From F's start: saved tensors (only the stage's input if it recomputes); R adds the rest. I frees what W does not
+  need, W or B frees all.
+- From a receive's posting: its buffer. F keeps received activations as its saved input; I or B frees gradients.
+- A sent tensor is assumed to be freed when its device has finished the next compute action, or at once if it is copied
+  for a receiver on the same host. Saved tensors of a remote backward count on the sender until then, and on the
+  receiver from the receive on. If they are copied within a host, they count from the receive before: no posted receive
+  holds the sender back, which is assumed to be one message ahead.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from penstock.arrays import Floats, Ints
 from penstock.plan.pricing import ACTIVATION, GRADIENT, SAVED, Costs
-from penstock.program.actions import Kind
+from penstock.program.actions import Kind, is_compute
 from penstock.program.job_table import replicas_of
 from penstock.program.types import Program
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryUse:
-    """Bytes on its device while each action runs, and right after it; what is held all the time included."""
+    """Bytes on its device while each action runs, and right after it; including static memory."""
 
     during: Floats
     after: Floats
@@ -41,7 +41,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, eq=False)
 class MemoryChanges:
-    """Bytes that come before and go after each action, by what they are for."""
+    """Bytes that come before and go after each action, by purpose."""
 
     saved_before: Floats
     saved_after: Floats
@@ -51,9 +51,9 @@ class MemoryChanges:
     sent_after: Floats
 
 
-def memory_use(program: Program, costs: Costs, place: Ints | None = None) -> MemoryUse:
+def memory_use(program: Program, costs: Costs, replica: Ints | None = None) -> MemoryUse:
     """Memory along a lowered program."""
-    changes = memory_changes(program, costs, replicas_of(program, costs) if place is None else place)
+    changes = memory_changes(program, costs, replicas_of(program, costs) if replica is None else replica)
     before = changes.saved_before + changes.received_before + changes.sent_before
     after = changes.saved_after + changes.received_after + changes.sent_after
     running = np.cumsum(before + after)
@@ -65,8 +65,8 @@ def memory_use(program: Program, costs: Costs, place: Ints | None = None) -> Mem
     return MemoryUse(during=running - after, after=running)
 
 
-def memory_changes(program: Program, costs: Costs, place: Ints) -> MemoryChanges:
-    """What comes and goes with each action of a lowered program."""
+def memory_changes(program: Program, costs: Costs, replica: Ints) -> MemoryChanges:
+    """The bytes that each action of a lowered program allocates and frees."""
     size = program.num_actions
     arrays = [np.zeros(size) for _ in range(6)]
     saved_before, saved_after, received_before, received_after, sent_before, sent_after = arrays
@@ -86,32 +86,32 @@ def memory_changes(program: Program, costs: Costs, place: Ints) -> MemoryChanges
         return np.flatnonzero(program.kind == kind)
 
     rows = rows_of(Kind.F)
-    saved_before[rows] = kept[place[rows]]
-    received_before[rows] = -inbound[ACTIVATION][place[rows]]
+    saved_before[rows] = kept[replica[rows]]
+    received_before[rows] = -inbound[ACTIVATION][replica[rows]]
     rows = rows_of(Kind.R)
-    saved_before[rows] = (saved - kept)[place[rows]]
+    saved_before[rows] = (saved - kept)[replica[rows]]
     rows = rows_of(Kind.I)
-    saved_after[rows] = (pending - saved)[place[rows]]
-    received_after[rows] = -inbound[GRADIENT][place[rows]]
+    saved_after[rows] = (pending - saved)[replica[rows]]
+    received_after[rows] = -inbound[GRADIENT][replica[rows]]
     rows = rows_of(Kind.W)
-    saved_after[rows] = -pending[place[rows]]
+    saved_after[rows] = -pending[replica[rows]]
     rows = rows_of(Kind.B)
-    saved_after[rows] = -saved[place[rows]]
-    received_after[rows] = -inbound[GRADIENT][place[rows]]
+    saved_after[rows] = -saved[replica[rows]]
+    received_after[rows] = -inbound[GRADIENT][replica[rows]]
     rows = rows_of(Kind.STEP)
     saved_before[rows] = costs.more_at_step_bytes[program.device_of[rows]]
     saved_after[rows] = -saved_before[rows]
     rows = rows_of(Kind.RECV_S)
-    there = _there_from(rows, flows.incoming(SAVED, place[rows], program.peer[rows]), costs.leaves_at_once)
-    np.add.at(saved_before, there, kept[place[rows]])
+    there = _there_from(rows, flows.incoming(SAVED, replica[rows], program.peer[rows]), costs.leaves_at_once)
+    np.add.at(saved_before, there, kept[replica[rows]])
 
     for kind, what in ((Kind.RECV_F, ACTIVATION), (Kind.RECV_B, GRADIENT)):
         rows = rows_of(kind)
-        received_before[rows] = flows.num_bytes[flows.incoming(what, place[rows], program.peer[rows])]
-    compute = np.append(np.flatnonzero(program.kind <= Kind.STEP), size)
+        received_before[rows] = flows.num_bytes[flows.incoming(what, replica[rows], program.peer[rows])]
+    compute = np.append(np.flatnonzero(is_compute(program.kind)), size)
     for kind, what in ((Kind.SEND_F, ACTIVATION), (Kind.SEND_B, GRADIENT), (Kind.SEND_S, SAVED)):
         rows = rows_of(kind)
-        flow = flows.outgoing(what, place[rows], program.peer[rows])
+        flow = flows.outgoing(what, replica[rows], program.peer[rows])
         num_bytes = flows.num_bytes[flow]
         leaves = np.where(costs.leaves_at_once[flow], rows, compute[np.searchsorted(compute, rows)])
         device_end = program.offsets[1:][program.device_of[rows]]
@@ -125,7 +125,7 @@ def memory_changes(program: Program, costs: Costs, place: Ints) -> MemoryChanges
 
 
 def _there_from(rows: Ints, flow: Ints, is_copied: npt.NDArray[np.bool_]) -> Ints:
-    """For receives of saved tensors, in the order of their devices' programs: the receive from which on they are there.
+    """For receives of saved tensors, in the order of their devices' programs: the receive from which on they are held.
 
     >>> _there_from(np.array([1, 4, 5, 9]), np.array([0, 1, 0, 0]), np.array([True, True])).tolist()
     [1, 4, 1, 5]

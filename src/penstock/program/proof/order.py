@@ -1,4 +1,4 @@
-"""Every need met by an earlier action of the same device, and links on which sends and receives pair up."""
+"""Order: dependencies within a device are met, and sends and receives pair up on every link."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import numpy as np
 from penstock.arrays import Ints
 from penstock.errors import ProofError
 from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
-from penstock.program.actions import Kind
+from penstock.program.actions import Kind, is_recv, is_send
 from penstock.program.job_table import JobTable
 from penstock.program.types import Program
 
@@ -52,23 +52,25 @@ def _rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_Rule]:
     again = costs.recompute[costs.replica_stage]
     home = costs.forward_device == costs.backward_device
     yield _Rule(jobs.forward[home & ~again], jobs.backward[home & ~again], "a backward needs its forward")
-    yield _Rule(jobs.forward[home & again], jobs.recompute[home & again], "it recomputes what the forward kept")
-    yield _Rule(jobs.recompute[again], jobs.backward[again], "a backward needs what is recomputed")
+    yield _Rule(
+        jobs.forward[home & again], jobs.recompute[home & again], "a recompute needs the input that the forward kept"
+    )
+    yield _Rule(jobs.recompute[again], jobs.backward[again], "a backward needs its recompute")
     split = jobs.backward != jobs.weights
     yield _Rule(jobs.backward[split], jobs.weights[split], "a weight gradient needs its input gradient")
     for kind, what in ((Kind.SEND_F, ACTIVATION), (Kind.SEND_B, GRADIENT), (Kind.SEND_S, SAVED)):
         rows = np.flatnonzero(program.kind == kind)
         table = jobs.backward if what == GRADIENT else jobs.forward
-        yield _Rule(table[jobs.replica[rows], program.microbatch[rows]], rows, "it sends what is not made yet")
+        yield _Rule(table[jobs.replica[rows], program.microbatch[rows]], rows, "its payload is not computed yet")
     for kind, table in ((Kind.RECV_F, jobs.forward), (Kind.RECV_B, jobs.backward)):
         rows = np.flatnonzero(program.kind == kind)
-        yield _Rule(rows, table[jobs.replica[rows], program.microbatch[rows]], "it needs what is received")
+        yield _Rule(rows, table[jobs.replica[rows], program.microbatch[rows]], "it needs the received payload")
     rows = np.flatnonzero(program.kind == Kind.RECV_S)
     consumer = np.where(
         again[jobs.replica[rows], None], jobs.recompute[jobs.replica[rows]], jobs.backward[jobs.replica[rows]]
     )
     picked = np.take_along_axis(consumer, program.microbatch[rows, None].astype(np.int64), axis=1)[:, 0]
-    yield _Rule(rows, picked, "it needs what is received")
+    yield _Rule(rows, picked, "it needs the received payload")
     yield from _closing_rules(program, costs, jobs)
 
 
@@ -76,9 +78,9 @@ def _closing_rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_
     last_weights, last_forward = jobs.weights.max(axis=1), jobs.forward.max(axis=1)
     yield _Rule(last_weights, jobs.step, "the step needs all gradients")
     rows = np.flatnonzero(program.kind == Kind.SEND_P)
-    yield _Rule(jobs.step[jobs.replica[rows]], rows, "it sends parameters that are not stepped yet")
+    yield _Rule(jobs.step[jobs.replica[rows]], rows, "it sends weights before their optimizer step")
     rows = np.flatnonzero(program.kind == Kind.RECV_P)
-    yield _Rule(last_forward[jobs.replica[rows]], rows, "the old parameters are still in use")
+    yield _Rule(last_forward[jobs.replica[rows]], rows, "the old weights are still in use")
     rows = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
     yield _Rule(last_weights[jobs.replica[rows]], rows, "a gradient is not complete yet")
     yield _Rule(rows, jobs.step[jobs.replica[rows]], "the step needs the reduced gradients")
@@ -96,16 +98,16 @@ def check_links(program: Program, costs: Costs, flow: Ints) -> None:
     num_devices = len(program.devices)
     device = program.device_of.astype(np.int64)
     message = flow * (costs.num_microbatches + 1) + program.microbatch
-    send = np.flatnonzero((program.kind >= Kind.SEND_F) & (program.kind <= Kind.SEND_P))
-    receive = np.flatnonzero((program.kind >= Kind.RECV_F) & (program.kind <= Kind.RECV_P))
+    send = np.flatnonzero(is_send(program.kind))
+    receive = np.flatnonzero(is_recv(program.kind))
     send = send[np.argsort(device[send] * num_devices + program.peer[send], kind="stable")]
     receive = receive[np.argsort(program.peer[receive] * num_devices + device[receive], kind="stable")]
     wrong = np.flatnonzero(message[send] != message[receive])
     if len(wrong):
         sent, received = int(send[wrong[0]]), int(receive[wrong[0]])
         raise ProofError(
-            f"{program.name(received)} meets {program.name(sent)}, which it does not fit",
-            hint="On every link, receives stand in the order of the sends.",
+            f"{program.name(received)} is matched with {program.name(sent)}, which is another message",
+            hint="On every link, receives must be in the order of the sends.",
         )
 
 

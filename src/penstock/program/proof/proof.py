@@ -1,9 +1,9 @@
 """The proof that a lowered program can run: before it is simulated, and before it is run.
 
-1. every job is done exactly once, by the device that the plan says;
-2. every need is met by an earlier action of the same device or by a receive;
+1. every action occurs exactly once, on the device that the plan gives it;
+2. every dependency is met by an earlier action of the same device or by a receive;
 3. sends and receives pair up in order on every link;
-4. no devices wait for each other in a circle: the program runs to its end on paper;
+4. there is no deadlock: the engine executes the program to its end;
 5. memory stays within every device's limit.
 
 Cost: O(actions), plus sorting the messages by link.
@@ -16,8 +16,8 @@ import numpy as np
 from penstock.arrays import Floats, Ints
 from penstock.errors import DeadlockError, MemoryLimitError, ProofError
 from penstock.plan.pricing import Costs
-from penstock.program.actions import NONE, Kind
-from penstock.program.dependencies import Wiring, wire
+from penstock.program.actions import NONE, is_compute
+from penstock.program.dependencies import Dependencies, find_dependencies
 from penstock.program.engine import Run, execute
 from penstock.program.job_table import find_jobs
 from penstock.program.proof.completeness import check_complete
@@ -29,90 +29,113 @@ from penstock.units import show_bytes
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """A program that can run, with what was found out about it on the way."""
+    """A lowered program that can run.
+
+    Attributes:
+        program: The lowered program.
+        costs: The priced plan.
+        peak_bytes: The peak memory of every device.
+    """
 
     program: Program
     costs: Costs
-    wiring: Wiring
+    dependencies: Dependencies
     memory: MemoryUse
     peak_bytes: Floats
     """Over devices."""
 
     @property
     def num_compute(self) -> int:
-        """How many actions keep a device busy."""
-        return int((self.program.kind <= Kind.STEP).sum())
+        """The number of actions that occupy a device."""
+        return int((is_compute(self.program.kind)).sum())
 
     @property
     def num_messages(self) -> int:
-        """How many messages pass between devices."""
-        return self.wiring.num_transfers - len(self.costs.reductions)
+        """The number of messages between devices."""
+        return self.dependencies.num_transfers - len(self.costs.reductions)
 
 
 def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proof:
-    """Prove that a lowered program can run, or raise a `ProofError` that names the action that breaks.
+    """Prove that a lowered program can run.
 
-    With `within_memory` off, limits are not looked at: to see what a plan would do if it fitted.
+    Args:
+        program: The lowered program.
+        costs: The priced plan.
+        within_memory: Whether to check memory limits.
+
+    Returns:
+        The proof.
+
+    Raises:
+        ProofError: The program cannot run; the error names the action that breaks.
+        DeadlockError: Devices wait for each other in a cycle.
+        MemoryLimitError: A device needs more memory than it has.
     """
     if not program.is_lowered:
-        raise ProofError("this program has no sends, receives and steps yet", hint="Lower it first.")
+        raise ProofError(
+            "the program is not lowered: it has no sends, receives and optimizer steps", hint="Lower it first."
+        )
     jobs = find_jobs(program, costs)
     flow = check_complete(program, costs, jobs.replica)
     check_order(program, costs, jobs)
     check_links(program, costs, flow)
-    wiring = wire(program, costs, jobs)
-    _check_no_circle(program, costs, wiring)
+    dependencies = find_dependencies(program, costs, jobs)
+    _check_no_circle(program, costs, dependencies)
     memory = memory_use(program, costs, jobs.replica)
-    proof = Proof(program, costs, wiring, memory, memory.peak(program, costs))
+    proof = Proof(program, costs, dependencies, memory, memory.peak(program, costs))
     if within_memory:
         check_memory(proof)
     return proof
 
 
-def _check_no_circle(program: Program, costs: Costs, wiring: Wiring) -> None:
-    run = execute(program, wiring, costs, np.zeros(program.num_actions))
+def _check_no_circle(program: Program, costs: Costs, dependencies: Dependencies) -> None:
+    run = execute(program, dependencies, costs, np.zeros(program.num_actions))
     stuck = np.flatnonzero(run.counter < program.offsets[1:])
     if not len(stuck):
         return
-    circle = _follow(program, wiring, run, int(stuck[0]))
+    circle = _follow(program, dependencies, run, int(stuck[0]))
     told = " -> ".join(program.name(action) for action in circle)
     raise DeadlockError(
-        f"devices wait for each other in a circle: {told}",
+        f"deadlock: {told}",
         hint="Each waits for the next, and the last for the first.",
     )
 
 
-def _follow(program: Program, wiring: Wiring, run: Run, device: int) -> list[int]:
-    """From a stuck device to what it waits for, and so on, until a device comes again."""
-    owner = np.repeat(np.arange(wiring.num_transfers), np.diff(wiring.consumers.begin))
+def _follow(program: Program, dependencies: Dependencies, run: Run, device: int) -> list[int]:
+    """Follow what each stuck device waits for until a device occurs again."""
+    owner = np.repeat(np.arange(dependencies.num_transfers), np.diff(dependencies.consumers.begin))
     path: list[int] = []
     seen: list[int] = []
     while device not in seen:
         seen.append(device)
         action = int(run.counter[device])
         path.append(action)
-        open_transfers = owner[wiring.consumers.values == action]
+        open_transfers = owner[dependencies.consumers.values == action]
         transfer = int(next(item for item in open_transfers if np.isnan(run.begun[item])))
-        device = _who_is_late(program, wiring, run, transfer)
+        device = _who_is_late(program, dependencies, run, transfer)
     return path[seen.index(device) :]
 
 
-def _who_is_late(program: Program, wiring: Wiring, run: Run, transfer: int) -> int:
-    """A device that has not set going a transfer, or one that must pass before it."""
-    before = np.repeat(np.arange(wiring.num_transfers), np.diff(wiring.next_on_links.begin))
+def _who_is_late(program: Program, dependencies: Dependencies, run: Run, transfer: int) -> int:
+    """A device that has not issued a transfer, or one before it."""
+    before = np.repeat(np.arange(dependencies.num_transfers), np.diff(dependencies.next_on_links.begin))
     while True:
-        for action in np.flatnonzero(wiring.transfer_of == transfer).tolist():
+        for action in np.flatnonzero(dependencies.transfer_of == transfer).tolist():
             device = int(program.device_of[action])
             if run.counter[device] <= action:
                 return device
-        earlier = before[wiring.next_on_links.values == transfer]
+        earlier = before[dependencies.next_on_links.values == transfer]
         transfer = int(next(item for item in earlier if np.isnan(run.begun[item])))
 
 
 def check_memory(proof: Proof) -> None:
-    """Refuse a program that needs more memory than a device has: who, when, by how much, and what takes it."""
+    """Refuse a program that needs more memory than a device has.
+
+    Raises:
+        MemoryLimitError: It names the device, the action, the excess and the largest parts.
+    """
     program, costs, memory, peak = proof.program, proof.costs, proof.memory, proof.peak_bytes
-    place = proof.wiring.jobs.replica
+    replica = proof.dependencies.jobs.replica
     excess = costs.over_bytes(peak)
     over = np.flatnonzero(excess)
     if not len(over):
@@ -127,19 +150,19 @@ def check_memory(proof: Proof) -> None:
     else:
         at = first + int(np.argmax(np.maximum(memory.during[first:last], memory.after[first:last])))
         needs, when, later = most, f"at {program.action(at)}", ""
-    parts = memory_parts(program, costs, place, device, at)
+    parts = memory_parts(program, costs, replica, device, at)
     count = len(over) - 1
     others = f"; {count} other device{'s are' if count > 1 else ' is'} short too" if count else ""
     raise MemoryLimitError(
         f"{name} needs {show_bytes(needs)} {when}, {show_bytes(needs - limit)} more than the {show_bytes(limit)} it has"
         f"{later}: " + ", ".join(f"{text} {show_bytes(size)}" for text, size in parts if size >= 0.5) + others,
-        hint="Plan again: for more devices, with fewer rows a micro-batch, with a schedule that keeps less (auto, "
-        "1f1b), or with recomputation, which the planner auto uses where it must. penstock plan tries what is enough.",
+        hint="Plan again: for more devices, with a smaller micro-batch size, with a schedule that keeps less (auto, "
+        "1f1b), or with recomputation, which the planner auto uses where needed. `penstock plan` tries these.",
     )
 
 
-def memory_parts(program: Program, costs: Costs, place: Ints, device: int, at: int) -> list[tuple[str, float]]:
-    """What takes the memory of a device while it does the action `at` (NONE: what it holds all the time)."""
+def memory_parts(program: Program, costs: Costs, replica: Ints, device: int, at: int) -> list[tuple[str, float]]:
+    """The parts of a device's memory during the action `at` (NONE: all the time)."""
     parts = [
         ("weights", float(costs.weight_bytes[device])),
         ("gradients", float(costs.gradient_bytes[device])),
@@ -148,7 +171,7 @@ def memory_parts(program: Program, costs: Costs, place: Ints, device: int, at: i
     ]
     if at == NONE:
         return parts
-    changes = memory_changes(program, costs, place)
+    changes = memory_changes(program, costs, replica)
     first = int(program.offsets[device])
     for text, before, after in (
         ("saved tensors", changes.saved_before, changes.saved_after),

@@ -1,29 +1,35 @@
 """The numbers behind a report: gaps, bottlenecks, waits, phases, what-if."""
 
-from penstock.report.analysis.baselines import Baseline, baselines
+from penstock.report.analysis.baselines import Baseline, evaluate_baselines
 from penstock.report.analysis.bottleneck import bottleneck_sentences
+from penstock.report.analysis.data_dependencies import Ties, find_data_dependencies
 from penstock.report.analysis.device_time import TimeUse, time_use
 from penstock.report.analysis.gaps import find_gaps
 from penstock.report.analysis.memory_steps import memory_strip
+from penstock.report.analysis.messages import messages, sends_and_consumers
 from penstock.report.analysis.pipeline_phases import phases
-from penstock.report.analysis.rounding import changed_sums
-from penstock.report.analysis.timeline_checks import check_showable
-from penstock.report.analysis.waits import grouped_waits
-from penstock.report.analysis.what_if import Help, help_sentences, what_would_help
+from penstock.report.analysis.summation_order import reordered_sums
+from penstock.report.analysis.timeline_validation import validate_timeline
+from penstock.report.analysis.waits import group_waits
+from penstock.report.analysis.what_if import Improvement, find_improvements, improvement_sentences
 
 __all__ = [
     "Baseline",
-    "Help",
+    "Improvement",
+    "Ties",
     "TimeUse",
-    "baselines",
     "bottleneck_sentences",
-    "changed_sums",
-    "check_showable",
+    "evaluate_baselines",
+    "find_data_dependencies",
     "find_gaps",
-    "grouped_waits",
-    "help_sentences",
+    "find_improvements",
+    "group_waits",
+    "improvement_sentences",
     "memory_strip",
+    "messages",
     "phases",
+    "reordered_sums",
+    "sends_and_consumers",
     "time_use",
-    "what_would_help",
+    "validate_timeline",
 ]

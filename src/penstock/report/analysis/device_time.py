@@ -1,46 +1,53 @@
-"""Where devices' time goes: jobs by kind, waits by what they are for. All devices at once, for programs of any size.
+"""The devices' time, summed over all devices: busy time by kind of action, idle time by what the devices waited for.
 
-The waits are those of `timeline.summary.waits`, added up, and those after a device's last job.
+The waits are those of `timeline.summary.waits`, summed, and the idle time after each device's last action.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from penstock.program import NONE, Kind
+from penstock.program import NONE, Kind, is_compute
 from penstock.timeline import Timeline
 
 
-class Waiting(NamedTuple):
-    """All waits of all devices for one kind of thing."""
+class WaitSum(NamedTuple):
+    """The waits of all devices for one kind of transfer."""
 
     kind: Kind | None
-    """The send or reduction that was waited for; None where nothing in the program held the device back."""
+    """The send or reduction that the devices waited for; None where the program has no cause for the wait."""
     seconds: float
     transfer_s: float
-    """How much of that the transfers took themselves; the rest was for what came before them."""
+    """The part of the wait during which the transfer was under way. The rest is for what came before the transfer."""
 
 
 class TimeUse(NamedTuple):
-    """What the used devices did, in seconds, added up over all of them."""
+    """Seconds of all used devices together."""
 
     total_s: float
-    """The iteration, times the devices."""
+    """The iteration times the number of devices."""
     work_s: dict[Kind, float]
-    """By kind of job; only kinds that took time."""
-    waits: tuple[Waiting, ...]
-    """Before jobs, the longest sum first."""
+    """Busy time by kind of compute action; only kinds that took time."""
+    waits: tuple[WaitSum, ...]
+    """Waits before compute actions, the longest sum first."""
     after_s: float
-    """After each device's last job."""
+    """Idle time after each device's last action, until the iteration ends."""
 
     @property
     def waiting_s(self) -> float:
-        """Everything that is not work."""
+        """All idle time."""
         return self.total_s - sum(self.work_s.values())
 
 
 def time_use(timeline: Timeline) -> TimeUse:
-    """Add up a timeline."""
+    """Sum the busy and idle time of a timeline.
+
+    Args:
+        timeline: A simulated or measured timeline.
+
+    Returns:
+        The sums over all devices that compute; all zero for a timeline without compute actions.
+    """
     program = timeline.program
     compute = np.flatnonzero(timeline.is_compute)
     if not len(compute):
@@ -55,15 +62,15 @@ def time_use(timeline: Timeline) -> TimeUse:
     cause = timeline.cause[compute[held]]
     known = cause != NONE
     began = np.where(known, timeline.start_s[cause], start[held])
-    is_message = known & (program.kind[cause] >= Kind.SEND_F)
-    # Clocks of measured devices may disagree, and a transfer seem to begin after what waited for it.
+    is_message = known & ~is_compute(program.kind[cause])
+    # Clocks of measured devices may disagree, so that a transfer seems to begin after the action that waits for it.
     transfer = np.where(is_message, np.maximum(start[held] - np.maximum(began, free[held]), 0.0), 0.0)
-    # One place more than there are kinds, for waits without a cause, or behind a job and not a message.
+    # One bin more than there are kinds, for waits without a cause and waits for an action that is not a transfer.
     reason = np.where(is_message, program.kind[cause], len(Kind)).astype(np.int64)
     waited = np.bincount(reason, weights=start[held] - free[held], minlength=len(Kind) + 1)
     moved = np.bincount(reason, weights=transfer, minlength=len(Kind) + 1)
     waits = [
-        Waiting(Kind(kind) if kind < len(Kind) else None, float(waited[kind]), float(moved[kind]))
+        WaitSum(Kind(kind) if kind < len(Kind) else None, float(waited[kind]), float(moved[kind]))
         for kind in np.flatnonzero(waited).tolist()
     ]
     return TimeUse(

@@ -1,9 +1,9 @@
-"""Why each gap exists: every stretch in which a device does not work, cut into parts that each have one reason.
+"""Gaps: the times in which a device is idle, cut into parts that each have one reason.
 
-A device that waits, waits for one thing: the last of all that its next job needs (`Timeline.cause`). While that was on
-its way, the transfer is the reason. Before that, the transfer itself waited: for the link, which another one held, or
-for the job that makes what it carries. That job in turn may have waited. So the reasons are found by going back in
-time from the end of the gap until its start is reached; the parts of a gap cover it without holes or overlaps.
+A device waits for the last dependency of its next action (`Timeline.cause`). While a transfer is under way, it is the
+reason. Before that, the transfer itself waits: for the link, which another transfer occupies, or for the action that
+makes its payload. That action may have waited in turn. So the reasons follow from going back in time from the end of
+the gap to its start. The parts of a gap cover it without holes or overlaps.
 """
 
 from enum import IntEnum
@@ -11,28 +11,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.program import NONE, Kind
+from penstock.program import NONE
 from penstock.timeline import Timeline
 
 MAX_PARTS = 16
-"""Chains of reasons that are longer end in one part that says so."""
+"""The rest of a longer chain of reasons is one part with the reason EARLIER."""
 
 
 class Reason(IntEnum):
-    """What a device waited for during a part of a gap."""
+    """Why a device is idle during a part of a gap."""
 
     TRANSFER = 0
-    """What it needs was on its way."""
+    """The transfer that it waits for is under way."""
     WORK = 1
-    """The device that makes what it needs was at work."""
+    """The device that makes what it waits for is computing."""
     LINK = 2
-    """What it needs could not set out, as another transfer held the link or the interface."""
+    """The transfer that it waits for cannot start, because another one occupies the link or the interface."""
     DONE = 3
-    """It has nothing left to do; others have."""
+    """It has finished, and waits for the iteration to end."""
     UNKNOWN = 4
-    """Nothing that the program knows of."""
+    """No cause in the program."""
     EARLIER = 5
-    """The chain of reasons goes on further back."""
+    """The chain of reasons is longer than `MAX_PARTS`."""
 
 
 class Part(NamedTuple):
@@ -42,61 +42,68 @@ class Part(NamedTuple):
     start_s: float
     end_s: float
     action: int
-    """The transfer, the job, or what the iteration's end waits for; NONE where nothing is known. Of several jobs or
-    transfers in a row the last."""
+    """The transfer, the compute action, or the last action of the iteration; NONE where there is no cause. The last one
+    of several in a row."""
     num: int = 1
-    """How many jobs of that device, or transfers of that link, in a row."""
+    """The number of actions of that device, or of transfers on that link, in a row."""
 
 
 class Gap(NamedTuple):
-    """A device that does not work: from when to when, before which action (NONE: after its last), and why."""
+    """A time in which a device is idle, before the action `before` (NONE: after its last action)."""
 
     device: int
     start_s: float
     end_s: float
     before: int
     parts: tuple[Part, ...]
-    """In the order of time."""
+    """In order of time."""
 
 
 def find_gaps(timeline: Timeline) -> list[Gap]:
-    """All gaps of the devices that work at all, device by device in the order of time."""
-    program, end_of_all = timeline.program, timeline.iteration_s
+    """Find all gaps of the devices that compute.
+
+    Args:
+        timeline: A simulated or measured timeline.
+
+    Returns:
+        The gaps, device by device, in order of time.
+    """
+    program, iteration_s = timeline.program, timeline.iteration_s
     chain = _Chain(timeline)
     last = int(np.argmax(timeline.end_s)) if len(timeline.end_s) else NONE
-    found = []
+    gaps = []
     for device in range(len(program.devices)):
         begin = int(program.offsets[device])
-        jobs = np.flatnonzero(timeline.is_compute[begin : int(program.offsets[device + 1])]) + begin
-        if not len(jobs):
+        compute = np.flatnonzero(timeline.is_compute[begin : int(program.offsets[device + 1])]) + begin
+        if not len(compute):
             continue
         free = 0.0
-        for job, start, end in zip(
-            jobs.tolist(), timeline.start_s[jobs].tolist(), timeline.end_s[jobs].tolist(), strict=True
+        for action, start, end in zip(
+            compute.tolist(), timeline.start_s[compute].tolist(), timeline.end_s[compute].tolist(), strict=True
         ):
             if start > free:
-                found.append(Gap(device, free, start, job, chain.reasons(job, free, start)))
+                gaps.append(Gap(device, free, start, action, chain.reasons(action, free, start)))
             free = max(free, end)
-        if free < end_of_all:
-            found.append(Gap(device, free, end_of_all, NONE, (Part(Reason.DONE, free, end_of_all, last),)))
-    return found
+        if free < iteration_s:
+            gaps.append(Gap(device, free, iteration_s, NONE, (Part(Reason.DONE, free, iteration_s, last),)))
+    return gaps
 
 
 class _Chain:
-    """The arrays of a timeline as lists, which are quicker to walk along."""
+    """The arrays of a timeline as lists, which are faster to index one by one."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.start = timeline.start_s.tolist()
         self.end = timeline.end_s.tolist()
         self.cause = timeline.cause.tolist()
-        self.kind = timeline.program.kind.tolist()
+        self.is_compute = timeline.is_compute.tolist()
         self.device = timeline.program.device_of.tolist()
         self.peer = timeline.program.peer.tolist()
 
-    def reasons(self, job: int, begin: float, end: float) -> tuple[Part, ...]:
-        """The parts of the gap before a job, found backwards and turned round."""
+    def reasons(self, action: int, begin: float, end: float) -> tuple[Part, ...]:
+        """The parts of the gap before a compute action."""
         parts: list[Part] = []
-        at, current = end, job
+        at, current = end, action
         while at > begin:
             cause = self.cause[current]
             if len(parts) == MAX_PARTS - 1:
@@ -105,11 +112,11 @@ class _Chain:
             if cause == NONE:
                 parts.append(Part(Reason.UNKNOWN, begin, at, NONE))
                 break
-            # What was over before is not what it waited for in between: measured timelines have such holes.
-            over = max(begin, self.end[cause])
-            if over < at:
-                parts.append(Part(Reason.UNKNOWN, over, at, NONE))
-                at = over
+            # The cause ended earlier: what follows has no reason. Measured timelines have such holes.
+            ended = max(begin, self.end[cause])
+            if ended < at:
+                parts.append(Part(Reason.UNKNOWN, ended, at, NONE))
+                at = ended
             since = max(begin, min(self.start[cause], at))
             if since < at:
                 self._add(parts, Part(self._reason(current, cause), since, at, cause))
@@ -118,17 +125,21 @@ class _Chain:
         return tuple(reversed(parts))
 
     def _reason(self, waiting: int, cause: int) -> Reason:
-        if self.kind[cause] <= Kind.STEP:
+        if self.is_compute[cause]:
             return Reason.WORK
-        return Reason.TRANSFER if self.kind[waiting] <= Kind.STEP else Reason.LINK
+        return Reason.TRANSFER if self.is_compute[waiting] else Reason.LINK
 
     def _add(self, parts: list[Part], part: Part) -> None:
-        """Jobs of one device in a row are one part, and so are transfers of one link."""
+        """Append a part; actions of one device in a row are one part, and so are transfers on one link."""
         last = parts[-1] if parts else None
-        if last is not None and last.reason == part.reason and self._place(last.action) == self._place(part.action):
+        if (
+            last is not None
+            and last.reason == part.reason
+            and self._location(last.action) == self._location(part.action)
+        ):
             parts[-1] = last._replace(start_s=part.start_s, num=last.num + part.num)
         else:
             parts.append(part)
 
-    def _place(self, action: int) -> tuple[int, int]:
+    def _location(self, action: int) -> tuple[int, int]:
         return self.device[action], self.peer[action]

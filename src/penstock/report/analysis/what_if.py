@@ -1,9 +1,8 @@
-"""What would help most: the same plan simulated again with one thing in the cluster better.
+"""Changes of the cluster that would shorten the iteration most, each simulated with the same plan.
 
-What is tried follows from the critical path: the devices and links on it are each made twice as fast, one at a time,
-with every device's order of jobs kept. Memory is tried where it costs time: with no limits, nothing recomputed, and
-the plan's schedule free to choose its order again. So every figure is a simulation's, and those that do not matter are
-not tried.
+The critical path selects the changes: each device and link on it is made twice as fast, one at a time, with the order
+of actions on every device unchanged. One more simulation has no memory limits and no recomputation, and orders the
+plan again with its schedule. So every figure comes from a simulation, and changes that cannot matter are not simulated.
 """
 
 from dataclasses import replace
@@ -15,40 +14,49 @@ import numpy as np
 from penstock.cluster import Device
 from penstock.plan.pricing import Costs, price
 from penstock.profile import Profile
-from penstock.program import Kind, Program
+from penstock.program import Program, is_compute
 from penstock.report.analysis.what_if_changes import changes
-from penstock.report.names import shown_name
+from penstock.report.escaping import escape_text
 from penstock.simulate import evaluate, evaluate_costs
 from penstock.timeline import Timeline
-from penstock.units import show_bytes, show_seconds
+from penstock.units import show_bytes, show_count, show_seconds
 
-LEAST_GAIN = 0.0005
-"""What gains less would show as 0.0 %."""
-MOST_ACTIONS = 2_000_000
-"""So many actions are simulated in all: about five seconds."""
-MOST_JOBS_ORDERED = 20_000
-"""Larger programs are not put in order again."""
+MIN_GAIN = 0.0005
+"""Smaller gains would print as 0.0 %."""
+MAX_SIMULATED_ACTIONS = 2_000_000
+"""The limit over all simulations: about five seconds."""
+MAX_ORDERED_ACTIONS = 20_000
+"""Programs with more compute actions are not ordered again."""
 
 
-class Help(NamedTuple):
-    """One change, and what the iteration would take with it."""
+class Improvement(NamedTuple):
+    """One change, and the seconds of an iteration with it."""
 
     change: str
     seconds: float
 
 
-def what_would_help(timeline: Timeline, costs: Costs, profile: Profile) -> list[Help]:
-    """Changes that make the iteration shorter, the one that gains most first."""
+def find_improvements(timeline: Timeline, costs: Costs, profile: Profile) -> list[Improvement]:
+    """Simulate the plan with one improvement of the cluster at a time.
+
+    Args:
+        timeline: The simulated timeline of the plan.
+        costs: The priced plan.
+        profile: The profile of the model.
+
+    Returns:
+        The changes that shorten the iteration, the largest gain first.
+    """
     program, before = timeline.program, timeline.iteration_s
-    room = MOST_ACTIONS // max(1, program.num_actions)
-    found = []
-    for change in changes(timeline, costs)[:room]:
+    max_simulations = MAX_SIMULATED_ACTIONS // max(1, program.num_actions)
+    improvements = []
+    for change in changes(timeline, costs)[:max_simulations]:
         priced = price(costs.plan, profile, change.cluster, strict=False)
-        found.append(Help(change.text, _seconds(priced, program)))
-    memory = _more_memory(program, costs, profile) if room else None
+        improvements.append(Improvement(change.text, _seconds(priced, program)))
+    memory = _more_memory(program, costs, profile) if max_simulations else None
     if memory is not None:
-        found.append(memory)
-    better = [item for item in found if item.seconds < before * (1 - LEAST_GAIN)]
+        improvements.append(memory)
+    better = [item for item in improvements if item.seconds < before * (1 - MIN_GAIN)]
     return sorted(better, key=lambda item: item.seconds)
 
 
@@ -56,9 +64,9 @@ def _seconds(costs: Costs, program: Program) -> float:
     return evaluate_costs(costs, program=program, within_memory=False).timeline.iteration_s
 
 
-def _more_memory(program: Program, costs: Costs, profile: Profile) -> Help | None:
-    """The plan without limits and recomputation; None where that changes nothing, or it takes long to find out."""
-    if int((program.kind <= Kind.STEP).sum()) > MOST_JOBS_ORDERED or not np.isfinite(costs.memory_limit).any():
+def _more_memory(program: Program, costs: Costs, profile: Profile) -> Improvement | None:
+    """The plan without memory limits and recomputation; None where that changes nothing or takes too long."""
+    if int((is_compute(program.kind)).sum()) > MAX_ORDERED_ACTIONS or not np.isfinite(costs.memory_limit).any():
         return None
     devices = tuple(_unlimited(device) for device in costs.cluster.devices)
     cluster = msgspec.structs.replace(costs.cluster, devices=devices)
@@ -69,27 +77,40 @@ def _more_memory(program: Program, costs: Costs, profile: Profile) -> Help | Non
     short = np.flatnonzero(over > 0)
     recomputes = any(stage.recompute for stage in costs.plan.stages)
     if not len(short):
-        return Help("no recomputation, for which there is room", result.timeline.iteration_s) if recomputes else None
+        return (
+            Improvement("no recomputation, for which there is enough memory", result.timeline.iteration_s)
+            if recomputes
+            else None
+        )
     most = int(short[np.argmax(over[short])])
-    text = f"{show_bytes(float(over[most]))} more memory on {shown_name(costs.cluster.devices[most].name)}"
+    text = f"{show_bytes(float(over[most]))} more memory on {escape_text(costs.cluster.devices[most].name)}"
     if len(short) > 1:
-        text += f", and up to that on {len(short) - 1} other{'s' if len(short) > 2 else ''}"
+        text += f" and up to as much on {show_count(len(short) - 1, 'other device')}"
     if recomputes:
-        text += ", so that nothing is recomputed"
-    return Help(text, result.timeline.iteration_s)
+        text += ", without recomputation"
+    return Improvement(text, result.timeline.iteration_s)
 
 
 def _unlimited(device: Device) -> Device:
     return msgspec.structs.replace(device, memory_bytes=None)
 
 
-def help_sentences(found: list[Help], iteration_s: float, most: int = 3) -> list[str]:
-    """In words, with the gain."""
-    if not found or iteration_s <= 0:
-        return ["Nothing that was tried alone (a device or a link of the critical path twice as fast) would help."]
-    told = [
+def improvement_sentences(improvements: list[Improvement], iteration_s: float, most: int = 3) -> list[str]:
+    """Describe the changes with the largest gains.
+
+    Args:
+        improvements: The changes, the largest gain first.
+        iteration_s: Seconds of an iteration without a change.
+        most: The number of changes to name.
+
+    Returns:
+        One sentence.
+    """
+    if not improvements or iteration_s <= 0:
+        return ["No simulated change (a device or a link of the critical path twice as fast) shortens the iteration."]
+    changes_text = [
         f"{item.change}: {show_seconds(item.seconds)} ({100 * (1 - item.seconds / iteration_s):.1f} % less)"
-        for item in found[:most]
+        for item in improvements[:most]
     ]
-    text = f"What would help most, simulated with one change at a time: {told[0]}"
-    return [f"{'; then '.join((text, *told[1:]))}."]
+    text = f"The most effective changes, each simulated alone: {changes_text[0]}"
+    return [f"{'; then '.join((text, *changes_text[1:]))}."]

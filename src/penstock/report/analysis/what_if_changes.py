@@ -1,4 +1,4 @@
-"""Clusters that are better in one thing: what the critical path is spent on, twice as fast."""
+"""Clusters with one improvement: a device or a link of the critical path twice as fast."""
 
 from typing import NamedTuple
 
@@ -6,58 +6,58 @@ import msgspec
 
 from penstock.cluster import Cluster, Host, Link, Wire
 from penstock.plan.pricing import Costs
-from penstock.report.analysis.bottleneck import Place, path_seconds
-from penstock.report.names import shown_name
+from penstock.report.analysis.bottleneck import PathLocation, path_seconds
+from penstock.report.escaping import escape_text
 from penstock.timeline import Timeline
 from penstock.units import show_rate
 
 FACTOR = 2
-MOST_PLACES = 6
-"""So many parts of the critical path are looked at."""
+MAX_LOCATIONS = 6
+"""The number of locations on the critical path for which changes are made."""
 
 
 class Change(NamedTuple):
-    """A cluster that is better in one thing, in words."""
+    """A cluster with one improvement, and its description."""
 
     text: str
     cluster: Cluster
 
 
 def changes(timeline: Timeline, costs: Costs) -> list[Change]:
-    """What is worth trying: what the critical path is spent on, the most first."""
-    found: dict[str, Change] = {}
-    for place, seconds in list(path_seconds(timeline).items())[:MOST_PLACES]:
+    """A change for each location of the critical path, the longest first."""
+    by_text: dict[str, Change] = {}
+    for location, seconds in list(path_seconds(timeline).items())[:MAX_LOCATIONS]:
         if seconds > 0:
-            for change in _of_place(place, costs):
-                found.setdefault(change.text, change)
-    return list(found.values())
+            for change in _changes_at(location, costs):
+                by_text.setdefault(change.text, change)
+    return list(by_text.values())
 
 
-def _of_place(place: Place, costs: Costs) -> list[Change]:
+def _changes_at(location: PathLocation, costs: Costs) -> list[Change]:
     cluster = costs.cluster
-    if place.device:
-        names = _companions(place.device, costs)
-        return [Change(f"{_listed(names)} computing twice as fast", _with_devices(cluster, names))]
-    if place.source:
-        return _faster_link(cluster, cluster.index[place.source], cluster.index[place.target])
-    found = []
+    if location.device:
+        names = _companions(location.device, costs)
+        return [Change(f"{_join(names)} computing twice as fast", _with_devices(cluster, names))]
+    if location.source:
+        return _faster_link(cluster, cluster.index[location.source], cluster.index[location.target])
+    changes_of_rings = []
     for reduction in costs.reductions:
         hosts = {cluster.devices[device].host for device in reduction.ring.devices}
         if len(hosts) == 1:
-            found.append(_faster_inside(cluster, hosts.pop()))
+            changes_of_rings.append(_faster_inside(cluster, hosts.pop()))
         else:
-            # The ring waits for its slowest link.
+            # The slowest link sets the speed of the ring.
             slowest = min(reduction.ring.links, key=lambda link: float(cluster.bandwidth[link]))
-            found += _faster_link(cluster, *slowest)
-    return found
+            changes_of_rings += _faster_link(cluster, *slowest)
+    return changes_of_rings
 
 
 def _faster_inside(cluster: Cluster, name: str) -> Change:
-    """Everything inside a host twice as fast: a ring has its choice of links there."""
-    home = {device.name: device.host for device in cluster.devices}
+    """All links inside a host twice as fast, because a ring can choose among them."""
+    host_of = {device.name: device.host for device in cluster.devices}
     links = tuple(
         msgspec.structs.replace(link, wire=_twice(link.wire))
-        if home[link.source] == home[link.target] == name
+        if host_of[link.source] == host_of[link.target] == name
         else link
         for link in cluster.links
     )
@@ -65,12 +65,12 @@ def _faster_inside(cluster: Cluster, name: str) -> Change:
         msgspec.structs.replace(host, inside=_twice(host.inside)) if host.name == name else host
         for host in cluster.hosts
     )
-    text = f"links twice as fast inside {shown_name(name)}"
+    text = f"links inside {escape_text(name)} twice as fast"
     return Change(text, msgspec.structs.replace(cluster, links=links, hosts=hosts))
 
 
 def _faster_link(cluster: Cluster, source: int, target: int) -> list[Change]:
-    """A link inside a host alone; between hosts what all their links share: the interface, or the network."""
+    """A link inside a host; between hosts the interfaces or the network that all their links share."""
     first, second = cluster.devices[source], cluster.devices[target]
     host = {item.name: item for item in cluster.hosts}
     if first.host == second.host:
@@ -81,25 +81,25 @@ def _faster_link(cluster: Cluster, source: int, target: int) -> list[Change]:
         kept = [link for link in cluster.links if (link.source, link.target) != (first.name, second.name)]
         links = (*kept, Link(source=first.name, target=second.name, wire=wire))
         text = (
-            f"a link twice as fast from {shown_name(first.name)} to {shown_name(second.name)} "
+            f"a link twice as fast from {escape_text(first.name)} to {escape_text(second.name)} "
             f"({show_rate(wire.bandwidth)})"
         )
         return [Change(text, msgspec.structs.replace(cluster, links=links))]
     limits = [host[name].interface_bandwidth for name in (first.host, second.host)]
-    own = [limit for limit in limits if limit is not None]
-    if own and min(own) <= float(cluster.bandwidth[source, target]):
+    known = [limit for limit in limits if limit is not None]
+    if known and min(known) <= float(cluster.bandwidth[source, target]):
         faster = {first.host, second.host}
         hosts = tuple(_with_interface(item) if item.name in faster else item for item in cluster.hosts)
-        text = f"network interfaces twice as fast on {' and '.join(sorted(map(shown_name, faster)))}"
+        text = f"network interfaces twice as fast on {' and '.join(sorted(map(escape_text, faster)))}"
         return [Change(text, msgspec.structs.replace(cluster, hosts=hosts))]
     return [_faster_network(cluster)]
 
 
 def _faster_network(cluster: Cluster) -> Change:
-    """Everything between hosts twice as fast."""
-    home = {device.name: device.host for device in cluster.devices}
+    """All links between hosts twice as fast."""
+    host_of = {device.name: device.host for device in cluster.devices}
     links = tuple(
-        msgspec.structs.replace(link, wire=_twice(link.wire)) if home[link.source] != home[link.target] else link
+        msgspec.structs.replace(link, wire=_twice(link.wire)) if host_of[link.source] != host_of[link.target] else link
         for link in cluster.links
     )
     hosts = tuple(_with_interface(item) for item in cluster.hosts)
@@ -119,7 +119,7 @@ def _with_interface(host: Host) -> Host:
 
 
 def _companions(name: str, costs: Costs) -> list[str]:
-    """The device, and those that share every one of its stages: alone it would only wait for them."""
+    """The device and the replicas of all its stages: a faster device alone would only wait for them."""
     groups = [
         {replica.device for replica in group}
         for stage in costs.plan.stages
@@ -129,9 +129,11 @@ def _companions(name: str, costs: Costs) -> list[str]:
     return [device.name for device in costs.cluster.devices if device.name in shared]
 
 
-def _listed(names: list[str]) -> str:
-    shown = [shown_name(name) for name in names]
-    return " and ".join(shown) if len(shown) < 4 else f"{shown[0]} and the {len(shown) - 1} that share its work"
+def _join(names: list[str]) -> str:
+    shown = [escape_text(name) for name in names]
+    return (
+        " and ".join(shown) if len(shown) < 4 else f"{shown[0]} and the {len(shown) - 1} other replicas of its stages"
+    )
 
 
 def _with_devices(cluster: Cluster, names: list[str]) -> Cluster:

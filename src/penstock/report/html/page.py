@@ -1,7 +1,7 @@
-"""One HTML file that shows plans and timelines: it needs no server, no network, and nothing beside itself.
+"""The report as one HTML file, which needs no server, no network and no other file.
 
-Its policy forbids the browser to load or run anything that is not in it. Names from users' files are in its data only,
-as JSON in which no "<" occurs, and its script puts them on the page as text.
+Its content security policy forbids the browser to load or run anything else. Names from users' files occur only in its
+data, as JSON without "<", and its script adds them to the page as text.
 """
 
 import base64
@@ -15,36 +15,65 @@ import msgspec
 
 from penstock import io
 from penstock.profile import Profile
-from penstock.report.html.bundle_scripts import compact_style, joined_script, source
+from penstock.report.escaping import escape_text
 from penstock.report.html.payload import PageData, page_data
-from penstock.report.names import shown_name
-from penstock.report.subject import Showable, Shown, as_shown, with_own_names
+from penstock.report.html.script_bundle import bundle_script, minify_style, source
+from penstock.report.subject import ReportSubject, SubjectLike, as_subject, with_unique_names
 from penstock.report.text import with_problem_names
 
 
-def save_report(items: Sequence[Showable], path: str | Path, *, profile: Profile | None = None) -> None:
-    """Write a report about evaluations or timelines, whole or not at all.
+def save_report(items: Sequence[SubjectLike], path: str | Path, *, profile: Profile | None = None) -> None:
+    """Write an HTML report about evaluations or timelines, atomically.
 
-    With the profile that the plans were made for, it also has words about units, bounds and what would help.
+    Args:
+        items: Evaluations, timelines or report subjects, at least one.
+        path: The HTML file to write.
+        profile: The profile of the plans. With it the report also has layers, lower bounds and suggested changes.
+
+    Raises:
+        InputError: There is nothing to show, or too much for a page.
+        FileError: The file cannot be written.
+
+    Example:
+        >>> import penstock
+        >>> profile = penstock.load_profile("gpt2", kinds=["T4"], micro_batch_size=2)
+        >>> cluster = penstock.load_cluster("2 x T4 @ 10 GB/s")
+        >>> plan = penstock.plan(profile, cluster, 8, planner="balanced")
+        >>> evaluation = penstock.evaluate(plan, profile, cluster)
+        >>> penstock.save_report([evaluation], "report.html", profile=profile)  # doctest: +SKIP
     """
-    shown = with_own_names(with_problem_names([as_shown(item, profile) for item in items]))
-    io.write_whole(path, render_page(page_data(shown, title=title_of(shown))))
+    subjects = with_unique_names(with_problem_names([as_subject(item, profile) for item in items]))
+    io.write_whole(path, render_page(page_data(subjects, title=title_of(subjects))))
 
 
-def title_of(items: Sequence[Shown]) -> str:
-    """What a report is about: the model and the cluster, if all have the same."""
+def title_of(items: Sequence[ReportSubject]) -> str:
+    """The title of a report: the model and the cluster, if all subjects have the same.
+
+    Args:
+        items: The subjects of the report.
+
+    Returns:
+        The title, with unprintable characters escaped.
+    """
     models = {item.plan.profile.name for item in items}
     clusters = {item.plan.cluster.name for item in items}
     if len(models) == 1 and len(clusters) == 1:
-        return f"{shown_name(models.pop())} on {shown_name(clusters.pop())}"
+        return f"{escape_text(models.pop())} on {escape_text(clusters.pop())}"
     if len(models) == 1:
-        return shown_name(models.pop())
+        return escape_text(models.pop())
     return f"{len(items)} plans"
 
 
 def render_page(data: PageData) -> bytes:
-    """The page as it is written."""
-    style, script = compact_style(), joined_script()
+    """Render the page.
+
+    Args:
+        data: The data of the report.
+
+    Returns:
+        The HTML file.
+    """
+    style, script = minify_style(), bundle_script()
     content = msgspec.json.encode(data.content).decode().replace("<", "\\u003c")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data: blob:; "
@@ -57,7 +86,7 @@ def render_page(data: PageData) -> bytes:
         "script": script,
         "data": content,
     }
-    # In one go, so that nothing in a part is taken for a mark.
+    # In one pass, so that no part is searched for placeholders.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], source("page.html")).encode()
 
 

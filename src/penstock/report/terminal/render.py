@@ -1,7 +1,7 @@
-"""Timelines in the terminal: blocks in colours, or in letters where there are no colours; and tables.
+"""Timelines and tables in the terminal, in colours or in letters.
 
-Only the command line imports this, since rich takes its time to load. Names come from users' files, so they are put
-in as they are and never read as rich's markup.
+Only the command line imports this module, because rich is slow to load. Names come from users' files, so they are added
+as plain text and never parsed as rich markup.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.program import Kind
-from penstock.report.analysis import check_showable, grouped_waits
-from penstock.report.names import shown_name
+from penstock.report.analysis import group_waits, validate_timeline
+from penstock.report.escaping import escape_text
 from penstock.report.terminal.axis import time_axis
 from penstock.report.terminal.cells import Block, Drawing, choose_devices, draw
 from penstock.timeline import Timeline, bubble_fraction, device_uses
-from penstock.units import show_bytes, show_percent, show_seconds
+from penstock.units import show_bytes, show_count, show_percent, show_seconds
 
 _MIN_COLUMNS = 20
 _MAX_NAME_COLUMNS = 24
@@ -29,7 +29,7 @@ _DIM = Style(dim=True)
 
 
 class _Look(NamedTuple):
-    """How a kind of work is drawn: in letters, and in colours (text on background) for both shades."""
+    """How a kind of action is drawn: in letters, and in colours (text on background) for both shades."""
 
     letter: str
     fill: str
@@ -42,7 +42,7 @@ def _look(letter: str, fill: str, name: str, dark: str, light: str) -> _Look:
     return _Look(letter, fill, name, Style.parse(dark), Style.parse(light))
 
 
-# Colours that people with any kind of colour vision can tell apart (after Okabe and Ito), each with a lighter one.
+# The colour-blind safe palette of Okabe and Ito, each colour with a lighter one.
 _LOOKS = {
     Kind.F: _look("F", "-", "forward", "#ffffff on #0072b2", "#000000 on #56b4e9"),
     Kind.I: _look("I", "~", "input gradient", "#000000 on #e69f00", "#000000 on #f7d27c"),
@@ -54,7 +54,12 @@ _LOOKS = {
 
 
 class TimelinePicture:
-    """A timeline for `console.print`: as wide as the console, in colours where it has them, in letters where not."""
+    """A timeline for `console.print`, as wide as the console, in colours or in letters as the console allows.
+
+    Args:
+        timeline: A simulated or measured timeline.
+        devices: The names of the devices to draw; by default all used devices, at most 64.
+    """
 
     def __init__(self, timeline: Timeline, *, devices: Sequence[str] | None = None) -> None:
         self.timeline = timeline
@@ -66,13 +71,13 @@ class TimelinePicture:
 
 
 def timeline_text(timeline: Timeline, width: int, *, colour: bool = True, devices: Sequence[str] | None = None) -> Text:
-    """A title, a row a device, the time axis and a legend, `width` columns wide.
+    """A title, one row per device, the time axis and a legend, `width` columns wide.
 
-    In colours the number in a block is its micro-batch. Without, a letter for the kind comes before it, and the rest
-    of the block is filled with a sign of that kind.
+    The number in a block is its micro-batch. Without colours, a letter for the kind comes before it, and a sign of that
+    kind fills the rest of the block.
     """
     chosen, num_left_out = choose_devices(timeline) if devices is None else (tuple(devices), 0)
-    names = [_short(shown_name(name)) for name in chosen]
+    names = [_short(escape_text(name)) for name in chosen]
     margin = max(map(cell_len, names), default=0) + 1
     num_columns = max(_MIN_COLUMNS, width - margin)
     drawing = draw(timeline, num_columns, devices=chosen)
@@ -83,18 +88,26 @@ def timeline_text(timeline: Timeline, width: int, *, colour: bool = True, device
             line.append_text(_coloured(block) if colour else Text(_in_letters(block)))
         lines.append(line)
     if num_left_out:
-        lines.append(Text(f"({num_left_out} of {len(chosen) + num_left_out} devices are left out)", _DIM))
+        lines.append(Text(f"({num_left_out} of {len(chosen) + num_left_out} devices are not shown)", _DIM))
     lines += [Text(" " * margin + part, _DIM) for part in time_axis(timeline.iteration_s, num_columns)]
     lines += _legend(drawing, width, colour=colour)
-    # Too narrow a terminal cuts the rows and does not fold them.
+    # A narrow terminal crops the rows instead of wrapping them.
     text = Text("\n").join(lines)
     text.no_wrap, text.overflow = True, "crop"
     return text
 
 
 def device_table(timeline: Timeline, memory_limits: Mapping[str, float | None]) -> Table:
-    """What every used device did: work, bubbles, memory against its limit (None or absent: not known), traffic."""
-    check_showable(timeline)
+    """A table of all used devices: busy time, bubbles, peak memory, memory limit and traffic.
+
+    Args:
+        timeline: A simulated or measured timeline.
+        memory_limits: Bytes by device name; None or absent where the limit is not known.
+
+    Returns:
+        The table, without the column of limits where none is known.
+    """
+    validate_timeline(timeline)
     uses = device_uses(timeline)
     limited = any(memory_limits.get(use.device) is not None for use in uses)
     table = Table("device", box=SIMPLE)
@@ -103,7 +116,7 @@ def device_table(timeline: Timeline, memory_limits: Mapping[str, float | None]) 
     for use in uses:
         limit = memory_limits.get(use.device)
         cells = [
-            Text(shown_name(use.device)),
+            Text(escape_text(use.device)),
             Text(show_seconds(use.busy_s)),
             Text(_part(use.bubble_s, timeline.iteration_s)),
             Text(_part(use.inner_bubble_s, timeline.iteration_s)),
@@ -117,26 +130,33 @@ def device_table(timeline: Timeline, memory_limits: Mapping[str, float | None]) 
 
 
 def waits_table(timeline: Timeline, most: int = 5) -> Table:
-    """The longest waits, added up by device and by what they were for, in words."""
-    check_showable(timeline)
+    """A table of the longest waits, summed by device and by what the device waited for.
+
+    Args:
+        timeline: A simulated or measured timeline.
+        most: The number of rows.
+
+    Returns:
+        The table. Its last row sums the waits that are not listed.
+    """
+    validate_timeline(timeline)
     table = Table(box=SIMPLE)
     table.add_column("share", justify="right")
-    table.add_column("what devices waited for")
-    groups = grouped_waits(timeline)
+    table.add_column("wait")
+    groups = group_waits(timeline)
     for group in groups[:most]:
-        table.add_row(Text(_part(group.waited_s, timeline.iteration_s)), Text(group.in_words))
+        table.add_row(Text(_part(group.waited_s, timeline.iteration_s)), Text(group.sentence))
     rest = groups[most:]
     if rest:
         waited_s = sum(group.waited_s for group in rest)
-        rows = "row" if len(rest) == 1 else "rows"
-        table.add_row("", Text(f"{show_seconds(waited_s)} in {len(rest)} more {rows} like these", _DIM))
+        table.add_row("", Text(f"{show_seconds(waited_s)} in {show_count(len(rest), 'more row')}", _DIM))
     return table
 
 
 def _title(timeline: Timeline) -> str:
     num = timeline.program.plan.num_microbatches
     return (
-        f"{shown_name(timeline.origin)}: {show_seconds(timeline.iteration_s)} for {num} "
+        f"{escape_text(timeline.origin)}: {show_seconds(timeline.iteration_s)} for {num} "
         f"micro-batch{'es' if num != 1 else ''}, bubble {show_percent(bubble_fraction(timeline))}"
     )
 
@@ -149,7 +169,7 @@ def _coloured(block: Block) -> Text:
 
 
 def _in_letters(block: Block) -> str:
-    """The letter of the kind, the micro-batch if it fits behind it, and the kind's sign for the rest."""
+    """The letter of the kind, the micro-batch if it fits, and the kind's sign for the rest."""
     if block.kind is None:
         return _IDLE * block.num_cells
     look = _LOOKS[block.kind]
@@ -159,7 +179,7 @@ def _in_letters(block: Block) -> str:
 
 
 def _legend(drawing: Drawing, width: int, *, colour: bool) -> list[Text]:
-    """Only what is there is explained."""
+    """Entries for the kinds in the drawing."""
     blocks = [block for row in drawing.rows for block in row.blocks]
     kinds = {block.kind for block in blocks}
     entries = []
@@ -170,13 +190,13 @@ def _legend(drawing: Drawing, width: int, *, colour: bool) -> list[Text]:
     if None in kinds:
         entries.append(Text.assemble((_IDLE * 2, _DIM), " idle"))
     if any(block.shade for block in blocks):
-        mark_of_shade = "lighter" if colour else "small letters"
-        entries.append(Text(f"{mark_of_shade}: the device's second stage (fourth, ...)"))
+        mark_of_shade = "lighter" if colour else "lower case"
+        entries.append(Text(f"{mark_of_shade}: every second stage of a device"))
     return _packed(entries, width)
 
 
 def _packed(entries: list[Text], width: int) -> list[Text]:
-    """Entries side by side, on as many lines as they need."""
+    """Entries side by side, on as many lines as needed."""
     lines: list[Text] = []
     for entry in entries:
         if lines and lines[-1].cell_len + 3 + entry.cell_len <= width:
@@ -187,7 +207,7 @@ def _packed(entries: list[Text], width: int) -> list[Text]:
 
 
 def _short(name: str) -> str:
-    """Long names lose their middle: both host and number, at whichever end they are, stay."""
+    """Cut the middle out of a long name, so that host and number remain at either end."""
     if cell_len(name) <= _MAX_NAME_COLUMNS:
         return name
     half = (_MAX_NAME_COLUMNS - 2) // 2
@@ -198,11 +218,11 @@ def _short(name: str) -> str:
 
 
 def _limit(peak_bytes: float, limit: float | None) -> Text:
-    """A limit, and how much of it is needed; too much is marked by a sign too, for those without colours."""
+    """A limit and the used share of it. A sign marks an exceeded limit also where there are no colours."""
     if limit is None:
-        return Text("not known", _DIM)
-    needed = f"{show_bytes(limit)} ({_part(peak_bytes, limit)})" if limit > 0 else show_bytes(limit)
-    return Text(f"! {needed}", "bold red") if peak_bytes > limit else Text(needed)
+        return Text("unknown", _DIM)
+    used = f"{show_bytes(limit)} ({_part(peak_bytes, limit)})" if limit > 0 else show_bytes(limit)
+    return Text(f"! {used}", "bold red") if peak_bytes > limit else Text(used)
 
 
 def _part(value: float, whole: float) -> str:

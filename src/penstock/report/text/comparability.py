@@ -1,37 +1,51 @@
-"""What the timelines of a report are for: times of different models or clusters do not say which plan is better."""
+"""Comparability of the subjects of a report: times for different models or clusters do not rank plans."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.report.names import shown_name
-from penstock.report.subject import Shown
+from penstock.report.escaping import escape_text
+from penstock.report.subject import ReportSubject
 
 
-def problem_name(item: Shown) -> str:
-    """The model and the cluster."""
-    return f"{shown_name(item.plan.profile.name)} on {shown_name(item.plan.cluster.name)}"
+def problem_name(item: ReportSubject) -> str:
+    """The names of the model and of the cluster."""
+    return f"{escape_text(item.plan.profile.name)} on {escape_text(item.plan.cluster.name)}"
 
 
-def is_mixed(items: Sequence[Shown]) -> bool:
-    """Whether there are several models or clusters."""
+def is_mixed(items: Sequence[ReportSubject]) -> bool:
+    """Whether the subjects are for several models or clusters."""
     return len({item.problem for item in items}) > 1
 
 
-def with_problem_names(items: Sequence[Shown]) -> list[Shown]:
-    """The same; where they are for several problems, names say for which."""
+def with_problem_names(items: Sequence[ReportSubject]) -> list[ReportSubject]:
+    """Append model and cluster to the names of subjects that are for several problems.
+
+    Args:
+        items: The subjects of a report.
+
+    Returns:
+        The subjects unchanged if all are for the same problem, otherwise renamed copies.
+    """
     if not is_mixed(items):
         return list(items)
     return [replace(item, name=f"{item.name}, {problem_name(item)}") for item in items]
 
 
-def mixed_words(items: Sequence[Shown]) -> str | None:
-    """A warning, if they are for several problems."""
+def mixed_problems_warning(items: Sequence[ReportSubject]) -> str | None:
+    """A warning where the subjects are for several problems.
+
+    Args:
+        items: The subjects of a report.
+
+    Returns:
+        The warning; None where all subjects are for the same problem.
+    """
     if not is_mixed(items):
         return None
     names = list(dict.fromkeys(map(problem_name, items)))
     alike = len(names) < len({item.problem for item in items})
-    differ = " (some have the same name and differ in what they hold)" if alike else ""
+    note = " (some have the same name but different contents)" if alike else ""
     return (
-        f"These are for different models or clusters{differ}: {'; '.join(names)}. "
-        "Which plan is better can be seen only among those for the same."
+        f"These plans are for different models or clusters{note}: {'; '.join(names)}. "
+        "Compare only plans for the same model and cluster."
     )

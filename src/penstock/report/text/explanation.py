@@ -1,26 +1,26 @@
-"""A plan explained in a few sentences: who holds what, where the time goes, what limits it, what else there is.
+"""A plan explained in a few sentences: placement, use of the devices' time, bottleneck, alternative and lower bound.
 
 Every figure comes from the plan's own timeline, costs and bound.
 """
 
 from penstock.plan.pricing import Costs
-from penstock.planners.bounds import Bound, BoundPart
+from penstock.planners.bounds import Bound, binding_part, gap_to_bound
 from penstock.planners.studies import Alternative
 from penstock.profile import Profile
 from penstock.program import Kind
 from penstock.report.analysis import TimeUse, bottleneck_sentences, time_use
-from penstock.report.text.placement import holder_sentences
+from penstock.report.text.placement import placement_sentences
 from penstock.simulate import Evaluation
 from penstock.timeline import Timeline
 from penstock.units import show_percent, show_seconds
 
-MOST_REASONS = 3
-LEAST_SHARE = 0.0005
-"""What would show as 0.0 % is left out."""
-SAME = 0.0005
-"""Two plans whose times differ by less are said to take as long."""
+MAX_REASONS = 3
+MIN_SHARE = 0.0005
+"""Smaller shares would print as 0.0 % and are left out."""
+EQUAL_TIME = 0.0005
+"""Plans whose times differ by a smaller ratio take the same time."""
 
-_JOBS = {
+_COMPUTE = {
     Kind.F: "forward",
     Kind.R: "recomputation",
     Kind.B: "backward",
@@ -35,14 +35,24 @@ _AWAITED = {
     Kind.SEND_P: "for parameters",
     Kind.REDUCE_GRAD: "for all-reduces of a group's gradients",
     Kind.REDUCE_TIE: "for all-reduces of shared parameters' gradients",
-    None: "with nothing to wait for in the program",
+    None: "without a cause in the program",
 }
 
 
 def explain(
     evaluation: Evaluation, profile: Profile, *, alternative: Alternative | None = None, bound: Bound | None = None
 ) -> list[str]:
-    """The plan in sentences; with what the next best plan takes, and what no plan can beat, if these are given."""
+    """Explain a simulated plan.
+
+    Args:
+        evaluation: The simulated plan.
+        profile: The profile of the model.
+        alternative: The best plan of the other planners.
+        bound: The lower bound of the problem.
+
+    Returns:
+        Sentences, each of them a string.
+    """
     return explain_timeline(evaluation.timeline, evaluation.costs, profile, alternative=alternative, bound=bound)
 
 
@@ -54,68 +64,69 @@ def explain_timeline(
     alternative: Alternative | None = None,
     bound: Bound | None = None,
 ) -> list[str]:
-    """The same from a timeline, simulated or measured; without costs and profile not who holds what."""
-    found = holder_sentences(costs, profile) if costs is not None and profile is not None else []
-    found += _time_sentences(time_use(timeline))
-    found += bottleneck_sentences(timeline)
+    """Explain a simulated or measured timeline.
+
+    Args:
+        timeline: The timeline.
+        costs: The priced plan. Without costs and profile the placement is left out.
+        profile: The profile of the model.
+        alternative: The best plan of the other planners.
+        bound: The lower bound of the problem.
+
+    Returns:
+        Sentences, each of them a string.
+    """
+    sentences = placement_sentences(costs, profile) if costs is not None and profile is not None else []
+    sentences += _time_sentences(time_use(timeline))
+    sentences += bottleneck_sentences(timeline)
     if alternative is not None:
-        found.append(alternative_in_words(alternative, timeline.iteration_s))
+        sentences.append(alternative_sentence(alternative, timeline.iteration_s))
     if bound is not None:
-        found.append(bound_in_words(bound, timeline.iteration_s))
-    return found
+        sentences.append(bound_sentence(bound, timeline.iteration_s))
+    return sentences
 
 
-def prover(bound: Bound) -> BoundPart:
-    """The part that proves the bound: the largest."""
-    return max(bound.parts, key=lambda part: part.seconds)
-
-
-def gap(bound: Bound, iteration_s: float) -> float | None:
-    """By which part a plan is above the bound; None where the bound is nothing."""
-    return iteration_s / bound.seconds - 1 if bound.seconds > 0 else None
-
-
-def bound_in_words(bound: Bound, iteration_s: float) -> str:
-    """What no plan can beat, what proves it, and how far this one is above."""
-    proof, above = prover(bound), gap(bound, iteration_s)
-    told = f"this one is {show_percent(above)} above" if above is not None else "so the gap is not known"
+def bound_sentence(bound: Bound, iteration_s: float) -> str:
+    """The lower bound, its proof, and the gap of this plan."""
+    part, gap = binding_part(bound), gap_to_bound(bound, iteration_s)
+    distance = f"this plan is {show_percent(gap)} above" if gap is not None else "the gap is not defined"
     return (
-        f"What could be gained: no plan can be faster than {show_seconds(bound.seconds)} "
-        f"(proved by the {proof.name} bound: {proof.why}); {told}."
+        f"Lower bound: no plan can be faster than {show_seconds(bound.seconds)} "
+        f"({part.name} bound: {part.why}); {distance}."
     )
 
 
-def alternative_in_words(alternative: Alternative, iteration_s: float) -> str:
-    """What the next best plan would have cost, honest also where it would have cost less."""
+def alternative_sentence(alternative: Alternative, iteration_s: float) -> str:
+    """The best plan of the other planners, also where it is faster than this plan."""
     text = (
-        f"Of the other planners, each with its own schedule (penstock compare tries all), {alternative.name} is best: "
+        f"Best plan of the other planners, each with its own schedule (penstock compare runs all): {alternative.name}, "
         f"{show_seconds(alternative.seconds)}"
     )
     if not alternative.is_allowed:
-        text = f"{text} (but it uses what was ruled out here)"
+        text = f"{text} (uses options disabled for this plan)"
     if iteration_s <= 0:
         return f"{text}."
     change = alternative.seconds / iteration_s - 1
-    if abs(change) < SAME:
-        return f"{text}, just as long."
-    return f"{text}, {show_percent(abs(change))} {'longer' if change > 0 else 'less'} than this one."
+    if abs(change) < EQUAL_TIME:
+        return f"{text}, the same time."
+    return f"{text}, {show_percent(abs(change))} {'longer' if change > 0 else 'shorter'} than this plan."
 
 
 def _time_sentences(use: TimeUse) -> list[str]:
     if use.total_s <= 0:
-        return ["Nothing here takes any time."]
-    shares = [(name, use.work_s.get(kind, 0.0) / use.total_s) for kind, name in _JOBS.items()]
-    shares.append(("waiting", use.waiting_s / use.total_s))
-    told = [f"{show_percent(share)} {name}" for name, share in shares if share >= LEAST_SHARE]
-    found = [f"Of the devices' time, {', '.join(told)}."]
+        return ["No action takes any time."]
+    shares = [(name, use.work_s.get(kind, 0.0) / use.total_s) for kind, name in _COMPUTE.items()]
+    shares.append(("idle", use.waiting_s / use.total_s))
+    parts = [f"{show_percent(share)} {name}" for name, share in shares if share >= MIN_SHARE]
+    sentences = [f"Use of the devices' time: {', '.join(parts)}."]
     reasons = [(wait.seconds, _AWAITED[wait.kind], wait.transfer_s) for wait in use.waits]
-    reasons.append((use.after_s, "for the others, their own work done", 0.0))
-    reasons = sorted((item for item in reasons if item[0] >= LEAST_SHARE * use.total_s), key=lambda item: -item[0])
+    reasons.append((use.after_s, "idle after finishing, waiting for the iteration to end", 0.0))
+    reasons = sorted((item for item in reasons if item[0] >= MIN_SHARE * use.total_s), key=lambda item: -item[0])
     if reasons:
         parts = []
-        for seconds, text, transfer_s in reasons[:MOST_REASONS]:
+        for seconds, text, transfer_s in reasons[:MAX_REASONS]:
             moving = transfer_s / use.total_s
-            inside = f" (transfers themselves {show_percent(moving)})" if moving >= LEAST_SHARE else ""
+            inside = f" (of which transfers {show_percent(moving)})" if moving >= MIN_SHARE else ""
             parts.append(f"{show_percent(seconds / use.total_s)} {text}{inside}")
-        found.append(f"Devices wait most: {', '.join(parts)}.")
-    return found
+        sentences.append(f"Longest waits: {'; '.join(parts)}.")
+    return sentences

@@ -1,7 +1,7 @@
-"""Who holds what, in words: which devices run which units forward, and where the backward is elsewhere.
+"""Sentences about the placement: which devices run which layers, remote backwards, and recomputation.
 
-Units in a row that run on the same devices are told together, and of a long row only its ends, so that a plan for a
-thousand devices is told as briefly as one for eight.
+Consecutive layers on the same devices are described together, and long lists are elided in the middle, so that the text
+for a thousand devices is as short as for eight.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,28 +9,28 @@ from collections.abc import Callable, Iterable, Sequence
 from penstock.plan import Group, Plan, Stage
 from penstock.plan.pricing import SAVED, Costs
 from penstock.profile import Profile
-from penstock.report.names import shown_name
+from penstock.report.escaping import escape_text
 from penstock.units import show_bytes, show_percent
 
-MOST_TOLD = 8
-"""So many parts are all told; of more, the first three and the last."""
+MAX_PARTS = 8
+"""Longer lists show the first three parts and the last one."""
 
 
-def holder_sentences(costs: Costs, profile: Profile) -> list[str]:
-    """Who runs the forward of what; which backwards are elsewhere, and what is sent for that; what is recomputed."""
+def placement_sentences(costs: Costs, profile: Profile) -> list[str]:
+    """Describe the devices of every forward, the remote backwards with their transfers, and the recomputation."""
     plan = costs.plan
-    found = [_forward_sentence(plan, profile)]
+    sentences = [_forward_sentence(plan, profile)]
     if any(stage.has_remote_backward for stage in plan.stages):
-        found.append(_moved_sentence(costs, profile))
+        sentences.append(_remote_backward_sentence(costs, profile))
     else:
-        found[0] += " Every backward runs where its forward does."
-    again = [stage for stage in plan.stages if stage.recompute]
-    if len(again) == plan.num_stages:
-        found.append("Every stage keeps only its input, and runs its forward again before its backward.")
-    elif again:
-        runs = shortened([_units(profile, run) for run in _runs(again, lambda stage: stage.recompute)], "runs")
-        found.append(f"Only their input is kept of {', '.join(runs)}; the forward runs again before the backward.")
-    return found
+        sentences[0] += " Every backward runs on the device of its forward."
+    recomputed = [stage for stage in plan.stages if stage.recompute]
+    if len(recomputed) == plan.num_stages:
+        sentences.append("Every stage keeps only its input and recomputes its forward before its backward.")
+    elif recomputed:
+        runs = elide([_layers(profile, run) for run in _runs(recomputed, lambda stage: stage.recompute)], "runs")
+        sentences.append(f"Recomputed from their input before the backward: {', '.join(runs)}.")
+    return sentences
 
 
 def _forward_sentence(plan: Plan, profile: Profile) -> str:
@@ -38,58 +38,68 @@ def _forward_sentence(plan: Plan, profile: Profile) -> str:
     if len(runs) == 1:
         group = plan.stages[0].forward
         if len(group) == 1:
-            return f"{shown_name(group[0].device)} runs the whole model."
-        return f"The whole model is on each of {shown_group(group)}; every micro-batch's rows are split over them."
-    pieces: dict[Group, list[str]] = {}
+            return f"{escape_text(group[0].device)} runs the whole model."
+        return f"Each of {format_group(group)} runs the whole model on its share of every micro-batch."
+    layers_of: dict[Group, list[str]] = {}
     for run in runs:
-        pieces.setdefault(run[0].forward, []).append(_units(profile, run))
-    told = []
-    for group, units in pieces.items():
+        layers_of.setdefault(run[0].forward, []).append(_layers(profile, run))
+    parts = []
+    for group, layers in layers_of.items():
         verb = "runs" if len(group) == 1 else "share"
-        told.append(f"{shown_group(group)} {verb} {' and '.join(shortened(units, 'runs of units'))}")
-    return f"{'; '.join(shortened(told, 'groups of devices'))}."
+        parts.append(f"{format_group(group)} {verb} {' and '.join(elide(layers, 'runs of layers'))}")
+    return f"{'; '.join(elide(parts, 'groups of devices'))}."
 
 
-def _moved_sentence(costs: Costs, profile: Profile) -> str:
+def _remote_backward_sentence(costs: Costs, profile: Profile) -> str:
     plan = costs.plan
-    places = costs.flows.source_replica[costs.flows.what == SAVED]
+    replicas = costs.flows.source_replica[costs.flows.what == SAVED]
     sizes = costs.flows.num_bytes[costs.flows.what == SAVED]
-    shipped = dict.fromkeys(range(plan.num_stages), 0.0)
-    for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
-        shipped[int(costs.replica_stage[place])] += size
+    sent_bytes = dict.fromkeys(range(plan.num_stages), 0.0)
+    for replica, size in zip(replicas.tolist(), sizes.tolist(), strict=True):
+        sent_bytes[int(costs.replica_stage[replica])] += size
     number = {stage.start: index for index, stage in enumerate(plan.stages)}
-    moved = [stage for stage in plan.stages if stage.has_remote_backward]
-    told = []
-    for run in _runs(moved, lambda stage: (stage.forward, stage.backward)):
-        size = sum(shipped[number[stage.start]] for stage in run)
-        told.append(
-            f"the backward of {_units(profile, run)} runs on {shown_group(run[0].backward)}, for which "
-            + (f"{show_bytes(size)} are sent there with every micro-batch" if size else "nothing has to be sent")
+    remote = [stage for stage in plan.stages if stage.has_remote_backward]
+    parts = []
+    for run in _runs(remote, lambda stage: (stage.forward, stage.backward)):
+        size = sum(sent_bytes[number[stage.start]] for stage in run)
+        parts.append(
+            f"the backward of {_layers(profile, run)} runs on {format_group(run[0].backward)}"
+            + (
+                f", which receives {show_bytes(size)} of saved tensors per micro-batch"
+                if size
+                else " without any transfer"
+            )
         )
-    text = "; ".join(shortened(told, "such moves"))
-    total = f"; {show_bytes(sum(shipped.values()))} with every micro-batch in all" if len(told) > 1 else ""
-    return f"{text[0].upper()}{text[1:]}{total}. Every other backward runs where its forward does."
+    text = "; ".join(elide(parts, "remote backwards"))
+    total = f"; {show_bytes(sum(sent_bytes.values()))} per micro-batch in total" if len(parts) > 1 else ""
+    return f"{text[0].upper()}{text[1:]}{total}. Every other backward runs on the device of its forward."
 
 
-def shortened(parts: Sequence[str], what: str) -> list[str]:
-    """All of a few parts; of many the first three, how many are left out, and the last.
+def elide(parts: Sequence[str], what: str) -> list[str]:
+    """Shorten a long list to its first three parts, the number of those left out, and its last part.
 
-    >>> shortened([str(number) for number in range(64)], "devices")
+    >>> elide([str(number) for number in range(64)], "devices")
     ['0', '1', '2', '60 more devices', '63']
     """
-    if len(parts) <= MOST_TOLD:
+    if len(parts) <= MAX_PARTS:
         return list(parts)
     return [*parts[:3], f"{len(parts) - 4} more {what}", parts[-1]]
 
 
-def shown_group(group: Group) -> str:
-    """The devices of a group, with shares where they differ.
+def format_group(group: Group) -> str:
+    """The devices of a group, with their shares where these differ.
+
+    Args:
+        group: The forward or backward group of a stage.
+
+    Returns:
+        The names, or the first and the last of more than four.
 
     >>> from penstock.plan.types import Replica, on
-    >>> shown_group(on("d0", "d1")), shown_group((Replica("a", 0.75), Replica("b", 0.25)))
+    >>> format_group(on("d0", "d1")), format_group((Replica("a", 0.75), Replica("b", 0.25)))
     ('d0, d1', 'a (75.0 %), b (25.0 %)')
     """
-    names = [shown_name(replica.device) for replica in group]
+    names = [escape_text(replica.device) for replica in group]
     if len(names) > 4:
         return f"{names[0]} .. {names[-1]} ({len(names)} devices)"
     if len({replica.share for replica in group}) == 1:
@@ -98,16 +108,16 @@ def shown_group(group: Group) -> str:
 
 
 def _runs(stages: Iterable[Stage], same: Callable[[Stage], object]) -> list[list[Stage]]:
-    """Stages that follow each other without a gap and are the same in this."""
-    found: list[list[Stage]] = []
+    """Group adjacent stages for which `same` has the same value."""
+    runs: list[list[Stage]] = []
     for stage in stages:
-        if found and found[-1][-1].stop == stage.start and same(found[-1][-1]) == same(stage):
-            found[-1].append(stage)
+        if runs and runs[-1][-1].stop == stage.start and same(runs[-1][-1]) == same(stage):
+            runs[-1].append(stage)
         else:
-            found.append([stage])
-    return found
+            runs.append([stage])
+    return runs
 
 
-def _units(profile: Profile, run: Sequence[Stage]) -> str:
+def _layers(profile: Profile, run: Sequence[Stage]) -> str:
     first, last = profile.units[run[0].start].name, profile.units[run[-1].stop - 1].name
-    return shown_name(first) if first == last else f"{shown_name(first)} .. {shown_name(last)}"
+    return escape_text(first) if first == last else f"{escape_text(first)} .. {escape_text(last)}"

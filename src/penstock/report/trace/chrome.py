@@ -1,7 +1,7 @@
 """A timeline as a Chrome trace, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-Every device is a process. Its rows are its compute, what it sends (a row a target) and its reductions; a curve shows
-its memory; arrows lead from each send to the compute that uses what it brings.
+Every device is a process with one row for its compute actions, one for the sends to each other device and one for its
+reductions. A counter shows its memory. Arrows lead from each send to the compute action that consumes the payload.
 """
 
 from pathlib import Path
@@ -12,19 +12,18 @@ import numpy as np
 from penstock import io
 from penstock.arrays import Ints
 from penstock.program import NONE, Kind
-from penstock.report.analysis import check_showable
-from penstock.report.trace.flows import sends_and_users
+from penstock.report.analysis import sends_and_consumers, validate_timeline
 from penstock.report.trace.rows import TraceRows, trace_rows
 from penstock.timeline import Timeline
 
 MAX_SECONDS = 2**50 / 1e9
-"""Traces count in microseconds as floats; up to here (13 days) these can tell all nanoseconds apart."""
+"""Traces store microseconds as floats. Up to this time (13 days) every nanosecond has its own value."""
 
 _CONTENTS = {Kind.SEND_F: "activations", Kind.SEND_B: "gradients", Kind.SEND_S: "saved tensors"}
 
 
 class _Args(msgspec.Struct, omit_defaults=True, gc=False):
-    """What a viewer shows of the event that is chosen."""
+    """The arguments that a viewer shows for a selected event."""
 
     name: str | None = None
     sort_index: int | None = None
@@ -35,7 +34,7 @@ class _Args(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class _Event(msgspec.Struct, omit_defaults=True, gc=False):
-    """An event of any phase; the format's own names."""
+    """An event of any phase, with the field names of the format."""
 
     ph: str
     name: str
@@ -56,7 +55,7 @@ class _Trace(msgspec.Struct):
 
 
 class _Events:
-    """Events with their times, to be put in order at the end."""
+    """Events with their times, sorted at the end."""
 
     def __init__(self) -> None:
         self.events: list[_Event] = []
@@ -67,20 +66,30 @@ class _Events:
         self.times.append(at_ns)
 
     def in_order(self) -> list[_Event]:
-        """By time; at one time as they were added: a slice has to be there before an arrow can point to it."""
+        """All events by time. Events at one time keep their order: a slice comes before the arrows to it."""
         order = np.argsort(np.concatenate(self.times), kind="stable")
-        return [self.events[place] for place in order.tolist()]
+        return [self.events[index] for index in order.tolist()]
 
 
 def save_trace(timeline: Timeline, path: str | Path) -> None:
-    """Write a Chrome trace, whole or not at all."""
+    """Write a Chrome trace atomically."""
     io.write_whole(path, chrome_trace(timeline))
 
 
 def chrome_trace(timeline: Timeline) -> bytes:
-    """The timeline in the Trace Event Format, as a JSON object."""
-    check_showable(timeline, max_seconds=MAX_SECONDS)
-    # Whole nanoseconds from here on: what follows each other in seconds does not overlap by a rounding of the last bit.
+    """Encode a timeline in the Trace Event Format.
+
+    Args:
+        timeline: A simulated or measured timeline.
+
+    Returns:
+        A JSON object.
+
+    Raises:
+        InputError: The timeline has times or sizes that a trace cannot hold.
+    """
+    validate_timeline(timeline, max_seconds=MAX_SECONDS)
+    # Whole nanoseconds, so that rounding does not make consecutive slices overlap.
     start_ns, end_ns = (np.rint(times * 1e9).astype(np.int64) for times in (timeline.start_s, timeline.end_s))
     rows = trace_rows(timeline.program, start_ns, end_ns)
     events = _Events()
@@ -94,22 +103,22 @@ def chrome_trace(timeline: Timeline) -> bytes:
 
 
 def _add_names(events: _Events, timeline: Timeline, rows: TraceRows) -> None:
-    found = []
+    names = []
     for device in np.unique(timeline.program.device_of).tolist():
-        name, place = _Args(name=timeline.program.devices[device]), _Args(sort_index=device)
-        found.append(_Event("M", "process_name", device + 1, 0, 0.0, args=name))
-        found.append(_Event("M", "process_sort_index", device + 1, 0, 0.0, args=place))
+        name, position = _Args(name=timeline.program.devices[device]), _Args(sort_index=device)
+        names.append(_Event("M", "process_name", device + 1, 0, 0.0, args=name))
+        names.append(_Event("M", "process_sort_index", device + 1, 0, 0.0, args=position))
     for number, row in enumerate(rows.rows):
-        name, place = _Args(name=row.name), _Args(sort_index=number)
-        found.append(_Event("M", "thread_name", row.process_id, row.thread_id, 0.0, args=name))
-        found.append(_Event("M", "thread_sort_index", row.process_id, row.thread_id, 0.0, args=place))
-    events.add(found, np.zeros(len(found), dtype=np.int64))
+        name, position = _Args(name=row.name), _Args(sort_index=number)
+        names.append(_Event("M", "thread_name", row.process_id, row.thread_id, 0.0, args=name))
+        names.append(_Event("M", "thread_sort_index", row.process_id, row.thread_id, 0.0, args=position))
+    events.add(names, np.zeros(len(names), dtype=np.int64))
 
 
 def _add_slices(events: _Events, timeline: Timeline, rows: TraceRows, start_ns: Ints, end_ns: Ints) -> None:
     program = timeline.program
     drawn = np.flatnonzero(rows.row_of != NONE)
-    found = []
+    slices = []
     for row_number, kind, stage, microbatch, at, length, moved, memory in zip(
         rows.row_of[drawn].tolist(),
         map(Kind, program.kind[drawn].tolist()),
@@ -122,7 +131,7 @@ def _add_slices(events: _Events, timeline: Timeline, rows: TraceRows, start_ns: 
         strict=True,
     ):
         row = rows.rows[row_number]
-        is_compute = kind <= Kind.STEP
+        is_compute = kind.is_compute
         args = _Args(
             stage=None if kind == Kind.REDUCE_TIE else stage,
             microbatch=None if microbatch == NONE else microbatch,
@@ -130,29 +139,34 @@ def _add_slices(events: _Events, timeline: Timeline, rows: TraceRows, start_ns: 
             memory_bytes=memory if is_compute else None,
         )
         name = f"{stage}{kind.name}{'' if microbatch == NONE else microbatch}"
-        what = "compute" if is_compute else "transfer" if kind <= Kind.SEND_P else "reduction"
-        found.append(_Event("X", name, row.process_id, row.thread_id, at, dur=length, cat=what, args=args))
-    events.add(found, start_ns[drawn])
+        what = "compute" if is_compute else "transfer" if kind.is_send else "reduction"
+        slices.append(_Event("X", name, row.process_id, row.thread_id, at, dur=length, cat=what, args=args))
+    events.add(slices, start_ns[drawn])
 
 
 def _add_flows(events: _Events, timeline: Timeline, rows: TraceRows, start_ns: Ints) -> None:
     kind = timeline.program.kind.tolist()
-    pairs = np.array(sends_and_users(timeline.program), dtype=np.int64).reshape(-1, 2)
-    # Clocks of measured devices may disagree: an arrow back in time would be refused by viewers.
+    pairs = np.array(sends_and_consumers(timeline.program), dtype=np.int64).reshape(-1, 2)
+    # Clocks of measured devices may disagree, and viewers reject arrows that go back in time.
     pairs = pairs[start_ns[pairs[:, 0]] <= start_ns[pairs[:, 1]]]
     for column, phase, bind in ((0, "s", None), (1, "f", "e")):
         at_ns = start_ns[pairs[:, column]]
-        found = []
+        flows = []
         for number, (send, row_number, at) in enumerate(
-            zip(pairs[:, 0].tolist(), rows.row_of[pairs[:, column]].tolist(), microseconds(at_ns), strict=True)
+            zip(
+                pairs[:, 0].tolist(),
+                rows.row_of[pairs[:, column]].tolist(),
+                microseconds(at_ns),
+                strict=True,
+            )
         ):
             row, name = rows.rows[row_number], _CONTENTS[Kind(kind[send])]
-            found.append(_Event(phase, name, row.process_id, row.thread_id, at, cat="flow", id=number + 1, bp=bind))
-        events.add(found, at_ns)
+            flows.append(_Event(phase, name, row.process_id, row.thread_id, at, cat="flow", id=number + 1, bp=bind))
+        events.add(flows, at_ns)
 
 
 def _add_memory(events: _Events, timeline: Timeline, start_ns: Ints, end_ns: Ints) -> None:
-    """The memory of each device at every change. What is sent or received counts from when it is set going."""
+    """The memory of each device at every change. Payloads count from the start of their action."""
     program = timeline.program
     for device, (first, last) in enumerate(
         zip(program.offsets[:-1].tolist(), program.offsets[1:].tolist(), strict=True)
@@ -164,15 +178,15 @@ def _add_memory(events: _Events, timeline: Timeline, start_ns: Ints, end_ns: Int
         at_ns = np.maximum.accumulate(np.column_stack([begins, ends]).ravel())
         used = np.column_stack([timeline.memory_during[first:last], timeline.memory_after[first:last]]).ravel()
         changes = np.flatnonzero(np.concatenate([[True], used[1:] != used[:-1]]))
-        found = [
+        counters = [
             _Event("C", "memory", device + 1, 0, at, args=_Args(memory_bytes=value))
             for at, value in zip(microseconds(at_ns[changes]), used[changes].tolist(), strict=True)
         ]
-        events.add(found, at_ns[changes])
+        events.add(counters, at_ns[changes])
 
 
 def microseconds(time_ns: Ints) -> list[float]:
-    """Nanoseconds as the microseconds of traces, such that viewers that multiply by 1000 and cut come back to them.
+    """Convert nanoseconds to microseconds so that viewers that multiply by 1000 and truncate get them back.
 
     >>> [int(value * 1000) for value in microseconds(np.array([0, 1001, 4_019]))]
     [0, 1001, 4019]

@@ -1,8 +1,9 @@
-"""Ranks that were given batches of different forms would take each other's messages for others: they stop before.
+"""Check that all ranks pass batches of the same shapes.
 
-At the start of an iteration every rank tells those that its forwards send to, in eight bytes, of what form its batch
-is; and those that make the loss tell all. Who is told looks at it before the first message from there. Until then
-nothing can be mistaken, as messages for batches of each form have numbers (tags) of their own.
+Ranks with different batches would mistake each other's messages. At the start of an iteration every rank sends a digest
+of its batch's structure, shapes and types (eight bytes) to the ranks that its forwards send to; the ranks that compute
+the loss send theirs to all. The receiver compares it before it uses the first message of that peer. Until then no
+message can be mistaken, because messages for each signature have tags of their own.
 """
 
 import hashlib
@@ -14,51 +15,55 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.utils import _pytree as pytree
 
-from penstock.dist import TAG as AGREEMENT_TAG
-from penstock.dist import Tell, failing_in_words
+from penstock.dist import CONSENSUS_TAG, Describe, translate_errors
 from penstock.errors import MismatchError
 from penstock.program import Kind, Program
 from penstock.runtime.executor import Iteration
-from penstock.runtime.layout import Layout, links_of
-from penstock.runtime.transport import Mail
+from penstock.runtime.layout import Layout, find_links
+from penstock.runtime.transport import Transport
 
-TAG = AGREEMENT_TAG + 1
-HINT = "Give every rank the same whole batch, from the same seed and the same sampler: each takes its own rows of it."
+TAG = CONSENSUS_TAG + 1
+HINT = "Pass the same whole batch on every rank, from the same seed and sampler. Each rank takes its own rows."
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-"""Values of a batch whose text is the same wherever they are equal."""
+"""Types whose equal values have equal representations on all ranks."""
 
 
-def told_forms(program: Program, layout: Layout, world: int, *, in_order: bool = False) -> set[tuple[int, int]]:
-    """Who tells whom: any two ranks are joined by such pairs, in one direction or the other.
+def batch_check_pairs(program: Program, layout: Layout, world: int, *, in_order: bool = False) -> set[tuple[int, int]]:
+    """The (sender, receiver) pairs of digests. They connect any two ranks, in one direction or the other.
 
-    Where messages match by their order, all that send must tell: there even what nobody uses must not come.
+    Args:
+        program: The lowered program.
+        layout: The layout of its stages on ranks.
+        world: Number of ranks.
+        in_order: Whether messages match by order instead of tags. Then every sender must send its digest first, even
+            if the receiver would not use the message.
     """
     owners = layout.stages[-1].forward
     kinds = (Kind.SEND_F, Kind.SEND_S, Kind.SEND_B) if in_order else (Kind.SEND_F, Kind.SEND_S)
-    return links_of(program, layout.devices, kinds) | {
+    return find_links(program, layout.devices, kinds) | {
         (owner, rank) for owner in owners for rank in range(world) if rank != owner
     }
 
 
-def form_in_words(purpose: str, inputs: Any, targets: Any) -> str:
-    """The form of a batch, for people and to be compared: it must be the same on every rank."""
-    return f"({purpose}) inputs {_words(inputs)}, targets {_words(targets)}"
+def describe_batch(purpose: str, inputs: Any, targets: Any) -> str:
+    """Describe structure, shapes and types of a batch, for messages and for comparison between ranks."""
+    return f"({purpose}) inputs {_describe(inputs)}, targets {_describe(targets)}"
 
 
-def _words(tree: Any) -> str:
-    def leaf(value: Any) -> str:
+def _describe(tree: Any) -> str:
+    def describe_leaf(value: Any) -> str:
         if isinstance(value, Tensor):
             return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
         return repr(value) if isinstance(value, PLAIN) else type(value).__name__
 
     leaves, spec = pytree.tree_flatten(tree)
-    shown = ", ".join(map(leaf, leaves))
-    return shown if isinstance(tree, Tensor) or tree is None else f"{_nesting(spec)}: {shown}"
+    text = ", ".join(map(describe_leaf, leaves))
+    return text if isinstance(tree, Tensor) or tree is None else f"{_nesting(spec)}: {text}"
 
 
 def _nesting(spec: Any) -> str:
-    """Structure with a star for each leaf, such as (*, [*, *])."""
+    """The structure with a star for each leaf, such as (*, [*, *])."""
     return str(pytree.tree_unflatten([_Star()] * spec.num_leaves, spec))
 
 
@@ -67,54 +72,64 @@ class _Star:
         return "*"
 
 
-class SameBatches:
-    """One rank's part in that."""
+class BatchShapeCheck:
+    """Sends and compares the digests of one rank.
+
+    Args:
+        pairs: The pairs of `batch_check_pairs`.
+        rank: This rank.
+        transport: Carries the digests.
+        num_tags: Number of different tags of an iteration's messages.
+        store: Holds the descriptions of batches by digest, for error messages.
+        name: Name of the pipeline.
+    """
 
     def __init__(
-        self, pairs: set[tuple[int, int]], rank: int, mail: Mail, num_tags: int, store: Store, name: str
+        self, pairs: set[tuple[int, int]], rank: int, transport: Transport, num_tags: int, store: Store, name: str
     ) -> None:
-        """`num_tags` is how many different numbers messages of an iteration have."""
         self._rank = rank
-        self._mail = mail
+        self._transport = transport
         self._targets = sorted(target for source, target in pairs if source == rank)
         self._sources = sorted(source for source, target in pairs if target == rank)
         self._num_tags = num_tags
         self._store = PrefixStore(f"penstock/{name}/forms", store)
-        self._known: dict[Any, tuple[Tensor, int]] = {}
+        self._digests: dict[Any, tuple[Tensor, int]] = {}
 
     def begin(self, iteration: Iteration) -> None:
-        """Tell others, and be ready to be told. The iteration learns where the numbers of its messages begin."""
-        form, step = iteration.signature, iteration.step
-        if form not in self._known:
-            with failing_in_words(lambda: f"rank {self._rank}, step {step}, tells the form of the batch"):
-                self._known[form] = self._learn(form_in_words(form[0], iteration.inputs, iteration.targets))
-        mark, iteration.first_tag = self._known[form]
+        """Start an iteration: exchange digests, and set the iteration's first tag."""
+        signature, step = iteration.signature, iteration.step
+        if signature not in self._digests:
+            with translate_errors(lambda: f"rank {self._rank}, step {step}, publishing the batch shapes"):
+                self._digests[signature] = self._publish(
+                    describe_batch(signature[0], iteration.inputs, iteration.targets)
+                )
+        digest, iteration.first_tag = self._digests[signature]
         for peer in self._targets:
-            self._mail.send_tensors([mark], peer, TAG, partial(self._telling, peer, step))
+            self._transport.send_tensors([digest], peer, TAG, partial(self._describe_exchange, peer, step))
         for peer in self._sources:
-            theirs = torch.empty_like(mark)
-            told = partial(self._telling, peer, step)
-            work = self._mail.receive_tensor(theirs, peer, TAG, told)
-            self._mail.unheard[peer] = partial(self._compare, work, theirs, mark, told)
+            received = torch.empty_like(digest)
+            describe = partial(self._describe_exchange, peer, step)
+            work = self._transport.irecv_tensor(received, peer, TAG, describe)
+            self._transport.peer_checks[peer] = partial(self._compare, work, received, digest, describe)
 
     def finish(self) -> None:
-        """At the end of an iteration: those that no message came from."""
-        while self._mail.unheard:
-            self._mail.unheard.popitem()[1](None)
+        """End an iteration: compare the digests of peers that sent no other message."""
+        while self._transport.peer_checks:
+            self._transport.peer_checks.popitem()[1](None)
 
-    def _learn(self, words: str) -> tuple[Tensor, int]:
-        mark = int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "big", signed=True)
-        self._store.set(str(mark), words)
-        span = max(1, AGREEMENT_TAG // self._num_tags - 1)
-        return torch.tensor([mark]), self._num_tags * (1 + mark % span)
+    def _publish(self, description: str) -> tuple[Tensor, int]:
+        digest = int.from_bytes(hashlib.blake2b(description.encode(), digest_size=8).digest(), "big", signed=True)
+        self._store.set(str(digest), description)
+        span = max(1, CONSENSUS_TAG // self._num_tags - 1)
+        return torch.tensor([digest]), self._num_tags * (1 + digest % span)
 
-    def _compare(self, work: Any, theirs: Tensor, mine: Tensor, tell: Tell, waiting: Tell | None) -> None:
-        """`waiting` says what the rank needs this for, if anything."""
-        self._mail.wait(work, waiting or tell)
-        if int(theirs) != int(mine):
-            with failing_in_words(tell):
-                here, there = (self._store.get(str(int(mark))).decode() for mark in (mine, theirs))
-            raise MismatchError(f"{tell()}: here it is {here}, there {there}", hint=HINT)
+    def _compare(self, work: Any, received: Tensor, own: Tensor, describe: Describe, waiting: Describe | None) -> None:
+        """Compare a received digest. `waiting` describes the message that needs this check, if there is one."""
+        self._transport.wait(work, waiting or describe)
+        if int(received) != int(own):
+            with translate_errors(describe):
+                here, there = (self._store.get(str(int(digest))).decode() for digest in (own, received))
+            raise MismatchError(f"{describe()}: this rank has {here}, the other rank has {there}", hint=HINT)
 
-    def _telling(self, peer: int, step: int) -> str:
-        return f"rank {self._rank}, step {step}, the form of the batch (with rank {peer})"
+    def _describe_exchange(self, peer: int, step: int) -> str:
+        return f"rank {self._rank}, step {step}, batch shapes (with rank {peer})"

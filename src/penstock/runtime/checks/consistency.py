@@ -1,4 +1,4 @@
-"""What a rank holds of a model: it lets go of the rest, after a check that all ranks were given the same."""
+"""Consistency of the ranks when a pipeline is created, and the part of the model that a rank keeps."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -12,67 +12,79 @@ from penstock.errors import MismatchError, PenstockError
 from penstock.model import Block
 from penstock.program import Program, encode_program
 from penstock.runtime.layout import StageView
-from penstock.runtime.state import Init, is_on_meta, make_real
+from penstock.runtime.state import Init, is_on_meta, materialize_tensors
 
 
-class _Mark(NamedTuple):
-    """A tensor in short: its form, and two sums of its values that hardly agree by chance, where it has values."""
+class _Digest(NamedTuple):
+    """Shape and type of a tensor, and two sums of its values that hardly agree by chance. Meta tensors have no sums."""
 
-    form: tuple[Any, ...]
+    shape: tuple[Any, ...]
     sums: tuple[str, str] | None = None
 
 
-def check_same(
+def check_consistency(
     blocks: Sequence[Block], program: Program, seed: int, group: Any, failed: PenstockError | None = None
 ) -> None:
-    """Refuse ranks that were given different things: they would wait for each other, or train different models.
+    """Check that all ranks have the same plan, order of actions, seed and model.
 
-    If something has `failed` on a rank, all raise it. Parameters and buffers are compared where they are held.
+    Otherwise ranks would wait for each other forever, or train different models. Parameters and buffers are compared
+    where they have values.
+
+    Args:
+        blocks: The blocks of the model.
+        program: The program.
+        seed: Seed of the random numbers.
+        group: The control group.
+        failed: An error of this rank. If any rank has one, all ranks raise it.
+
+    Raises:
+        MismatchError: Two ranks disagree.
     """
-    mine = {
-        "the plan": _Mark((program.plan.digest,)),
-        "the order of its jobs": _Mark((hashlib.blake2b(encode_program(program)).hexdigest(),)),
-        "the seed": _Mark((seed,)),
+    own = {
+        "the plan": _Digest((program.plan.digest,)),
+        "the order of its actions": _Digest((hashlib.blake2b(encode_program(program)).hexdigest(),)),
+        "the seed": _Digest((seed,)),
     }
     if failed is None:
-        held = [item for block in blocks for item in (*block.parameters.items(), *block.buffers.items())]
-        mine |= {name: _mark(item) for name, item in held}
-    everybody: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everybody, (failed, mine), group=group)
-    for error, _ in everybody:
+        tensors = [item for block in blocks for item in (*block.parameters.items(), *block.buffers.items())]
+        own |= {name: _digest(item) for name, item in tensors}
+    gathered: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(gathered, (failed, own), group=group)
+    for error, _ in gathered:
         if error is not None:
             raise error
-    known: dict[str, _Mark] = dict(everybody[0][1])
-    for rank, (_, theirs) in enumerate(everybody):
-        name = next((name for name in theirs if _differ(theirs[name], known.get(name))), None)
-        if name is None and theirs.keys() != known.keys():
-            name = "one of its blocks"
+    known: dict[str, _Digest] = dict(gathered[0][1])
+    for rank, (_, digests) in enumerate(gathered):
+        name = next((name for name in digests if _differ(digests[name], known.get(name))), None)
+        if name is None and digests.keys() != known.keys():
+            name = "the blocks of the model"
         if name is not None:
             raise MismatchError(
-                f"rank {rank} was not given the same as rank 0: they differ in {name}",
-                hint="Give every rank the same plan, and call torch.manual_seed alike before the model is made.",
+                f"rank 0 and rank {rank} disagree on {name}",
+                hint="Use the same plan on every rank, and call torch.manual_seed with the same seed before creating "
+                "the model.",
             )
-        known |= {name: mark for name, mark in theirs.items() if mark.sums is not None}
+        known |= {name: digest for name, digest in digests.items() if digest.sums is not None}
 
 
-def _mark(item: Tensor) -> _Mark:
-    form = (tuple(item.shape), str(item.dtype), item.requires_grad)
+def _digest(item: Tensor) -> _Digest:
+    shape = (tuple(item.shape), str(item.dtype), item.requires_grad)
     if item.is_meta:
-        return _Mark(form)
+        return _Digest(shape)
     plain = torch.view_as_real(item.detach().resolve_conj()) if item.is_complex() else item.detach()
     values = plain.reshape(-1).to(torch.float64)
     spread = torch.cos(torch.arange(values.numel(), dtype=torch.float64, device=values.device))
-    # As text, so that values that are not numbers yet, before a checkpoint is loaded, are the same everywhere.
-    return _Mark(form, (repr(float(values.sum())), repr(float(values @ spread))))
+    # As text, so that NaN (parameters that a checkpoint will fill) equals NaN.
+    return _Digest(shape, (repr(float(values.sum())), repr(float(values @ spread))))
 
 
-def _differ(one: _Mark, other: _Mark | None) -> bool:
-    if other is None or one.form != other.form:
+def _differ(one: _Digest, other: _Digest | None) -> bool:
+    if other is None or one.shape != other.shape:
         return True
     return one.sums is not None and other.sums is not None and one.sums != other.sums
 
 
-def make_held(
+def materialize_held(
     blocks: tuple[Block, ...],
     model: nn.Module,
     stages: Sequence[StageView],
@@ -82,10 +94,14 @@ def make_held(
     device: torch.device,
     init: Init | None,
 ) -> tuple[tuple[Block, ...], PenstockError | None]:
-    """Make real what this rank needs of a model on the meta device: the blocks with it, and what went wrong."""
+    """Materialize the tensors of a meta-device model that this rank needs.
+
+    Returns:
+        The blocks with the materialized tensors, and the error if that failed.
+    """
     if not is_on_meta(model):
         return blocks, None
-    wanted = {
+    names = {
         name
         for stage in stages
         if rank in (*stage.forward, *stage.backward)
@@ -93,30 +109,30 @@ def make_held(
         for name in (*block.parameters, *block.buffers)
     }
     try:
-        make_real(model, wanted, seed=seed, device=device, init=init)
+        materialize_tensors(model, names, seed=seed, device=device, init=init)
     except PenstockError as error:
         return blocks, error
-    made = tuple(
+    materialized = tuple(
         block._replace(
             parameters={name: model.get_parameter(name) for name in block.parameters},
             buffers={name: model.get_buffer(name) for name in block.buffers},
         )
         for block in blocks
     )
-    return made, None
+    return materialized, None
 
 
-def let_go(model: nn.Module, kept: Iterable[Block]) -> None:
-    """Put all parameters and buffers that no kept block has on the meta device, where they take no memory."""
+def release_unused(model: nn.Module, kept: Iterable[Block]) -> None:
+    """Move all parameters and buffers that no kept block uses to the meta device, which frees their memory."""
     held = {id(item) for block in kept for item in (*block.parameters.values(), *block.buffers.values())}
-    empty: dict[int, nn.Parameter] = {}
+    replaced: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None and id(parameter) not in held:
-                if id(parameter) not in empty:
+                if id(parameter) not in replaced:
                     meta = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
-                    empty[id(parameter)] = meta
-                module._parameters[name] = empty[id(parameter)]
+                    replaced[id(parameter)] = meta
+                module._parameters[name] = replaced[id(parameter)]
         for name, buffer in module._buffers.items():
             if buffer is not None and id(buffer) not in held:
                 module._buffers[name] = buffer.to("meta")

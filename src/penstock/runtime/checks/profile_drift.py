@@ -1,7 +1,7 @@
-"""Whether what is trained is what was profiled: where bytes differ, it is said once.
+"""Compare the trained model with the profiled one, and warn once if sizes differ.
 
-Nothing is computed wrongly where they do, as messages tell their form themselves. But predicted times, and the proof
-that memory is enough, are for what was profiled.
+Training is correct in that case, because messages carry their own metadata. But predicted times, and the proof that
+memory suffices, hold for the profiled model only.
 """
 
 import warnings
@@ -15,15 +15,15 @@ from penstock.model import Block, bytes_of
 from penstock.profile import Profile, fit
 from penstock.runtime.executor import Iteration
 from penstock.runtime.layout import StageView
-from penstock.runtime.tensors import Packed, Rows
-from penstock.units import counted, show_bytes
+from penstock.runtime.tensors import PackedPayload, Rows
+from penstock.units import show_bytes, show_count
 
 TOLERANCE = 0.02
-"""Lines through measured sizes are exact; through one size, they miss what does not depend on rows."""
+"""Relative difference that is ignored. A profile of one micro-batch size misses bytes that do not depend on rows."""
 
 
-class Profiled:
-    """What one rank sees of it. Every rank has the whole batch, so rank 0 speaks of that."""
+class ProfileDrift:
+    """Compares sizes on one rank. Rank 0 reports differences of the batch, which all ranks have."""
 
     def __init__(
         self, profile: Profile | None, blocks: Sequence[Block], stages: Sequence[StageView], rank: int
@@ -31,64 +31,66 @@ class Profiled:
         self._profile = profile
         self._stages = stages
         self._rank = rank
-        self._found = "" if profile is None else _other_parameters(profile, blocks)
-        self._is_told = profile is None
-        self._seen: set[Any] = set()
-        """The forms of batches that were looked at: what they make has the same sizes every time."""
+        self._difference = "" if profile is None else _compare_parameters(profile, blocks)
+        self._is_done = profile is None
+        self._checked: set[Any] = set()
+        """Signatures of the batches checked so far. Equal signatures have equal sizes."""
 
     def begin(self, iteration: Iteration) -> None:
-        """Before a training iteration: look at its inputs, and later at what its forwards make."""
-        if self._is_told or self._profile is None or iteration.signature in self._seen:
+        """Start a training iteration: check its inputs, and later the outputs of its forwards."""
+        if self._is_done or self._profile is None or iteration.signature in self._checked:
             return
-        self._seen.add(iteration.signature)
+        self._checked.add(iteration.signature)
         expected = self._profile.input_bytes * iteration.num_rows / self._profile.micro_batch_size
-        found = bytes_of(iteration.inputs)
-        if not self._found and expected and _differ(found, expected):
-            rows = counted(iteration.num_rows, "row")
-            self._found = f"{rows} of the inputs have {show_bytes(found)}, and {show_bytes(expected)} in the profile"
-        if not self._found:
-            iteration.look = self._look
+        actual = bytes_of(iteration.inputs)
+        if not self._difference and expected and _differ(actual, expected):
+            rows = show_count(iteration.num_rows, "row")
+            self._difference = (
+                f"{rows} of the inputs take {show_bytes(actual)}, but {show_bytes(expected)} in the profile"
+            )
+        if not self._difference:
+            iteration.on_output = self._look
         elif self._rank:
-            self._is_told = True
+            self._is_done = True
 
     def finish(self) -> None:
-        """After it: say what was found, if anything."""
-        if self._is_told or not self._found:
+        """End the iteration: warn if a size differs."""
+        if self._is_done or not self._difference:
             return
-        self._is_told = True
+        self._is_done = True
         autocast = " under the same autocast" if torch.is_autocast_enabled("cpu") else ""
         warnings.warn(
-            f"this is not what was profiled: {self._found}. Training is right all the same, but what was predicted, "
-            f"and that memory is enough, is for the profile: profile the model with such inputs{autocast}, and plan "
-            "again.",
+            f"the trained model differs from the profiled one: {self._difference}. Training results are correct, but "
+            "predicted times and memory hold for the profile. Profile the model again with these inputs"
+            f"{autocast}, and make a new plan.",
             ProfileWarning,
             stacklevel=4,
         )
 
-    def _look(self, stage: int, out: Packed, rows: Rows) -> None:
-        """What passes behind a stage."""
-        if self._found or self._profile is None or self._stages[stage].forward[0] != self._rank:
+    def _look(self, stage: int, out: PackedPayload, rows: Rows) -> None:
+        """Check the output of a stage."""
+        if self._difference or self._profile is None or self._stages[stage].forward[0] != self._rank:
             return
         last = self._stages[stage].stop - 1
         expected = float(fit(self._profile, self._profile.kinds[0]).sizes.cut.at(rows.num)[last])
-        found = sum(tensor.nbytes for tensor in out.tensors)
-        if expected and _differ(found, expected):
-            self._found = (
-                f"behind unit {self._profile.units[last].name!r} {show_bytes(found)} pass for "
-                f"{counted(rows.num, 'row')}, and {show_bytes(expected)} in the profile"
+        actual = sum(tensor.nbytes for tensor in out.tensors)
+        if expected and _differ(actual, expected):
+            self._difference = (
+                f"the activations after layer {self._profile.units[last].name!r} take {show_bytes(actual)} for "
+                f"{show_count(rows.num, 'row')}, but {show_bytes(expected)} in the profile"
             )
 
 
-def _other_parameters(profile: Profile, blocks: Sequence[Block]) -> str:
+def _compare_parameters(profile: Profile, blocks: Sequence[Block]) -> str:
     for unit, block in zip(profile.units, blocks, strict=True):
-        found = sum(item.nbytes for item in block.parameters.values())
-        if _differ(found, unit.parameter_bytes):
+        actual = sum(item.nbytes for item in block.parameters.values())
+        if _differ(actual, unit.parameter_bytes):
             return (
-                f"block {block.name!r} has {show_bytes(found)} of parameters, and unit {unit.name!r} "
+                f"the parameters of layer {block.name!r} take {show_bytes(actual)}, but those of {unit.name!r} take "
                 f"{show_bytes(unit.parameter_bytes)} in the profile"
             )
     return ""
 
 
-def _differ(found: float, expected: float) -> bool:
-    return abs(found - expected) > TOLERANCE * max(found, expected)
+def _differ(actual: float, expected: float) -> bool:
+    return abs(actual - expected) > TOLERANCE * max(actual, expected)

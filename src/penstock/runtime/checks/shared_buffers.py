@@ -1,7 +1,7 @@
-"""Buffers that several stages have: they may not change in training, as each stage would go on with its own.
+"""Buffers that layers of several stages share. They must not change in training.
 
-A table that all layers read is such a buffer, and is fine. A batch norm that stands in two stages is not: in one
-process both would add to the same running statistics, one after the other.
+A constant table that all layers read is such a buffer and works. A batch norm that occurs in two stages does not: in a
+single process both would update the same running statistics in turn, but each stage has its own copy.
 """
 
 from collections import Counter
@@ -14,36 +14,40 @@ from penstock.model import Block
 from penstock.runtime.layout import StageView
 
 
-class SharedBuffers:
-    """Those that a rank has."""
+class SharedBufferCheck:
+    """Checks the shared buffers of one rank."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[Block], stages: Sequence[StageView]) -> None:
-        """Before ranks let go of what they do not need."""
+        # Call this before `release_unused`, which moves buffers to the meta device.
         named = [
             {id(buffer): name for block in blocks[view.start : view.stop] for name, buffer in block.buffers.items()}
             for view in stages
         ]
-        times = Counter(key for names in named for key in names)
-        shared = {name for names in named for key, name in names.items() if times[key] > 1}
+        num_stages = Counter(key for names in named for key in names)
+        shared = {name for names in named for key, name in names.items() if num_stages[key] > 1}
         self._model = model
         self._names = sorted(shared)
         self._before: dict[str, tuple[Tensor, int]] = {}
 
     def begin(self) -> None:
-        """Before an iteration."""
-        self._before = {name: self._now(name) for name in self._names}
+        """Start an iteration: record the state of all shared buffers."""
+        self._before = {name: self._state(name) for name in self._names}
 
     def check(self) -> None:
-        """After an iteration."""
+        """End an iteration.
+
+        Raises:
+            InputError: A shared buffer has changed.
+        """
         for name, (buffer, version) in self._before.items():
-            now, its_version = self._now(name)
-            if now is not buffer or its_version != version:
+            current, current_version = self._state(name)
+            if current is not buffer or current_version != version:
                 raise InputError(
-                    f"the buffer {name!r} changes in training, and blocks of several stages share it: each would "
-                    "go on with a value of its own",
-                    hint="Give each block a module of its own, or plan so that one stage has all that share it.",
+                    f"buffer {name!r} changes in training, but layers of several stages share it: each stage would "
+                    "continue with its own value",
+                    hint="Give each layer its own module, or plan all layers that share the buffer into one stage.",
                 )
 
-    def _now(self, name: str) -> tuple[Tensor, int]:
+    def _state(self, name: str) -> tuple[Tensor, int]:
         buffer = self._model.get_buffer(name)
         return buffer, buffer._version

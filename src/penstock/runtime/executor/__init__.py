@@ -1,26 +1,29 @@
 """The executor: runs a rank's actions in order."""
 
 from penstock.runtime.executor.context import Iteration
-from penstock.runtime.executor.executor import Executor
-from penstock.runtime.executor.forward_only import Evaluator, eval_mode, forwards_of
-from penstock.runtime.executor.grad_clip import Clipping, clip
-from penstock.runtime.executor.grad_reduce import Reduction
-from penstock.runtime.executor.loss import Losses
+from penstock.runtime.executor.executor import Executor, ExecutorParts
+from penstock.runtime.executor.forward_only import Evaluator, eval_mode, select_forwards
+from penstock.runtime.executor.grad_clip import GradNorm, clip_grads
+from penstock.runtime.executor.grad_reduce import GroupGradReducer
+from penstock.runtime.executor.loss import LossExchange
+from penstock.runtime.executor.protocols import Span
 from penstock.runtime.executor.recorder import gather_timeline
-from penstock.runtime.executor.routing import Addresses
-from penstock.runtime.executor.weight_return import Returns
+from penstock.runtime.executor.routing import Routing
+from penstock.runtime.executor.weight_return import WeightReturn
 
 __all__ = [
-    "Addresses",
-    "Clipping",
     "Evaluator",
     "Executor",
+    "ExecutorParts",
+    "GradNorm",
+    "GroupGradReducer",
     "Iteration",
-    "Losses",
-    "Reduction",
-    "Returns",
-    "clip",
+    "LossExchange",
+    "Routing",
+    "Span",
+    "WeightReturn",
+    "clip_grads",
     "eval_mode",
-    "forwards_of",
     "gather_timeline",
+    "select_forwards",
 ]

@@ -1,4 +1,4 @@
-"""What one iteration holds on a rank: its batch, what was made and not yet used, and what is on its way."""
+"""The state of one iteration on a rank: its batch, payloads between actions, graphs, and pending receives."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,63 +9,65 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from penstock.program import Kind
-from penstock.runtime.stage import Graph
-from penstock.runtime.tensors import Packed, Rows, take_rows
-from penstock.runtime.transport import Pending
+from penstock.runtime.tensors import PackedPayload, Rows, slice_payload
+from penstock.runtime.transport import PendingReceive
 
-Key: TypeAlias = tuple[Kind, int, int]
-"""What, of which stage, of which micro-batch."""
+Key: TypeAlias = tuple[int, int, int]
+"""Kind of message, stage, micro-batch."""
 
 
 @dataclass(eq=False)
-class _Made:
-    packed: Packed
+class _Produced:
+    packed: PackedPayload
     rows: Rows
     num_uses: int
 
 
 @dataclass(eq=False)
 class Iteration:
-    """One iteration. Everything in it is let go of as soon as the last that needs it has it."""
+    """One iteration. Every entry is released as soon as its last user has it."""
 
     step: int
     inputs: Any
     targets: Any
     num_rows: int
     rows: list[list[tuple[Rows, ...]]]
-    """By stage and micro-batch: the rows of each member."""
+    """By stage and micro-batch: the rows of each replica."""
     signature: Any
+    """Structure, shapes and types of the batch."""
     device: torch.device
-    """Where the rows of the batch are needed."""
+    """Device of the rows of the batch."""
     first_tag: int = 0
-    """Where the numbers of its messages begin."""
-    look: Callable[[int, Packed, Rows], None] | None = None
-    """Is shown what the forward of a stage made, and for which rows."""
-    made: dict[Key, _Made] = field(default_factory=dict)
-    pending: dict[tuple[Kind, int, int, int], Pending] = field(default_factory=dict)
-    kept: dict[tuple[int, int], Packed] = field(default_factory=dict)
-    """By stage and micro-batch: what came in, where the forward runs again."""
-    graphs: dict[tuple[int, int], Graph] = field(default_factory=dict)
+    """Added to the tags of all messages of the iteration."""
+    on_output: Callable[[int, PackedPayload, Rows], None] | None = None
+    """Called with stage, output and rows after every forward but those of the last stage."""
+    produced: dict[Key, _Produced] = field(default_factory=dict)
+    """Payloads that actions of this rank produced and others have not used yet."""
+    pending: dict[tuple[int, int, int, int], PendingReceive] = field(default_factory=dict)
+    """Posted receives, by kind of message, stage, micro-batch and peer."""
+    saved_inputs: dict[tuple[int, int], PackedPayload] = field(default_factory=dict)
+    """By stage and micro-batch: the input of a forward that is recomputed on this rank."""
+    graphs: dict[tuple[int, int], Any] = field(default_factory=dict)
+    """By stage and micro-batch: the graph for the backward."""
     losses: dict[int, Tensor] = field(default_factory=dict)
-    loss_part: Tensor | None = None
-    """This rank's part of the loss, when it is known."""
+    own_loss: Tensor | None = None
+    """This rank's part of the loss, once it is computed."""
 
     @cached_property
     def tensors(self) -> list[Tensor]:
         """The tensors of the batch."""
         return [leaf for leaf in pytree.tree_leaves((self.inputs, self.targets)) if isinstance(leaf, Tensor)]
 
-    def put(self, key: Key, packed: Packed, rows: Rows, wanted: Sequence[Rows]) -> None:
-        """Keep what was made for all that have some of its rows."""
-        num_uses = sum(rows.common(want).num > 0 for want in wanted)
+    def put(self, key: Key, packed: PackedPayload, rows: Rows, users: Sequence[Rows]) -> None:
+        """Keep a payload until every user has taken its rows."""
+        num_uses = sum(rows.common(user).num > 0 for user in users)
         if num_uses:
-            self.made[key] = _Made(packed, rows, num_uses)
+            self.produced[key] = _Produced(packed, rows, num_uses)
 
-    def take(self, key: Key, want: Rows) -> Packed:
-        """The part of what was made that somebody wants."""
-        found = self.made[key]
-        found.num_uses -= 1
-        if not found.num_uses:
-            del self.made[key]
-        return take_rows(found.packed, found.rows, found.rows.common(want))
+    def take(self, key: Key, rows: Rows) -> PackedPayload:
+        """Return the part of a payload for some rows. Counts as one use."""
+        entry = self.produced[key]
+        entry.num_uses -= 1
+        if not entry.num_uses:
+            del self.produced[key]
+        return slice_payload(entry.packed, entry.rows, entry.rows.common(rows))

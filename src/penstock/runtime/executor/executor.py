@@ -1,300 +1,292 @@
-"""A rank's part of a program, done in order.
+"""The executor: runs the actions of one rank in order.
 
-Receives are posted where they stand and waited for where they are needed; sends are set going and forgotten (the mail
-watches them); reductions are waited for at the end. Optimizer steps and the return of parameters come afterwards, when
-the user's optimizer steps (`returning.py`).
+Receives are posted where the program has them, and waited for where their payload is needed. Sends do not block; the
+transport waits for them in another thread. Reductions are waited for at the end. Optimizer steps and the weight return
+follow when the user's optimizer steps (`weight_return.py`).
+
+While a profiler of torch is active, every action is a range named after it: `PP:3F1`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
+from torch.profiler import record_function
 
-from penstock.errors import RunError
 from penstock.program import Action, Kind
+from penstock.runtime.executor.backward_inputs import BackwardInputs
 from penstock.runtime.executor.context import Iteration
-from penstock.runtime.executor.grad_reduce import Reduction
 from penstock.runtime.executor.p2p import RECEIVED, SENT, receive, send
-from penstock.runtime.executor.replica_sync_points import Meetings
-from penstock.runtime.executor.routing import Addresses
+from penstock.runtime.executor.protocols import (
+    Clock,
+    GradReducer,
+    PendingReduction,
+    RecomputeCheck,
+    Span,
+    StageRunner,
+    Transfer,
+    WeightReturner,
+)
+from penstock.runtime.executor.replica_sync_points import ReplicaSyncPoints
+from penstock.runtime.executor.routing import Message, Routing
 from penstock.runtime.executor.stage_inputs import gather_forward, gather_gradients
-from penstock.runtime.health import Doing
-from penstock.runtime.remote_backward import PLANNED, Shipping, input_message, require_the_same_again
-from penstock.runtime.stage import Finish, Job, Loss, TorchStage, add_up, scaled
-from penstock.runtime.tensors import Packed, Rows, pack, share_memory, some_rows
-from penstock.runtime.transport import Mail, Pending
+from penstock.runtime.health import RankStatus
+from penstock.runtime.remote_backward import PLANNED, make_recompute_message
+from penstock.runtime.stage import ComputeLoss, Loss, scale_loss, sum_losses
+from penstock.runtime.tensors import PackedPayload, Rows, pack, slice_rows
+from penstock.runtime.transport import PendingReceive, Transport
+
+RunAction = Callable[[Iteration, Action], None]
+Job = tuple[RunAction | None, Action]
+"""An action and the function that runs it; None for actions of the optimizer step."""
+
+
+@dataclass(frozen=True)
+class ExecutorParts:
+    """The parts of an executor."""
+
+    routing: Routing
+    actions: Sequence[Action]
+    """The actions of this rank, in order."""
+    runners: Mapping[int, StageRunner]
+    """By stage: those whose forward or backward is on this rank."""
+    loss: Loss
+    transport: Transport
+    reducer: GradReducer
+    weights: WeightReturner
+    transfer: Transfer
+    check_recompute: RecomputeCheck
+    split: Collection[tuple[int, int, int]]
+    """Split backwards of all ranks: rank, stage, micro-batch."""
+    clock: Clock | None = None
+    """The time of an emulated device. Without it, actions take the time that they take."""
 
 
 class Executor:
-    """Does the actions of one rank."""
+    """Runs the actions of one rank."""
 
-    def __init__(
-        self,
-        addresses: Addresses,
-        actions: Sequence[Action],
-        runners: Mapping[int, TorchStage],
-        loss: Loss,
-        mail: Mail,
-        groups: Mapping[tuple[bool, int], tuple[Any, Sequence[nn.Parameter]]],
-        before_forward: Callable[[int], None],
-        split: Collection[tuple[int, int, int]],
-    ) -> None:
-        self._layout = layout = addresses.layout
-        self._rank = addresses.rank
-        self._runners = runners
-        self._loss = loss
-        self._mail = mail
-        self._groups = groups
-        self._before_forward = before_forward
-        self._addresses = addresses
-        self._split = split
-        self._shipping = Shipping()
-        self._meetings = Meetings(addresses, mail, runners)
-        self._alters: dict[int, bool] = {}
+    def __init__(self, parts: ExecutorParts) -> None:
+        self._routing = routing = parts.routing
+        self._layout = layout = routing.layout
+        self._rank = routing.rank
+        self._runners = parts.runners
+        self._loss = parts.loss
+        self._transport = parts.transport
+        self._reducer = parts.reducer
+        self._weights = parts.weights
+        self._split = parts.split
+        self._transfer = parts.transfer
+        self._syncs = ReplicaSyncPoints(routing, parts.transport, parts.runners)
+        self._backward_inputs = BackwardInputs(
+            routing, parts.runners, parts.transfer, parts.check_recompute, parts.split
+        )
         self._last = len(layout.stages) - 1
-        do = {
+        functions: dict[Kind, RunAction] = {
             Kind.F: self._forward,
-            Kind.R: self._prepare,
+            Kind.R: self._prepare_backward,
             Kind.I: self._backward,
             Kind.B: self._backward,
-            Kind.W: self._weights,
+            Kind.W: self._backward_weight,
             **dict.fromkeys(SENT, self._send),
             **dict.fromkeys(RECEIVED, self._receive),
             Kind.REDUCE_GRAD: self._reduce,
             Kind.REDUCE_TIE: self._reduce,
         }
-        self._jobs = [(do.get(action.kind), action) for action in actions]
-        self._reductions: dict[Action, Reduction] = {}
-        self._arrivals: dict[Action, Pending] = {}
-        self._spans_s: list[tuple[float, float]] = []
+        self._jobs: list[Job] = [(functions.get(action.kind), action) for action in parts.actions]
+        if parts.clock is not None:
+            self._jobs = [
+                (partial(self._run_on_clock, parts.clock, run) if run and action.kind.is_compute else run, action)
+                for run, action in self._jobs
+            ]
+        self._reductions: dict[Action, PendingReduction] = {}
+        self._arrivals: dict[Action, PendingReceive] = {}
+        self._clock_spans_s: dict[Action, Span] = {}
+        self._spans_s: list[Span] = []
         self._began_s = perf_counter()
-        """When the action at hand began; set anew when it has waited for what it needs."""
-        self._at: Action | None = None
+        """Start of the current action. An action that had to wait for its inputs starts when these have arrived."""
+        self._current: Action | None = None
 
-    def run(self, iteration: Iteration, loss_made: Callable[[Tensor], None]) -> None:
-        """All of an iteration up to the optimizer's step. `loss_made` is called with this rank's part of the loss."""
-        before = self._set_aside()
+    def run(self, iteration: Iteration, on_loss: Callable[[Tensor], None]) -> None:
+        """Run an iteration up to the optimizer step.
+
+        Args:
+            iteration: The iteration.
+            on_loss: Called with this rank's part of the loss, if it has rows of the last stage.
+        """
+        self._reducer.begin()
         self._spans_s = []
         self._arrivals.clear()
         self._reductions.clear()
         for runner in self._runners.values():
             runner.begin()
-        expected = self._num_losses(iteration)
-        for do, action in self._jobs:
-            if do is None:
+        expected = self._count_losses(iteration)
+        for run, action in _in_ranges(self._jobs) if torch._C._autograd._profiler_enabled() else self._jobs:
+            if run is None:
                 self._spans_s.append((0.0, 0.0))
                 continue
             self._began_s = perf_counter()
-            self._at = action
-            do(iteration, action)
+            self._current = action
+            run(iteration, action)
             self._spans_s.append((self._began_s, perf_counter()))
             if expected and len(iteration.losses) == expected:
                 expected = 0
-                loss_made(add_up([iteration.losses[number] for number in sorted(iteration.losses)]))
+                on_loss(sum_losses([iteration.losses[number] for number in sorted(iteration.losses)]))
         for reduction in self._reductions.values():
-            reduction.finish(self._mail, before)
-        self._mail.sends.hand_over()
-        self._mail.sends.check()
-        self._at = None
+            reduction.finish()
+        self._transport.flush()
+        self._current = None
 
-    def doing(self, step: int) -> Doing:
-        """What goes on at this moment, asked from another thread."""
-        action, waiting, for_s = self._at, self._mail.waiting, perf_counter() - self._began_s
-        if waiting is not None:
-            return Doing(step, f"waiting: {waiting().split(', ', 2)[-1]}", for_s, is_busy=True)
+    def status(self, step: int) -> RankStatus:
+        """Return what this rank does at the moment. Called from another thread."""
+        action, waiting_for, for_s = self._current, self._transport.waiting_for, perf_counter() - self._began_s
+        if waiting_for is not None:
+            return RankStatus(step, f"waiting: {waiting_for().split(', ', 2)[-1]}", for_s, is_busy=True)
         if action is None:
-            return Doing(step, "between steps", for_s, is_busy=False)
-        return Doing(step, f"doing {action}", for_s, is_busy=True)
+            return RankStatus(step, "between steps", for_s, is_busy=False)
+        return RankStatus(step, f"running {action}", for_s, is_busy=True)
 
     def mechanisms(self) -> dict[int, str]:
-        """How the backwards of moved stages get what they need, for those that have run."""
-        return dict(self._shipping.found)
+        """Return how the remote backwards that have run get their tensors, by stage."""
+        return dict(self._transfer.mechanisms)
 
-    def spans_s(self) -> list[tuple[float, float]]:
-        """When each action of the last iteration began and ended; zeros for those that come with the optimizer.
+    def spans_s(self) -> list[Span]:
+        """Return start and end of each action of the last iteration; zeros for those of the optimizer step.
 
-        A receive begins when it is posted and ends when it is found to be there; a reduction likewise.
+        A receive starts when it is posted and ends when its payload is found complete; a reduction likewise. With a
+        clock, compute actions have the spans of the emulated device.
         """
-        found = []
+        spans_s = []
         for (start, end), (_, action) in zip(self._spans_s, self._jobs, strict=True):
-            last = end
             if action in self._arrivals:
-                last = self._arrivals[action].arrived_s
+                spans_s.append((start, self._arrivals[action].arrived_s))
             elif action in self._reductions:
-                last = self._reductions[action].ended_s
-            found.append((start, last))
-        return found
+                spans_s.append((start, self._reductions[action].ended_s))
+            else:
+                spans_s.append(self._clock_spans_s.get(action, (start, end)))
+        return spans_s
 
-    def _set_aside(self) -> dict[nn.Parameter, Tensor]:
-        """What earlier iterations left is summed over ranks already: it must not be summed again."""
-        found = {}
-        for _, parameters in self._groups.values():
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    found[parameter] = parameter.grad
-                    parameter.grad = None
-        return found
+    def _run_on_clock(self, clock: Clock, run: RunAction, iteration: Iteration, action: Action) -> None:
+        run(iteration, action)
+        span_s = clock.take_span(self._began_s)
+        if span_s is not None:
+            self._clock_spans_s[action] = span_s
 
-    def _num_losses(self, iteration: Iteration) -> int:
+    def _count_losses(self, iteration: Iteration) -> int:
+        """Return the number of micro-batches whose loss this rank computes."""
         replica = self._layout.stages[self._last].replica(self._rank, backward=False)
         return 0 if replica < 0 else sum(rows[replica].num > 0 for rows in iteration.rows[self._last])
 
-    def _finish(self, iteration: Iteration, stage: int, rows: Rows) -> Finish | None:
+    def _make_loss(self, iteration: Iteration, stage: int, rows: Rows) -> ComputeLoss | None:
         if stage != self._last:
             return None
-        return scaled(self._loss, some_rows(iteration.targets, rows, iteration.device), rows.num / iteration.num_rows)
+        targets = slice_rows(iteration.targets, rows, iteration.device)
+        return scale_loss(self._loss, targets, rows.num / iteration.num_rows)
 
     def _forward(self, iteration: Iteration, action: Action) -> None:
         stage, microbatch = action.stage, action.microbatch
-        rows = self._addresses.mine(iteration, stage, microbatch, backward=False)
+        rows = self._routing.own_rows(iteration, stage, microbatch, backward=False)
         if not rows.num:
-            self._meetings.follow(iteration, action)
+            self._syncs.receive_buffers(iteration, action)
             return
-        self._before_forward(stage)
+        self._weights.finish(stage)
         view, runner = self._layout.stages[stage], self._runners[stage]
-        given = gather_forward(self._addresses, iteration, stage, microbatch, rows)
+        inputs = gather_forward(self._routing, iteration, stage, microbatch, rows)
         self._began_s = perf_counter()
-        finish = self._finish(iteration, stage, rows)
-        with self._meetings.taking(iteration, action, backward=False):
+        compute_loss = self._make_loss(iteration, stage, rows)
+        with self._syncs.around(iteration, action, backward=False):
             if view.recompute:
-                out = self._run_and_keep_input(iteration, action, given, rows, finish, PLANNED)
-            elif view.is_at_home(self._rank):
+                out = self._backward_inputs.run_recomputed(iteration, action, inputs, rows, compute_loss, PLANNED)
+            elif view.is_local(self._rank):
                 defer = (self._rank, stage, microbatch) in self._split
-                out, graph = runner.run(given, iteration.step, rows, finish, keep=True, defer=defer)
+                out, graph = runner.run(inputs, iteration.step, rows, compute_loss, keep=True, defer=defer)
                 iteration.graphs[stage, microbatch] = graph
             else:
-                out = self._run_for_elsewhere(iteration, action, given, rows, finish)
-        self._meetings.lead(iteration, action)
-        self._deliver(iteration, action, out, rows)
+                out = self._backward_inputs.run_remote(iteration, action, inputs, rows, compute_loss)
+        self._syncs.send_buffers(iteration, action)
+        self._store_output(iteration, action, out, rows)
 
-    def _deliver(self, iteration: Iteration, action: Action, out: Packed, rows: Rows) -> None:
-        """What a forward made is there for the next stage, or is the loss."""
+    def _store_output(self, iteration: Iteration, action: Action, out: PackedPayload, rows: Rows) -> None:
+        """Keep the output of a forward for the next stage; that of the last stage is the loss."""
         stage, microbatch = action.stage, action.microbatch
         if stage == self._last:
             iteration.losses[microbatch] = out.tensors[0]
         else:
-            if iteration.look is not None:
-                iteration.look(stage, out, rows)
-            iteration.put((Kind.F, stage, microbatch), out, rows, iteration.rows[stage + 1][microbatch])
+            if iteration.on_output is not None:
+                iteration.on_output(stage, out, rows)
+            iteration.put((Message.ACTIVATIONS, stage, microbatch), out, rows, iteration.rows[stage + 1][microbatch])
 
-    def _run_for_elsewhere(
-        self, iteration: Iteration, action: Action, given: Packed, rows: Rows, finish: Finish | None
-    ) -> Packed:
-        """For a backward elsewhere: what is saved goes there, or the input if that does not work."""
+    def _prepare_backward(self, iteration: Iteration, action: Action) -> None:
+        """Recompute the forward, or rebuild its graph from the message of the forward's rank."""
         stage, microbatch = action.stage, action.microbatch
-        view, runner = self._layout.stages[stage], self._runners[stage]
-        target = view.backward[view.replica(self._rank, backward=False)]
-        job = self._job(iteration, action, rows, finish, target)
-        reason = self._shipping.reason(runner, given, job)
-        if reason:
-            return self._run_and_keep_input(iteration, action, given, rows, finish, reason)
-        out, message = self._shipping.run(runner, given, job, self._addresses.tell(action, iteration.step))
-        iteration.put((Kind.R, stage, microbatch), message, rows, [rows])
-        return out
-
-    def _job(self, iteration: Iteration, action: Action, rows: Rows, finish: Finish | None, backward: int) -> Job:
-        stage, microbatch = action.stage, action.microbatch
-        defer = (backward, stage, microbatch) in self._split
-        return Job(stage, iteration.step, rows, finish, defer, iteration.signature, iteration.tensors)
-
-    def _run_and_keep_input(
-        self,
-        iteration: Iteration,
-        action: Action,
-        given: Packed,
-        rows: Rows,
-        finish: Finish | None,
-        reason: str,
-    ) -> Packed:
-        """For a forward that runs again, here or elsewhere, for a reason: what came in must stay as it is."""
-        stage = action.stage
-        used = given
-        if self._alters.get(stage, True):
-            used = given.with_tensors([tensor.clone() for tensor in given.tensors])
-        versions, runner = [tensor._version for tensor in used.tensors], self._runners[stage]
-        buffers = runner.buffer_versions() if stage not in self._alters else None
-        out, _ = runner.run(used, iteration.step, rows, finish, keep=False, defer=False)
-        altered = versions != [tensor._version for tensor in used.tensors]
-        if altered and used is given:
-            raise RunError(
-                f"{self._addresses.tell(action, iteration.step)}: the stage changed its input in place, "
-                "which it did not before",
-                hint="Do not change a block's input in place, or plan without recomputing or moving this stage.",
-            )
-        self._alters[stage] = altered or (self._alters.get(stage, False))
-        if used is given and share_memory(out.tensors, given.tensors):
-            # What passes through may be changed in place by what comes next.
-            given = given.with_tensors([tensor.clone() for tensor in given.tensors])
-        key, notes = (stage, action.microbatch), [] if runner.meeting is None else runner.meeting.notes
-        if buffers is not None and buffers != runner.buffer_versions():
-            job = self._job(iteration, action, rows, finish, self._rank)
-            require_the_same_again(runner, given, job, out, notes, self._addresses.tell(action, iteration.step))
-        travels = stage > 0 or self._layout.stages[0].is_at_home(self._rank)
-        message = input_message(given if travels else None, reason, notes)
-        if self._layout.stages[stage].is_at_home(self._rank):
-            iteration.kept[key] = message
-        elif self._addresses.ships(stage):
-            iteration.put((Kind.R, *key), message, rows, [rows])
-        return out
-
-    def _prepare(self, iteration: Iteration, action: Action) -> None:
-        """Before a backward: the forward once more, or a graph from what the forward's rank sent."""
-        stage, microbatch = action.stage, action.microbatch
-        rows = self._addresses.mine(iteration, stage, microbatch, backward=True)
+        rows = self._routing.own_rows(iteration, stage, microbatch, backward=True)
         if not rows.num:
             return
         view = self._layout.stages[stage]
         source = view.forward[view.replica(self._rank, backward=True)]
         if source == self._rank:
-            message = iteration.kept.pop((stage, microbatch))
-        elif self._addresses.ships(stage):
-            message = iteration.pending.pop((Kind.R, stage, microbatch, source)).wait()
+            message = iteration.saved_inputs.pop((stage, microbatch))
+        elif self._routing.sends_saved(stage):
+            message = iteration.pending.pop((Message.SAVED_TENSORS, stage, microbatch, source)).wait()
             self._began_s = perf_counter()
         else:
-            message = input_message(None, PLANNED)
-        job = self._job(iteration, action, rows, self._finish(iteration, stage, rows), self._rank)
+            message = make_recompute_message(None, PLANNED)
+        compute_loss = self._make_loss(iteration, stage, rows)
+        job = self._backward_inputs.make_job(iteration, action, rows, compute_loss, self._rank)
         is_from_batch = stage == 0 and source != self._rank
-        from_batch = gather_forward(self._addresses, iteration, 0, microbatch, rows) if is_from_batch else None
-        iteration.graphs[stage, microbatch] = self._shipping.graph(self._runners[stage], message, job, from_batch)
+        from_batch = gather_forward(self._routing, iteration, 0, microbatch, rows) if is_from_batch else None
+        graph = self._transfer.graph(self._runners[stage], message, job, from_batch)
+        iteration.graphs[stage, microbatch] = graph
 
     def _backward(self, iteration: Iteration, action: Action) -> None:
         stage, microbatch = action.stage, action.microbatch
-        rows = self._addresses.mine(iteration, stage, microbatch, backward=True)
+        rows = self._routing.own_rows(iteration, stage, microbatch, backward=True)
         if not rows.num:
             return
         grads: Sequence[Tensor | None] | None = None
         if stage != self._last:
-            grads = gather_gradients(self._addresses, iteration, stage, microbatch, rows)
+            grads = gather_gradients(self._routing, iteration, stage, microbatch, rows)
             self._began_s = perf_counter()
         if (stage, microbatch) not in iteration.graphs:
-            self._prepare(iteration, action)
+            self._prepare_backward(iteration, action)
         graph = iteration.graphs.pop((stage, microbatch))
         if action.kind == Kind.I:
             iteration.graphs[stage, microbatch] = graph
         if grads is None:
-            grads = graph.ones
-        with self._meetings.taking(iteration, action, backward=True):
-            found = self._runners[stage].backward(graph, grads)
+            grads = graph.loss_grads
+        with self._syncs.around(iteration, action, backward=True):
+            input_grads = self._runners[stage].backward(graph, grads)
         if stage > 0:
-            packed = pack(found)[0]
-            iteration.put((Kind.B, stage, microbatch), packed, rows, iteration.rows[stage - 1][microbatch])
+            packed = pack(input_grads)[0]
+            users = iteration.rows[stage - 1][microbatch]
+            iteration.put((Message.GRADIENTS, stage, microbatch), packed, rows, users)
 
-    def _weights(self, iteration: Iteration, action: Action) -> None:
+    def _backward_weight(self, iteration: Iteration, action: Action) -> None:
         graph = iteration.graphs.pop((action.stage, action.microbatch), None)
         if graph is not None:
-            self._runners[action.stage].weights(graph)
+            self._runners[action.stage].backward_weight(graph)
 
     def _send(self, iteration: Iteration, action: Action) -> None:
-        send(self._addresses, self._mail, iteration, action)
+        send(self._routing, self._transport, iteration, action)
 
     def _receive(self, iteration: Iteration, action: Action) -> None:
-        pending = receive(self._addresses, self._mail, iteration, action)
+        pending = receive(self._routing, self._transport, iteration, action)
         if pending is not None:
             self._arrivals[action] = pending
 
     def _reduce(self, iteration: Iteration, action: Action) -> None:
-        group, parameters = self._groups[action.kind == Kind.REDUCE_TIE, action.stage]
-        told = partial(self._addresses.tell, action, iteration.step)
-        self._reductions[action] = Reduction(parameters, group, told)
+        describe = partial(self._routing.describe, action, iteration.step)
+        is_tie = action.kind == Kind.REDUCE_TIE
+        self._reductions[action] = self._reducer.start(is_tie=is_tie, number=action.stage, describe=describe)
+
+
+def _in_ranges(jobs: Sequence[Job]) -> list[Job]:
+    """Wrap every action in a range of the profiler."""
+    return [(partial(_run_in_range, run) if run else None, action) for run, action in jobs]
+
+
+def _run_in_range(run: RunAction, iteration: Iteration, action: Action) -> None:
+    with record_function(f"PP:{action}"):
+        run(iteration, action)

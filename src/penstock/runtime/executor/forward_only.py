@@ -1,4 +1,4 @@
-"""The loss without training: forwards only, in the order of the program, in eval mode, nothing saved."""
+"""Evaluation: the forwards of a program, in its order, in eval mode, without saved tensors."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,33 +10,33 @@ from penstock.runtime.executor.context import Iteration
 from penstock.runtime.executor.executor import Executor
 from penstock.runtime.executor.stage_inputs import gather_forward
 
-KINDS = (Kind.F, Kind.SEND_F, Kind.RECV_F)
+FORWARD_KINDS = (Kind.F, Kind.SEND_F, Kind.RECV_F)
 
 
 class Evaluator(Executor):
-    """Does the forwards of one rank."""
+    """Runs the forwards of one rank. Its parts must have forward actions only; see `select_forwards`."""
 
     def _forward(self, iteration: Iteration, action: Action) -> None:
         stage, microbatch = action.stage, action.microbatch
-        rows = self._addresses.mine(iteration, stage, microbatch, backward=False)
+        rows = self._routing.own_rows(iteration, stage, microbatch, backward=False)
         if not rows.num:
             return
-        self._before_forward(stage)
-        given = gather_forward(self._addresses, iteration, stage, microbatch, rows)
-        finish = self._finish(iteration, stage, rows)
-        with self._meetings.taking(iteration, action, backward=False):
-            out = self._runners[stage].evaluate(given, iteration.step, rows, finish)
-        self._deliver(iteration, action, out, rows)
+        self._weights.finish(stage)
+        inputs = gather_forward(self._routing, iteration, stage, microbatch, rows)
+        compute_loss = self._make_loss(iteration, stage, rows)
+        with self._syncs.around(iteration, action, backward=False):
+            out = self._runners[stage].evaluate(inputs, iteration.step, rows, compute_loss)
+        self._store_output(iteration, action, out, rows)
 
 
-def forwards_of(actions: Iterable[Action]) -> list[Action]:
-    """What is left of a program that proves is one that proves."""
-    return [action for action in actions if action.kind in KINDS]
+def select_forwards(actions: Iterable[Action]) -> list[Action]:
+    """Return the forward actions of a program. If the program passes the proof, so do its forwards alone."""
+    return [action for action in actions if action.kind in FORWARD_KINDS]
 
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """All modules in eval mode, and afterwards each as it was."""
+    """Put all modules into eval mode, and restore the mode of each on exit."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

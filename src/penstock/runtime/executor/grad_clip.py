@@ -1,4 +1,4 @@
-"""Clipping by the norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` does it in one process."""
+"""Gradient clipping by the norm over all ranks, as `torch.nn.utils.clip_grad_norm_` does in one process."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -8,55 +8,62 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from penstock.dist import failing_in_words
+from penstock.dist import translate_errors
 from penstock.errors import RunError
-from penstock.runtime.transport import Mail
+from penstock.runtime.transport import Transport
 
 
-class Clipping:
-    """A rank's part in that.
+class GradNorm:
+    """The norm of all gradients of the model.
 
-    Every parameter's norm is told by one of the ranks that have its gradient, so each counts once; then all ranks put
-    the same norms together in the model's order, which gives the bits that one process would have.
+    For each parameter, one of the ranks that have its gradient contributes the norm, so that each counts once. Then all
+    ranks combine the same norms in the order of the model, which gives the same bits as one process.
+
+    Args:
+        parameters: All trained parameters, in the order of the model.
+        owners: For each of them, the rank that contributes its norm.
+        group: The control group.
+        transport: Waits for the collective.
     """
 
     def __init__(
-        self, parameters: Mapping[str, nn.Parameter], tellers: Mapping[str, int], group: Any, mail: Mail
+        self, parameters: Mapping[str, nn.Parameter], owners: Mapping[str, int], group: Any, transport: Transport
     ) -> None:
-        """All trained parameters in the model's order, and for each the rank that tells its norm."""
         rank = dist.get_rank(group)
-        self._told_here = [
-            (number, item) for number, (name, item) in enumerate(parameters.items()) if tellers[name] == rank
-        ]
-        self._num = len(parameters)
+        self._owned = [(number, item) for number, (name, item) in enumerate(parameters.items()) if owners[name] == rank]
+        self._num_parameters = len(parameters)
         dtypes = (item.dtype for item in parameters.values())
         self._dtype = functools.reduce(torch.promote_types, dtypes, torch.bfloat16)
         self._group = group
-        self._mail = mail
+        self._transport = transport
 
-    def norm(self, kind: float) -> Tensor:
-        """The norm of all gradients."""
-        # A sum with zeros changes no bit, and doubles hold every smaller type.
-        told = torch.zeros(2, self._num, dtype=torch.float64)
-        for number, parameter in self._told_here:
+    def compute(self, norm_type: float) -> Tensor:
+        """Return the norm. Collective."""
+        # Adding zeros changes no bit, and a double holds every smaller type.
+        table = torch.zeros(2, self._num_parameters, dtype=torch.float64)
+        for number, parameter in self._owned:
             if parameter.grad is not None:
-                told[0, number] = torch.linalg.vector_norm(parameter.grad, kind)
-                told[1, number] = 1.0
-        with failing_in_words(self._telling):
-            work = dist.all_reduce(told, group=self._group, async_op=True)
-        self._mail.wait(work, self._telling)
-        norms = told[0][told[1] > 0].to(self._dtype)
-        return torch.linalg.vector_norm(norms, kind) if len(norms) else torch.zeros((), dtype=self._dtype)
+                table[0, number] = torch.linalg.vector_norm(parameter.grad, norm_type)
+                table[1, number] = 1.0
+        with translate_errors(self._describe):
+            work = dist.all_reduce(table, group=self._group, async_op=True)
+        self._transport.wait(work, self._describe)
+        norms = table[0][table[1] > 0].to(self._dtype)
+        return torch.linalg.vector_norm(norms, norm_type) if len(norms) else torch.zeros((), dtype=self._dtype)
 
-    def _telling(self) -> str:
-        return f"rank {dist.get_rank(self._group)}, puts the norms of gradients together"
+    def _describe(self) -> str:
+        return f"rank {dist.get_rank(self._group)}, computes the gradient norm"
 
 
-def clip(parameters: Sequence[nn.Parameter], total: Tensor, max_norm: float, *, strict: bool) -> None:
-    """Scale the gradients of these parameters so that all, whose norm is `total`, have at most this one together."""
+def clip_grads(parameters: Sequence[nn.Parameter], total: Tensor, max_norm: float, *, strict: bool) -> None:
+    """Scale the gradients of this rank's parameters, given the norm of all gradients.
+
+    Raises:
+        RunError: With `strict`, if the norm is not finite.
+    """
     if strict and not torch.isfinite(total):
         raise RunError(
-            f"the norm of the gradients is {total.item()}",
-            hint="Look for the step where the loss stops being finite, with check_finite=True.",
+            f"the gradient norm is not finite ({total.item()})",
+            hint="Find the step in which the loss stops being finite with check_finite=True.",
         )
     torch.nn.utils.clip_grads_with_norm_(list(parameters), max_norm, total)

@@ -1,4 +1,4 @@
-"""Summing gradients over the ranks that hold a parameter, in one message a type, while other work goes on."""
+"""Gradient reductions over the ranks that hold a parameter: one message for each dtype, asynchronous."""
 
 from collections.abc import Mapping, Sequence
 from time import perf_counter
@@ -8,41 +8,83 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from penstock.dist import Tell, failing_in_words
-from penstock.runtime.transport import Mail
+from penstock.dist import Describe, translate_errors
+from penstock.runtime.transport import Transport
+
+Reductions = Mapping[tuple[bool, int], tuple[Any, Sequence[nn.Parameter]]]
+"""By whether it is a tie, and number of the stage or tie: the process group and the parameters."""
 
 
-class Reduction:
-    """One sum under way, over the ranks of a group.
+class GroupGradReducer:
+    """`GradReducer` over process groups.
 
-    Behind the gradients travels for each parameter whether there is one: a parameter that nobody has a gradient for
-    must stay without, as optimizers tell that from zero.
+    Args:
+        reductions: The reductions that this rank takes part in.
+        transport: Waits for the collectives.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], group: Any, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, reductions: Reductions, transport: Transport) -> None:
+        self._reductions = reductions
+        self._transport = transport
+        self._earlier: dict[nn.Parameter, Tensor] = {}
+        """Gradients of earlier iterations."""
+
+    def begin(self) -> None:
+        """Set the gradients of earlier iterations aside: they are reduced already, and must not be reduced again."""
+        self._earlier = {}
+        for _, parameters in self._reductions.values():
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    self._earlier[parameter] = parameter.grad
+                    parameter.grad = None
+
+    def start(self, *, is_tie: bool, number: int, describe: Describe) -> "GradReduction":
+        """Start a reduction."""
+        group, parameters = self._reductions[is_tie, number]
+        return GradReduction(parameters, group, self._transport, self._earlier, describe)
+
+
+class GradReduction:
+    """One reduction in progress.
+
+    Behind the gradients, one number for each parameter counts the ranks that have a gradient. A parameter without a
+    gradient on any rank must stay without one, because optimizers distinguish that from a zero gradient.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        group: Any,
+        transport: Transport,
+        earlier: Mapping[nn.Parameter, Tensor],
+        describe: Describe,
+    ) -> None:
+        self._transport = transport
+        self._earlier = earlier
+        self._describe = describe
         self.ended_s = 0.0
         self._buckets: list[tuple[list[nn.Parameter], Tensor, Any]] = []
-        by_type: dict[torch.dtype, list[nn.Parameter]] = {}
+        by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
         for parameter in parameters:
-            by_type.setdefault(parameter.dtype, []).append(parameter)
-        for replicas in by_type.values():
-            grads = [torch.zeros_like(item) if item.grad is None else item.grad for item in replicas]
-            there = torch.tensor([float(item.grad is not None) for item in replicas], dtype=grads[0].dtype)
-            flat = torch.cat([*(grad.reshape(-1) for grad in grads), there.to(grads[0].device)])
-            with failing_in_words(tell):
+            by_dtype.setdefault(parameter.dtype, []).append(parameter)
+        for bucket in by_dtype.values():
+            grads = [torch.zeros_like(item) if item.grad is None else item.grad for item in bucket]
+            has_grad = torch.tensor([float(item.grad is not None) for item in bucket], dtype=grads[0].dtype)
+            flat = torch.cat([*(grad.reshape(-1) for grad in grads), has_grad.to(grads[0].device)])
+            with translate_errors(describe):
                 work = dist.all_reduce(flat, group=group, async_op=True)
-            self._buckets.append((replicas, flat, work))
+            self._buckets.append((bucket, flat, work))
 
-    def finish(self, mail: Mail, before: Mapping[nn.Parameter, Tensor]) -> None:
-        """Wait, and put the sums in place, added to what was there `before` this iteration."""
-        for replicas, flat, work in self._buckets:
-            mail.wait_on_device(work, self._tell)
-            sizes = [item.numel() for item in replicas]
-            *sums, there = torch.split(flat, [*sizes, len(replicas)])
-            for item, total, count in zip(replicas, sums, there.tolist(), strict=True):
+    def finish(self) -> None:
+        """Block until the sums have arrived, and add them to the gradients of earlier iterations."""
+        earlier = self._earlier
+        for bucket, flat, work in self._buckets:
+            self._transport.wait_device(work, self._describe)
+            sizes = [item.numel() for item in bucket]
+            *sums, counts = torch.split(flat, [*sizes, len(bucket)])
+            for item, total, count in zip(bucket, sums, counts.tolist(), strict=True):
                 grad = total.view(item.shape) if count else None
-                if grad is not None and item in before:
-                    grad = before[item].add_(grad)
-                item.grad = before.get(item) if grad is None else grad
+                if grad is not None and item in earlier:
+                    grad = earlier[item].add_(grad)
+                item.grad = earlier.get(item) if grad is None else grad
         self.ended_s = perf_counter()

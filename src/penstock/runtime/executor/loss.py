@@ -1,4 +1,4 @@
-"""The loss of a batch, on every rank: the parts of all that have rows at the last stage, added in one order."""
+"""The loss of a batch on every rank: the parts of all replicas of the last stage, summed in one order."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,61 +9,68 @@ from torch import Tensor
 from penstock.errors import InputError
 from penstock.runtime.executor.context import Iteration
 from penstock.runtime.layout import Layout
-from penstock.runtime.transport import Mail
+from penstock.runtime.transport import Transport
 
-TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-"""A part travels as the number of its type in this list, and its value, which a double holds."""
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+"""A part is sent as the index of its dtype in this list and its value, which a double holds exactly."""
 
 
-class Losses:
-    """A rank's part in that."""
+class LossExchange:
+    """Exchanges the parts of the loss.
 
-    def __init__(self, layout: Layout, rank: int, num_ranks: int, mail: Mail) -> None:
+    Args:
+        layout: The layout of the plan.
+        rank: This rank.
+        num_ranks: Number of ranks, including those that the plan does not use.
+        transport: Sends the parts.
+    """
+
+    def __init__(self, layout: Layout, rank: int, num_ranks: int, transport: Transport) -> None:
         self._owners = layout.stages[-1].forward
         self._rank = rank
         self._num_ranks = num_ranks
-        self._mail = mail
+        self._transport = transport
 
-    def sharing(self, iteration: Iteration) -> Callable[[Tensor], None]:
-        """What is to be called with this rank's part, when it is known."""
+    def sender(self, iteration: Iteration) -> Callable[[Tensor], None]:
+        """Return the function that sends this rank's part to all other ranks."""
 
-        def share(part: Tensor) -> None:
-            iteration.loss_part = part
-            if part.dtype not in TYPES:
+        def send(part: Tensor) -> None:
+            iteration.own_loss = part
+            if part.dtype not in DTYPES:
                 raise InputError(
-                    f"the loss is of type {part.dtype}", hint="A loss must be a real floating-point number."
+                    f"the loss has dtype {part.dtype}", hint="The loss must be a real floating-point number."
                 )
-            message = torch.tensor([TYPES.index(part.dtype), part.item()], dtype=torch.float64)
+            message = torch.tensor([DTYPES.index(part.dtype), part.item()], dtype=torch.float64)
             for peer in range(self._num_ranks):
                 if peer != self._rank:
-                    told = partial(self._telling, peer, iteration.step)
-                    self._mail.send_tensors([message], peer, iteration.first_tag, told)
+                    describe = partial(self._describe, peer, iteration.step)
+                    self._transport.send_tensors([message], peer, iteration.first_tag, describe)
 
-        return share
+        return send
 
     def collect(self, iteration: Iteration) -> Tensor:
-        """The mean over all rows."""
+        """Return the mean over all rows. Block until all parts have arrived."""
         rows = iteration.rows[-1]
         total: Tensor | None = None
         for replica, rank in enumerate(self._owners):
             if not any(part[replica].num for part in rows):
                 continue
             if rank == self._rank:
-                part = iteration.loss_part
-                assert part is not None, "whoever has rows has made its part"
+                part = iteration.own_loss
+                assert part is not None, "a rank with rows of the last stage has computed its part"
             else:
                 part = self._receive(rank, iteration)
             total = part if total is None else total + part
-        assert total is not None, "a batch has rows, so somebody has a loss"
+        assert total is not None, "a batch has rows, so at least one rank has a part"
         return total
 
     def _receive(self, rank: int, iteration: Iteration) -> Tensor:
-        told = partial(self._telling, rank, iteration.step)
-        self._mail.hear(rank, told)
+        describe = partial(self._describe, rank, iteration.step)
+        self._transport.check_peer(rank, describe)
         message = torch.empty(2, dtype=torch.float64)
-        self._mail.wait(self._mail.receive_tensor(message, rank, iteration.first_tag, told), told)
-        kind, value = message.tolist()
-        return torch.tensor(value, dtype=TYPES[int(kind)], device=iteration.device)
+        self._transport.wait(self._transport.irecv_tensor(message, rank, iteration.first_tag, describe), describe)
+        dtype, value = message.tolist()
+        return torch.tensor(value, dtype=DTYPES[int(dtype)], device=iteration.device)
 
-    def _telling(self, peer: int, step: int) -> str:
+    def _describe(self, peer: int, step: int) -> str:
         return f"rank {self._rank}, step {step}, the loss (with rank {peer})"

@@ -1,4 +1,4 @@
-"""When a rank's stages meet those of other ranks, and what members without rows do meanwhile; see `meeting.py`."""
+"""Replica syncs of a rank's actions, and the buffers of replicas without rows."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -6,74 +6,84 @@ from functools import partial
 
 import torch
 
-from penstock.dist import Tell
-from penstock.program import Action, Kind
+from penstock.dist import Describe
+from penstock.program import Action
 from penstock.runtime.executor.context import Iteration
-from penstock.runtime.executor.routing import Addresses
-from penstock.runtime.stage import NOTHING, TorchStage, Turn
-from penstock.runtime.transport import Mail
+from penstock.runtime.executor.protocols import StageRunner
+from penstock.runtime.executor.routing import Message, Routing
+from penstock.runtime.stage import NULL_CONTEXT, SyncPoint
+from penstock.runtime.transport import Transport
 
 
-class Meetings:
-    """All of a rank's."""
+class ReplicaSyncPoints:
+    """The replica syncs of all stages of a rank.
 
-    def __init__(self, addresses: Addresses, mail: Mail, runners: Mapping[int, TorchStage]) -> None:
-        self._addresses = addresses
-        self._mail = mail
-        self._runners = {number: runner for number, runner in runners.items() if addresses.layout.stages[number].meets}
+    Args:
+        routing: The layout from the view of this rank.
+        transport: Sends buffers to replicas without rows.
+        runners: The stages of this rank.
+    """
 
-    def taking(self, iteration: Iteration, action: Action, *, backward: bool) -> AbstractContextManager[None]:
-        """Around a job: what is added up over rows is so over all members."""
+    def __init__(self, routing: Routing, transport: Transport, runners: Mapping[int, StageRunner]) -> None:
+        self._routing = routing
+        self._transport = transport
+        self._runners = {
+            number: runner for number, runner in runners.items() if routing.layout.stages[number].needs_sync
+        }
+
+    def around(self, iteration: Iteration, action: Action, *, backward: bool) -> AbstractContextManager[None]:
+        """Return the context of an action: sums over rows include the rows of all replicas."""
         if action.stage not in self._runners:
-            return NOTHING
-        view = self._addresses.layout.stages[action.stage]
+            return NULL_CONTEXT
+        view = self._routing.layout.stages[action.stage]
         rows = iteration.rows[action.stage][action.microbatch]
         group = view.backward if backward else view.forward
         ranks = tuple(rank for rank, part in zip(group, rows, strict=True) if part.num)
-        kind = Kind.REDUCE_TIE if backward else Kind.REDUCE_GRAD
-        tag = self._addresses.tag(kind, action.stage, action.microbatch)
-        turn = Turn(ranks, self._addresses.rank, tag, partial(self._telling, iteration.step, action))
-        meeting = self._runners[action.stage].meeting
-        assert meeting is not None, "only stages that meet are here"
-        return meeting.taking(turn)
+        message = Message.BACKWARD_SYNC if backward else Message.FORWARD_SYNC
+        tag = self._routing.tag(message, action.stage, action.microbatch)
+        point = SyncPoint(ranks, self._routing.rank, tag, partial(self._describe, iteration.step, action))
+        replica_sync = self._runners[action.stage].replica_sync
+        assert replica_sync is not None, "only stages with replica sync are here"
+        return replica_sync.at(point)
 
-    def lead(self, iteration: Iteration, action: Action) -> None:
-        """After a forward: members without rows get the buffers as it left them."""
-        absent, first = self._absent(iteration, action)
-        if absent and first == self._addresses.rank:
+    def send_buffers(self, iteration: Iteration, action: Action) -> None:
+        """After a forward: send the updated buffers to replicas without rows."""
+        idle, first = self._idle_ranks(iteration, action)
+        if idle and first == self._routing.rank:
             buffers = [buffer.to("cpu", copy=True) for buffer in self._runners[action.stage].buffers()]
-            for rank in absent:
-                self._mail.send_tensors(
-                    buffers, rank, self._buffers_tag(action), self._telling(iteration.step, action, rank)
+            for rank in idle:
+                self._transport.send_tensors(
+                    buffers, rank, self._buffers_tag(action), self._describe(iteration.step, action, rank)
                 )
 
-    def follow(self, iteration: Iteration, action: Action) -> None:
-        """In the place of a forward without rows."""
-        absent, first = self._absent(iteration, action)
-        if self._addresses.rank not in absent:
+    def receive_buffers(self, iteration: Iteration, action: Action) -> None:
+        """Instead of a forward without rows: receive the updated buffers."""
+        idle, first = self._idle_ranks(iteration, action)
+        if self._routing.rank not in idle:
             return
         for buffer in self._runners[action.stage].buffers():
             if buffer.numel():
-                fresh = torch.empty_like(buffer, memory_format=torch.contiguous_format, device="cpu")
-                told = self._telling(iteration.step, action, first)
-                work = self._mail.receive_tensor(fresh.view(-1), first, self._buffers_tag(action), told)
-                self._mail.wait(work, told)
-                fresh = fresh.to(buffer.device)
-                # Graphs in flight may hold buffers that do not change: those are left alone.
-                if not torch.equal(buffer, fresh):
-                    buffer.copy_(fresh)
+                received = torch.empty_like(buffer, memory_format=torch.contiguous_format, device="cpu")
+                describe = self._describe(iteration.step, action, first)
+                work = self._transport.irecv_tensor(received.view(-1), first, self._buffers_tag(action), describe)
+                self._transport.wait(work, describe)
+                received = received.to(buffer.device)
+                # Graphs in flight may hold a buffer, so it is written only if it has changed.
+                if not torch.equal(buffer, received):
+                    buffer.copy_(received)
 
-    def _absent(self, iteration: Iteration, action: Action) -> tuple[list[int], int]:
+    def _idle_ranks(self, iteration: Iteration, action: Action) -> tuple[list[int], int]:
+        """Return the ranks without rows, and the first rank with rows, which sends them its buffers."""
         if action.stage not in self._runners:
             return [], -1
-        group = self._addresses.layout.stages[action.stage].forward
+        group = self._routing.layout.stages[action.stage].forward
         rows = iteration.rows[action.stage][action.microbatch]
-        there = [rank for rank, part in zip(group, rows, strict=True) if part.num]
-        return ([rank for rank in group if rank not in there], there[0]) if there else ([], -1)
+        busy = [rank for rank, part in zip(group, rows, strict=True) if part.num]
+        return ([rank for rank in group if rank not in busy], busy[0]) if busy else ([], -1)
 
     def _buffers_tag(self, action: Action) -> int:
-        return self._addresses.tag(Kind.SEND_P, action.stage, action.microbatch)
+        return self._routing.tag(Message.BUFFERS, action.stage, action.microbatch)
 
-    def _telling(self, step: int, action: Action, rank: int) -> Tell:
-        with_peer = action._replace(peer=self._addresses.layout.devices[rank])
-        return partial(self._addresses.tell, with_peer, step)
+    def _describe(self, step: int, action: Action, rank: int) -> Describe:
+        with_peer = action._replace(peer=self._routing.layout.devices[rank])
+        return partial(self._routing.describe, with_peer, step)

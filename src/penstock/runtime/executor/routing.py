@@ -1,6 +1,7 @@
-"""Who is at the other end of an action, under which number messages go there, and how to say so."""
+"""Routing: the peer of an action, the rows at both ends of a message, its tag, and its description."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 
 from penstock.program import NONE, Action, Kind
@@ -9,9 +10,26 @@ from penstock.runtime.layout import Layout
 from penstock.runtime.tensors import Rows
 
 
+class Message(IntEnum):
+    """Kinds of messages, as part of a tag."""
+
+    ACTIVATIONS = 0
+    GRADIENTS = 1
+    SAVED_TENSORS = 2
+    """Saved tensors, or the stage's input, for a remote backward."""
+    WEIGHTS = 3
+    BUFFERS = 4
+    """Buffers for replicas without rows."""
+    FORWARD_SYNC = 5
+    BACKWARD_SYNC = 6
+
+
+_NUM_MESSAGES = len(Message)
+
+
 @dataclass(frozen=True)
-class Addresses:
-    """The layout as one rank sees it."""
+class Routing:
+    """The layout from the view of one rank."""
 
     layout: Layout
     rank: int
@@ -21,40 +39,40 @@ class Addresses:
         """Ranks by the names of their devices."""
         return {name: number for number, name in enumerate(self.layout.devices)}
 
-    def tell(self, action: Action, step: int) -> str:
-        """Who does what, for people."""
-        who = f"rank {self.rank} ({self.layout.devices[self.rank]}), step {step}, {action}"
-        which = [] if action.microbatch == NONE else [f"micro-batch {action.microbatch}"]
-        whom = [f"with rank {self.rank_of[action.peer]}"] if action.peer else []
-        return f"{who} ({', '.join([*which, *whom])})" if which or whom else who
+    def describe(self, action: Action, step: int) -> str:
+        """Return rank, device, step, action, micro-batch and peer as text."""
+        text = f"rank {self.rank} ({self.layout.devices[self.rank]}), step {step}, {action}"
+        microbatch = [] if action.microbatch == NONE else [f"micro-batch {action.microbatch}"]
+        peer = [f"with rank {self.rank_of[action.peer]}"] if action.peer else []
+        return f"{text} ({', '.join([*microbatch, *peer])})" if microbatch or peer else text
 
-    def tag(self, what: Kind, stage: int, microbatch: int = NONE) -> int:
-        """A number for messages of this kind; `stage` is the one that makes what is sent."""
-        return ((stage * (len(Kind) + 1)) + what) * (self.layout.num_microbatches + 1) + microbatch + 1
+    def tag(self, message: Message, stage: int, microbatch: int = NONE) -> int:
+        """Return the tag of a message; `stage` is the one that produces it."""
+        return ((stage * _NUM_MESSAGES) + message) * (self.layout.num_microbatches + 1) + microbatch + 1
 
     @property
     def num_tags(self) -> int:
-        """How many such numbers there are, from 0 on; 0 itself is that of the loss."""
-        return len(self.layout.stages) * (len(Kind) + 1) * (self.layout.num_microbatches + 1)
+        """Number of tags, which start at 0. Tag 0 is that of the loss."""
+        return len(self.layout.stages) * _NUM_MESSAGES * (self.layout.num_microbatches + 1)
 
-    def mine(self, iteration: Iteration, stage: int, microbatch: int, *, backward: bool) -> Rows:
-        """The rows of this rank."""
+    def own_rows(self, iteration: Iteration, stage: int, microbatch: int, *, backward: bool) -> Rows:
+        """Return the rows of this rank."""
         replica = self.layout.stages[stage].replica(self.rank, backward=backward)
         return iteration.rows[stage][microbatch][replica]
 
-    def ships(self, stage: int) -> bool:
-        """Whether something must go to a backward elsewhere.
+    def sends_saved(self, stage: int) -> bool:
+        """Return whether the rank of a remote backward needs a message from the rank of the forward.
 
-        Every rank has the batch: where the first stage's forward runs again, only what ranks added up travels.
+        Every rank has the batch. For a recomputed first stage only the sums of replica syncs are sent.
         """
         view = self.layout.stages[stage]
-        return stage > 0 or not view.recompute or view.meets
+        return stage > 0 or not view.recompute or view.needs_sync
 
-    def other_end(self, iteration: Iteration, action: Action, peer: int) -> Rows | None:
-        """The rows of the peer's member at the other end of a message; None where nothing needs to be sent."""
+    def peer_rows(self, iteration: Iteration, action: Action, peer: int) -> Rows | None:
+        """Return the rows of the peer's replica at the other end of a message; None if nothing is sent."""
         kind, stage = action.kind, action.stage
         if kind in (Kind.SEND_S, Kind.RECV_S):
-            other, backward = (stage, kind == Kind.SEND_S) if self.ships(stage) else (NONE, False)
+            other, backward = (stage, kind == Kind.SEND_S) if self.sends_saved(stage) else (NONE, False)
         elif kind in (Kind.SEND_F, Kind.RECV_F):
             other, backward = stage + (1 if kind == Kind.SEND_F else -1), False
         else:

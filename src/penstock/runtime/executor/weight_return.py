@@ -1,6 +1,6 @@
-"""Fresh parameters go back to where the forward runs, after the optimizer's step.
+"""Weight return: updated weights go back to the rank of the forward, after the optimizer step.
 
-They are sent at once, and waited for only when the stage's next forward is about to run.
+They are sent at once, and the receiver waits for them only before the stage's next forward.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,91 +11,115 @@ from torch import Tensor, nn
 
 from penstock.errors import InputError
 from penstock.program import Action, Kind
-from penstock.runtime.executor.routing import Addresses
-from penstock.runtime.tensors import Packed, pack
-from penstock.runtime.transport import Mail, Pending
+from penstock.runtime.executor.routing import Message, Routing
+from penstock.runtime.tensors import PackedPayload, pack
+from penstock.runtime.transport import PendingReceive, Transport
 
 SIGNATURE = ("parameters",)
 
 
-class Returns:
-    """A rank's part in that."""
+class WeightReturn:
+    """`WeightReturner` over a transport.
+
+    Args:
+        actions: The actions of this rank.
+        parameters: By stage: its trained parameters.
+        trained: Parameters that this rank trains. Received weights never overwrite them.
+        transport: Sends the weights.
+        routing: The layout from the view of this rank.
+    """
 
     def __init__(
         self,
         actions: Sequence[Action],
         parameters: Mapping[int, Sequence[nn.Parameter]],
         trained: Collection[nn.Parameter],
-        mail: Mail,
-        addresses: Addresses,
+        transport: Transport,
+        routing: Routing,
     ) -> None:
         self._actions = [action for action in actions if action.kind in (Kind.SEND_P, Kind.RECV_P)]
-        self._parameters = {stage: _by_type(replicas) for stage, replicas in parameters.items()}
-        # What stages share may be trained here by another of them: it is fresh then, and may be in use already.
+        self._parameters = {stage: _by_dtype(items) for stage, items in parameters.items()}
+        # Another stage of this rank may train a shared parameter: it is up to date then, and may be in use already.
         self._trained = set(trained)
-        self._mail = mail
-        self._addresses = addresses
-        self._coming: dict[int, list[Pending]] = {}
-        self._sent: dict[nn.Parameter, int] = {}
-        self.note()
+        self._transport = transport
+        self._routing = routing
+        self._pending: dict[int, list[PendingReceive]] = {}
+        self._sent_versions: dict[nn.Parameter, int] = {}
+        self.note_versions()
 
-    def note(self) -> None:
-        """All ranks have the same parameters at this moment."""
+    @property
+    def pending_stages(self) -> list[int]:
+        """Stages whose weights have not been received yet."""
+        return list(self._pending)
+
+    def note_versions(self) -> None:
+        """Record that all ranks have the same weights at this moment."""
         sent = {action.stage for action in self._actions if action.kind == Kind.SEND_P}
-        self._sent = {item: item._version for stage in sent for group in self._parameters[stage] for item in group}
+        self._sent_versions = {
+            item: item._version for stage in sent for bucket in self._parameters[stage] for item in bucket
+        }
 
     def check(self) -> None:
-        """Before an iteration: refuse parameters that changed here alone."""
-        if any(item._version != version for item, version in self._sent.items()):
+        """Check before an iteration that weights have not changed on this rank alone.
+
+        Raises:
+            InputError: They have.
+        """
+        if any(item._version != version for item, version in self._sent_versions.items()):
             raise InputError(
-                "parameters have changed after the optimizer's step, or without it, on the rank that trains them; "
-                "their forward runs elsewhere, and has the old ones",
-                hint="Make the optimizer by pipe.optimizer(...), and change parameters within its step, in a hook "
-                "(register_step_pre_hook), or by pipe.load.",
+                "parameters have changed outside the optimizer step on the rank that trains them; their forward runs "
+                "on another rank, which has the old values",
+                hint="Create the optimizer with pipe.optimizer(...), and change parameters inside its step, in a hook "
+                "(register_step_pre_hook), or with pipe.load.",
             )
 
     def start(self, step: int) -> None:
-        """After the optimizer has stepped: send what is fresh here, let come what is fresh elsewhere."""
-        self.note()
+        """After the optimizer step: send the weights that this rank trains, and post receives for the others."""
+        self.note_versions()
         for action in self._actions:
-            peer, tag = self._addresses.rank_of[action.peer], self._addresses.tag(Kind.STEP, action.stage)
-            # What has not been used since the last time is replaced by what comes now.
+            peer, tag = self._routing.rank_of[action.peer], self._routing.tag(Message.WEIGHTS, action.stage)
+            # Weights that no forward has used since the last step are replaced by the new ones.
             self.finish(action.stage)
-            told = partial(self._addresses.tell, action, step)
+            describe = partial(self._routing.describe, action, step)
             if action.kind == Kind.SEND_P:
-                self._mail.send(self._outgoing(action.stage, peer), peer, tag, SIGNATURE, told)
+                self._transport.send(self._payload(action.stage, peer), peer, tag, SIGNATURE, describe)
             else:
-                self._coming.setdefault(action.stage, []).append(self._mail.expect(peer, tag, SIGNATURE, told))
+                pending = self._transport.irecv(peer, tag, SIGNATURE, describe)
+                self._pending.setdefault(action.stage, []).append(pending)
 
-    def _outgoing(self, stage: int, peer: int) -> Packed:
-        """The parameters: as they are where the mail copies them at once; else a copy of all of a type as one."""
-        groups = [[item.detach().reshape(-1) for item in replicas] for replicas in self._parameters[stage]]
-        apart = pack([item for group in groups for item in group])[0]
-        return apart if self._mail.copies(apart, peer) else pack([torch.cat(group) for group in groups])[0]
+    def _payload(self, stage: int, peer: int) -> PackedPayload:
+        """Return the parameters themselves if the transport copies them, else a copy of all as one tensor per dtype."""
+        buckets = [[item.detach().reshape(-1) for item in bucket] for bucket in self._parameters[stage]]
+        separate = pack([item for bucket in buckets for item in bucket])[0]
+        if self._transport.copies_on_send(separate, peer):
+            return separate
+        return pack([torch.cat(bucket) for bucket in buckets])[0]
 
     def finish(self, stage: int) -> None:
-        """Wait for the fresh parameters of a stage, if some are on their way, and put them in place."""
-        for pending in self._coming.pop(stage, ()):
-            groups = self._parameters[stage]
-            replicas = [item for group in groups for item in group]
-            came: Sequence[Tensor] = pending.wait().tensors
-            if len(came) < len(replicas):
-                sizes = [[item.numel() for item in group] for group in groups]
-                came = [part for flat, parts in zip(came, sizes, strict=True) for part in torch.split(flat, parts)]
+        """Block until the weights of a stage have arrived, and copy them into the parameters."""
+        for pending in self._pending.pop(stage, ()):
+            buckets = self._parameters[stage]
+            parameters = [item for bucket in buckets for item in bucket]
+            received: Sequence[Tensor] = pending.wait().tensors
+            if len(received) < len(parameters):
+                sizes = [[item.numel() for item in bucket] for bucket in buckets]
+                received = [
+                    part for flat, parts in zip(received, sizes, strict=True) for part in torch.split(flat, parts)
+                ]
             with torch.no_grad():
-                for item, fresh in zip(replicas, came, strict=True):
+                for item, weights in zip(parameters, received, strict=True):
                     if item not in self._trained:
-                        item.copy_(fresh.view(item.shape))
+                        item.copy_(weights.view(item.shape))
 
     def finish_all(self) -> None:
-        """The same for all stages."""
-        for stage in list(self._coming):
+        """Block until the weights of all stages have arrived."""
+        for stage in list(self._pending):
             self.finish(stage)
 
 
-def _by_type(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    found: dict[torch.dtype, list[nn.Parameter]] = {}
+def _by_dtype(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    buckets: dict[torch.dtype, list[nn.Parameter]] = {}
     for item in parameters:
         if item.numel():
-            found.setdefault(item.dtype, []).append(item)
-    return list(found.values())
+            buckets.setdefault(item.dtype, []).append(item)
+    return list(buckets.values())

@@ -1,4 +1,4 @@
-"""Where numbers stop being finite, if somebody wants to know: it costs a look at every block's output."""
+"""Checks for numbers that are not finite. They read the output of every layer, so they run only when enabled."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,41 +12,53 @@ from penstock.model import Block
 from penstock.runtime.tensors import Rows
 
 
-def is_finite(carry: Any) -> bool:
-    """Whether all numbers in it are."""
-    found = (leaf for leaf in pytree.tree_leaves(carry) if isinstance(leaf, Tensor))
-    return all(bool(torch.isfinite(leaf).all()) for leaf in found if leaf.is_floating_point() or leaf.is_complex())
+def is_finite(tree: Any) -> bool:
+    """Return whether all numbers of all tensors in a tree are finite."""
+    tensors = (leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor))
+    return all(bool(torch.isfinite(leaf).all()) for leaf in tensors if leaf.is_floating_point() or leaf.is_complex())
 
 
-def check_output(carry: Any, unit: int, block: Block, step: int, rows: Rows) -> None:
-    """Refuse what a block made of input that was finite."""
-    if is_finite(carry):
+def check_output(output: Any, layer: int, block: Block, step: int, rows: Rows) -> None:
+    """Check the output of a layer whose input is finite.
+
+    Raises:
+        RunError: The output is not finite.
+    """
+    if is_finite(output):
         return
     bad = _first_bad(block.parameters)
-    why = f"; its parameter {bad!r} is not finite either, so the step before went wrong" if bad else ""
+    why = f"; its parameter {bad!r} is not finite either, so the previous step is the cause" if bad else ""
     raise RunError(
-        f"{where(step, rows)}: the output of unit {unit} ({block.name}) is not finite{why}",
-        hint="Lower the learning rate, clip gradients, or look at these rows.",
+        f"{describe_rows(step, rows)}: the output of layer {layer} ({block.name}) is not finite{why}",
+        hint="Lower the learning rate, clip gradients, or inspect these rows.",
     )
 
 
-def check_loss(loss: Any, unit: int, step: int, rows: Rows) -> None:
-    """Refuse a loss that is not finite although what it was made of is."""
+def check_loss(loss: Any, layer: int, step: int, rows: Rows) -> None:
+    """Check a loss that is computed from a finite output; `layer` is the last layer.
+
+    Raises:
+        RunError: The loss is not finite.
+    """
     if not is_finite(loss):
         raise RunError(
-            f"{where(step, rows)}: the loss is not finite, but the output of the last unit ({unit}) is",
-            hint="Look at the loss function and the targets of these rows.",
+            f"{describe_rows(step, rows)}: the loss is not finite, but the output of the last layer ({layer}) is",
+            hint="Inspect the loss function and the targets of these rows.",
         )
 
 
 def check_batch(batch: Any, step: int, rows: Rows) -> None:
-    """Refuse input that is not finite."""
+    """Check the inputs of the model.
+
+    Raises:
+        RunError: The inputs are not finite.
+    """
     if not is_finite(batch):
-        raise RunError(f"{where(step, rows)}: the inputs are not finite", hint="Look at these rows.")
+        raise RunError(f"{describe_rows(step, rows)}: the inputs are not finite", hint="Inspect these rows.")
 
 
-def where(step: int, rows: Rows) -> str:
-    """A step and rows, for people."""
+def describe_rows(step: int, rows: Rows) -> str:
+    """Return a step and a range of rows as text."""
     return f"step {step}, rows {rows.start} to {rows.stop - 1}"
 
 

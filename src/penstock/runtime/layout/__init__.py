@@ -1,27 +1,27 @@
-"""A plan from the view of one rank."""
+"""Layout of a plan on ranks, and compilation into a proved program."""
 
-from penstock.runtime.layout.compile import KIND, neutral_profile, prove_plan
+from penstock.runtime.layout.compile import PLACEHOLDER_KIND, compile_plan, placeholder_profile
 from penstock.runtime.layout.layout import (
     Layout,
     StageView,
-    check_units,
-    first_trainers,
-    links_of,
+    check_num_layers,
+    find_grad_owners,
+    find_links,
+    find_split_backwards,
     make_layout,
-    split_jobs,
 )
-from penstock.runtime.layout.replica_sync_proof import check_meetings
+from penstock.runtime.layout.replica_sync_proof import check_replica_sync
 
 __all__ = [
-    "KIND",
+    "PLACEHOLDER_KIND",
     "Layout",
     "StageView",
-    "check_meetings",
-    "check_units",
-    "first_trainers",
-    "links_of",
+    "check_num_layers",
+    "check_replica_sync",
+    "compile_plan",
+    "find_grad_owners",
+    "find_links",
+    "find_split_backwards",
     "make_layout",
-    "neutral_profile",
-    "prove_plan",
-    "split_jobs",
+    "placeholder_profile",
 ]

@@ -1,7 +1,8 @@
-"""A profile and a cluster that say nothing, for a plan that comes alone.
+"""Compilation of a plan into a proved program.
 
-Any order of jobs that a schedule makes from them is correct. For schedules that look at times (zb_h1, zb_v, pe, auto)
-it need not be the order that was simulated when the plan was made: give the real ones for that.
+A plan without its profile and cluster is compiled with placeholders, in which all layers take the same time. Every
+order that a schedule makes from them is correct. For schedules that depend on times (zb_h1, zb_v, pe, auto) it can
+differ from the order that was simulated for the plan.
 """
 
 import re
@@ -17,13 +18,13 @@ from penstock.program.lowering import lower
 from penstock.program.proof import Proof, prove
 from penstock.schedules import schedule
 
-KIND = "device"
+PLACEHOLDER_KIND = "device"
 
 
-def neutral_profile(blocks: Sequence[Block], rows: int) -> Profile:
-    """Equal times for all blocks; parameters and ties as they are."""
+def placeholder_profile(blocks: Sequence[Block], rows: int) -> Profile:
+    """Return a profile with equal times for all blocks, and the parameters and ties of the model."""
     sizes = {name: item.numel() * item.element_size() for block in blocks for name, item in block.parameters.items()}
-    times = Times(kind=KIND, micro_batch_size=rows, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0)
+    times = Times(kind=PLACEHOLDER_KIND, micro_batch_size=rows, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0)
     units = tuple(
         Unit(
             name=f"{number} {block.name}",
@@ -37,29 +38,38 @@ def neutral_profile(blocks: Sequence[Block], rows: int) -> Profile:
         Tie(name=name, parameter_bytes=sizes[name], units=holders)
         for name, holders in shared_parameters(blocks).items()
     )
-    return Profile(name="neutral", micro_batch_size=rows, units=units, ties=ties)
+    return Profile(name="placeholder", micro_batch_size=rows, units=units, ties=ties)
 
 
-def neutral_cluster(plan: Plan) -> Cluster:
-    """The plan's devices, in the order of their names (d2 before d10)."""
-    names = sorted(plan.devices, key=lambda name: [(int(part or 0), text) for text, part in _parts(name)])
+def placeholder_cluster(plan: Plan) -> Cluster:
+    """Return a cluster of the plan's devices, in the order of their names (d2 before d10)."""
+    names = sorted(plan.devices, key=lambda name: [(int(digits or 0), text) for text, digits in _split_name(name)])
     wire = Wire(bandwidth=1e12)
-    devices = tuple(Device(name=name, host="host", kind=KIND) for name in names)
-    return Cluster(name="neutral", hosts=(Host(name="host", inside=wire),), devices=devices, between=wire)
+    devices = tuple(Device(name=name, host="host", kind=PLACEHOLDER_KIND) for name in names)
+    return Cluster(name="placeholder", hosts=(Host(name="host", inside=wire),), devices=devices, between=wire)
 
 
-def prove_plan(plan: Plan, blocks: Sequence[Block], profile: Profile | None, cluster: Cluster | None) -> Proof:
-    """The plan's program, proved: for its profile and cluster, or for stand-ins if it comes alone."""
+def compile_plan(plan: Plan, blocks: Sequence[Block], profile: Profile | None, cluster: Cluster | None) -> Proof:
+    """Return the proved program of a plan.
+
+    Args:
+        plan: The plan.
+        blocks: The layers of the model.
+        profile: The profile of the plan, or None for a placeholder.
+        cluster: The cluster of the plan, or None for a placeholder.
+
+    Raises:
+        InputError: Only one of profile and cluster is given.
+        ProofError: The program cannot run, or needs more memory than a device has.
+    """
     if (profile is None) != (cluster is None):
-        raise InputError(
-            "a profile and a cluster go together", hint="Give both that the plan was made for, or neither."
-        )
+        raise InputError("profile and cluster must be given together", hint="Pass both, or neither.")
     if profile is None or cluster is None:
-        costs = price(plan, neutral_profile(blocks, plan.micro_batch_size), neutral_cluster(plan), strict=False)
+        costs = price(plan, placeholder_profile(blocks, plan.micro_batch_size), placeholder_cluster(plan), strict=False)
     else:
         costs = price(plan, profile, cluster)
     return prove(lower(schedule(costs), costs), costs, within_memory=profile is not None)
 
 
-def _parts(name: str) -> list[tuple[str, str]]:
+def _split_name(name: str) -> list[tuple[str, str]]:
     return re.findall(r"(\D*)(\d*)", name)

@@ -1,4 +1,4 @@
-"""A plan seen from one rank: who is who, and what each holds."""
+"""The layout of a plan: which rank holds which stages, rows, parameters and reductions."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from penstock.plan.pricing import PARAMETERS, Costs
 from penstock.program import Kind, Program
 from penstock.runtime.tensors import Rows, microbatch_rows, replica_rows
 
-NOWHERE = -1
+NO_REPLICA = -1
 
 
 @dataclass(frozen=True)
 class StageView:
-    """A stage with ranks for devices; `forward[i]` and `backward[i]` have the share i of the rows."""
+    """A stage on ranks. Replica i has `shares[i]` of the rows, and runs on `forward[i]` and `backward[i]`."""
 
     start: int
     stop: int
@@ -27,21 +27,21 @@ class StageView:
     forward: tuple[int, ...]
     backward: tuple[int, ...]
     recompute: bool
-    meets: bool
-    """Whether its members must add something up over their rows (batch norm), in every forward and backward."""
+    needs_sync: bool
+    """Whether its replicas must sum over all rows (batch norm), in every forward and backward."""
 
     def replica(self, rank: int, *, backward: bool) -> int:
-        """Which share a rank has, or NOWHERE."""
+        """Return the index of the replica on a rank, or NO_REPLICA."""
         group = self.backward if backward else self.forward
-        return group.index(rank) if rank in group else NOWHERE
+        return group.index(rank) if rank in group else NO_REPLICA
 
-    def is_at_home(self, rank: int) -> bool:
-        """Whether a rank runs forward and backward of the same rows."""
+    def is_local(self, rank: int) -> bool:
+        """Return whether a rank runs forward and backward of the same replica."""
         return self.replica(rank, backward=True) == self.replica(rank, backward=False)
 
 
 class Reducer(NamedTuple):
-    """A reduction: the ranks that take part, in the order of their ring, and the names of the parameters."""
+    """A gradient reduction: its ranks in the order of the ring, and the names of its parameters."""
 
     is_tie: bool
     number: int
@@ -51,47 +51,56 @@ class Reducer(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """All that ranks must agree on."""
+    """The part of a compiled plan that is the same on every rank."""
 
     devices: tuple[str, ...]
-    """The names of the devices in use: rank k is the k-th."""
+    """Names of the devices in use, by rank."""
     stages: tuple[StageView, ...]
     num_microbatches: int
     reducers: tuple[Reducer, ...]
 
     def rows(self, num_rows: int) -> list[list[tuple[Rows, ...]]]:
-        """For a batch of so many rows: by stage and micro-batch the rows of each member."""
+        """Return the rows of every replica, by stage and micro-batch, for a batch of `num_rows`."""
         parts = microbatch_rows(num_rows, self.num_microbatches)
         return [[replica_rows(part, stage.shares) for part in parts] for stage in self.stages]
 
 
-def links_of(program: Program, devices: Sequence[str], kinds: Collection[Kind]) -> set[tuple[int, int]]:
-    """The ranks between which messages of these kinds go: who sends, and to whom."""
+def find_links(program: Program, devices: Sequence[str], kinds: Collection[Kind]) -> set[tuple[int, int]]:
+    """Return the links (sender, receiver) that messages of these kinds use."""
     rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
-    places = np.flatnonzero(np.isin(program.kind, tuple(kinds)))
-    ends = np.unique(np.stack([program.device_of[places], program.peer[places]], 1), axis=0).tolist()
+    messages = np.flatnonzero(np.isin(program.kind, tuple(kinds)))
+    ends = np.unique(np.stack([program.device_of[messages], program.peer[messages]], 1), axis=0).tolist()
     return {(rank_of[source], rank_of[target]) for source, target in ends}
 
 
-def split_jobs(program: Program, devices: Sequence[str]) -> set[tuple[int, int, int]]:
-    """The jobs whose input and weight gradients are apart: rank, stage and micro-batch."""
+def find_split_backwards(program: Program, devices: Sequence[str]) -> set[tuple[int, int, int]]:
+    """Return the split backwards (I and W as two actions) as rank, stage and micro-batch."""
     rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
     rows = np.flatnonzero(program.kind == Kind.I)
     columns = (program.device_of[rows], program.stage[rows], program.microbatch[rows])
     return {(rank_of[device], stage, mb) for device, stage, mb in zip(*(c.tolist() for c in columns), strict=True)}
 
 
-def check_units(plan: Plan, blocks: Sequence[Block]) -> None:
-    """Refuse a plan for another number of blocks."""
+def check_num_layers(plan: Plan, blocks: Sequence[Block]) -> None:
+    """Check that a plan has as many layers as the model.
+
+    Raises:
+        MismatchError: The numbers differ.
+    """
     if plan.num_units != len(blocks):
         raise MismatchError(
-            f"the plan covers {plan.num_units} units, but the model has {len(blocks)} blocks",
-            hint="Plan for a profile of this model, or name its blocks as they were named when it was profiled.",
+            f"the plan covers {plan.num_units} layers, but the model has {len(blocks)}",
+            hint="Plan with a profile of this model, or list the same blocks as for the profile.",
         )
 
 
 def make_layout(costs: Costs, blocks: Sequence[Block]) -> Layout:
-    """The layout of a priced plan for these blocks; refuses what cannot be trained right."""
+    """Return the layout of a priced plan for the blocks of a model.
+
+    Raises:
+        MismatchError: The model has parameters or shared parameters that the profile does not have.
+        InputError: A replicated stage has a compiled layer that must see all rows.
+    """
     plan = costs.plan
     used = sorted({int(device) for device in (*costs.forward_device, *costs.backward_device)})
     rank_of = {device: rank for rank, device in enumerate(used)}
@@ -103,7 +112,7 @@ def make_layout(costs: Costs, blocks: Sequence[Block]) -> Layout:
             forward=tuple(rank_of[int(device)] for device in costs.forward_device[costs.replicas(number)]),
             backward=tuple(rank_of[int(device)] for device in costs.backward_device[costs.replicas(number)]),
             recompute=stage.recompute,
-            meets=len(stage.forward) > 1 and any(map(_sums_over_rows, blocks[stage.start : stage.stop])),
+            needs_sync=len(stage.forward) > 1 and any(map(_sums_over_rows, blocks[stage.start : stage.stop])),
         )
         for number, stage in enumerate(plan.stages)
     )
@@ -118,18 +127,18 @@ def make_layout(costs: Costs, blocks: Sequence[Block]) -> Layout:
 
 
 def trained_names(blocks: Sequence[Block], stage: StageView) -> tuple[str, ...]:
-    """The parameters of a stage that are trained, in the model's order."""
-    found = [block.parameters for block in blocks[stage.start : stage.stop]]
-    return tuple(dict.fromkeys(name for named in found for name, item in named.items() if item.requires_grad))
+    """Return the trained parameters of a stage, in the order of the model."""
+    per_block = [block.parameters for block in blocks[stage.start : stage.stop]]
+    return tuple(dict.fromkeys(name for named in per_block for name, item in named.items() if item.requires_grad))
 
 
-def first_trainers(layout: Layout, blocks: Sequence[Block]) -> dict[str, int]:
-    """For each trained parameter one rank that has its whole gradient at the end of an iteration."""
-    found: dict[str, int] = {}
+def find_grad_owners(layout: Layout, blocks: Sequence[Block]) -> dict[str, int]:
+    """Return for each trained parameter one rank that has its complete gradient at the end of an iteration."""
+    owners: dict[str, int] = {}
     for stage in layout.stages:
         for name in trained_names(blocks, stage):
-            found.setdefault(name, stage.backward[0])
-    return found
+            owners.setdefault(name, stage.backward[0])
+    return owners
 
 
 def _reducers(
@@ -137,55 +146,55 @@ def _reducers(
 ) -> tuple[Reducer, ...]:
     shared: dict[tuple[int, ...], list[str]] = {}
     trained = {name for block in blocks for name, item in block.parameters.items() if item.requires_grad}
-    home = [number for number, stage in enumerate(stages) for _ in range(stage.start, stage.stop)]
+    stage_of = [number for number, stage in enumerate(stages) for _ in range(stage.start, stage.stop)]
     for name, units in shared_parameters(blocks).items():
-        holders = tuple(sorted({home[unit] for unit in units}))
+        holders = tuple(sorted({stage_of[unit] for unit in units}))
         if len(holders) > 1 and name in trained:
             shared.setdefault(holders, []).append(name)
-    found, between = [], set()
+    reducers, tied = [], set()
     for item in costs.reductions:
         ranks = tuple(rank_of[device] for device in item.ring.devices)
         if item.is_tie:
-            # Several ties of the same stages are one to us: the first takes all parameters.
+            # Several ties of the same stages are one reduction here: the first one takes all parameters.
             names = shared.pop(tuple(item.stages), [])
-            between |= set(names)
-            found.append(Reducer(True, item.number, ranks, tuple(names)))
+            tied |= set(names)
+            reducers.append(Reducer(True, item.number, ranks, tuple(names)))
     for holders, names in shared.items():
         trainers = {rank for number in holders for rank in stages[number].backward}
         if len(trainers) > 1:
             raise MismatchError(
-                f"stages {', '.join(map(str, holders))} share the parameter {names[0]!r}, which the profile of the "
-                "plan does not say",
-                hint="Name shared parameters as ties in the profile, and plan again.",
+                f"stages {', '.join(map(str, holders))} share the parameter {names[0]!r}, but the profile of the plan "
+                "has no tie for it",
+                hint="Add shared parameters to the profile as ties, and plan again.",
             )
     for item in costs.reductions:
         if not item.is_tie:
-            names = [name for name in trained_names(blocks, stages[item.number]) if name not in between]
+            names = [name for name in trained_names(blocks, stages[item.number]) if name not in tied]
             ranks = tuple(rank_of[device] for device in item.ring.devices)
-            found.append(Reducer(False, item.number, ranks, tuple(names)))
-    return tuple(found)
+            reducers.append(Reducer(False, item.number, ranks, tuple(names)))
+    return tuple(reducers)
 
 
 def _check_returns(costs: Costs, blocks: Sequence[Block]) -> None:
-    """A forward away from its backward must get fresh parameters; the program has that only if the profile says so."""
+    """Check that every remote forward gets its weights back. The program returns them only if the profile has them."""
     flows = costs.flows
     returned = set(flows.source_replica[flows.what == PARAMETERS].tolist())
-    for place in range(costs.num_replicas):
-        number = int(costs.replica_stage[place])
-        trained_here = costs.forward_device[place] in costs.backward_device[costs.replicas(number)]
-        if trained_here or place in returned:
+    for replica in range(costs.num_replicas):
+        number = int(costs.replica_stage[replica])
+        is_trained_locally = costs.forward_device[replica] in costs.backward_device[costs.replicas(number)]
+        if is_trained_locally or replica in returned:
             continue
         stage = costs.plan.stages[number]
         for block in blocks[stage.start : stage.stop]:
             if any(parameter.requires_grad for parameter in block.parameters.values()):
                 raise MismatchError(
-                    f"block {block.name!r} has parameters, but the plan's profile says that it has none",
+                    f"layer {block.name!r} has parameters, but it has none in the profile of the plan",
                     hint="Profile this model, and plan again.",
                 )
 
 
 def _check_compiled(stages: Sequence[StageView], blocks: Sequence[Block]) -> None:
-    """What is compiled cannot be looked into: there, what concerns all rows would be done with those of one rank."""
+    """Check that no replica has a compiled layer that must see all rows: compiled code cannot be instrumented."""
     for stage in stages:
         for block in blocks[stage.start : stage.stop] if len(stage.shares) > 1 else ():
             compiled = (module for module in block.module.modules() if is_compiled(module))
@@ -193,9 +202,9 @@ def _check_compiled(stages: Sequence[StageView], blocks: Sequence[Block]) -> Non
                 is_random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
                 if is_random or isinstance(module, nn.modules.batchnorm._BatchNorm):
                     raise InputError(
-                        f"block {block.name!r}, whose rows are on several devices, is compiled (torch.compile) and has "
-                        f"{type(module).__name__} in it, which must know of all rows",
-                        hint="Plan so that one device has the whole stage (--no-replication), or do not compile it.",
+                        f"layer {block.name!r}, whose rows are on several devices, is compiled (torch.compile) and "
+                        f"contains {type(module).__name__}, which depends on all rows",
+                        hint="Plan without replicas of this stage (--no-replication), or do not compile it.",
                     )
 
 

@@ -1,7 +1,8 @@
-"""The proof that ranks which meet in the midst of jobs do not wait for each other in a circle.
+"""The proof that replica syncs cannot deadlock.
 
-A job at which ranks meet goes on only when all of them have come to it. So all their actions count as one, and what
-must come before one of them must come before all: if the order of the program has no circle then, none can close.
+An action with a replica sync completes only after all replicas have started theirs. The proof therefore merges the
+actions of all replicas into one node, which depends on everything that any of them depends on. If the merged graph has
+no cycle, the ranks cannot wait for each other forever.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,23 +14,27 @@ from penstock.program import NONE, Kind
 from penstock.program.proof import Proof
 from penstock.runtime.layout.layout import Layout
 
-MEETING_KINDS = {Kind.F: 0, Kind.I: 1, Kind.B: 1}
-"""Kinds of jobs at which members meet; the input gradient meets both gradients at once."""
+SYNC_KINDS = {Kind.F: 0, Kind.I: 1, Kind.B: 1}
+"""Kinds of actions with a replica sync. I and B of two replicas belong to the same sync."""
 
 
-def check_meetings(proof: Proof, layout: Layout) -> None:
-    """Refuse a program in which members of a stage come to their meetings in orders that do not fit together."""
-    meeting = {number for number, stage in enumerate(layout.stages) if stage.meets}
-    if not meeting:
+def check_replica_sync(proof: Proof, layout: Layout) -> None:
+    """Check that the replica syncs of a program cannot deadlock.
+
+    Raises:
+        InputError: The replicas of a stage run its syncs in incompatible orders.
+    """
+    synced = {number for number, stage in enumerate(layout.stages) if stage.needs_sync}
+    if not synced:
         return
     program = proof.program
     node = np.arange(program.num_actions)
     first: dict[tuple[int, int, int], int] = {}
-    for place in np.flatnonzero(np.isin(program.kind, list(MEETING_KINDS))).tolist():
-        stage = int(program.stage[place])
-        if stage in meeting:
-            key = (MEETING_KINDS[Kind(int(program.kind[place]))], stage, int(program.microbatch[place]))
-            node[place] = first.setdefault(key, place)
+    for action in np.flatnonzero(np.isin(program.kind, list(SYNC_KINDS))).tolist():
+        stage = int(program.stage[action])
+        if stage in synced:
+            key = (SYNC_KINDS[Kind(int(program.kind[action]))], stage, int(program.microbatch[action]))
+            node[action] = first.setdefault(key, action)
     after: dict[int, list[int]] = {}
     needs: dict[int, list[int]] = {}
     waits = np.zeros(program.num_actions, dtype=np.int64)
@@ -37,40 +42,40 @@ def check_meetings(proof: Proof, layout: Layout) -> None:
         after.setdefault(int(node[before]), []).append(int(node[then]))
         needs.setdefault(int(node[then]), []).append(int(node[before]))
         waits[node[then]] += 1
-    ready = [place for place in np.unique(node).tolist() if not waits[place]]
+    ready = [action for action in np.unique(node).tolist() if not waits[action]]
     while ready:
         for then in after.get(ready.pop(), ()):
             waits[then] -= 1
             if not waits[then]:
                 ready.append(then)
-    stuck = {place for place in first.values() if waits[place]}
-    if stuck:
-        circle = _circle(min(stuck), {place: [item for item in needs[place] if waits[item]] for place in needs})
-        _, stage, microbatch = next(key for key, place in first.items() if place in circle)
+    blocked = {action for action in first.values() if waits[action]}
+    if blocked:
+        cycle = _find_cycle(min(blocked), {action: [item for item in needs[action] if waits[item]] for action in needs})
+        _, stage, microbatch = next(key for key, action in first.items() if action in cycle)
         devices = ", ".join(layout.devices[rank] for rank in layout.stages[stage].forward)
         raise InputError(
-            f"stage {stage} has batch norm, and its rows on {devices}: they must meet for every micro-batch, but "
-            f"come to it in orders in which they would wait for each other for ever (micro-batch {microbatch})",
-            hint="Use schedule gpipe or 1f1b, plan so that one device has the whole stage, or use GroupNorm.",
+            f"stage {stage} has batch norm and replicas on {devices}, which run its micro-batches in orders that "
+            f"deadlock in the replica sync (micro-batch {microbatch})",
+            hint="Use schedule gpipe or 1f1b, plan without replicas of this stage, or use GroupNorm.",
         )
 
 
-def _circle(place: int, needs: Mapping[int, Sequence[int]]) -> set[int]:
-    """From what is stuck to what it waits for, and so on, until something comes again."""
+def _find_cycle(action: int, needs: Mapping[int, Sequence[int]]) -> set[int]:
+    """Follow dependencies from a blocked action until one repeats; return the cycle."""
     path: list[int] = []
-    while place not in path:
-        path.append(place)
-        place = needs[place][0]
-    return set(path[path.index(place) :])
+    while action not in path:
+        path.append(action)
+        action = needs[action][0]
+    return set(path[path.index(action) :])
 
 
 def _edges(proof: Proof) -> Iterator[tuple[int, int]]:
-    """What comes before what: on a device one action after the other; a message before whoever needs it."""
-    program, wiring = proof.program, proof.wiring
+    """Yield pairs (before, after): consecutive actions of a device, and a send with every consumer of its message."""
+    program, dependencies = proof.program, proof.dependencies
     for begin, end in zip(program.offsets[:-1].tolist(), program.offsets[1:].tolist(), strict=True):
-        for place in range(begin, end - 1):
-            yield place, place + 1
-    for transfer in np.flatnonzero(wiring.receive != NONE).tolist():
-        begin, end = wiring.consumers.begin[transfer], wiring.consumers.begin[transfer + 1]
-        for consumer in wiring.consumers.values[begin:end].tolist():
-            yield int(wiring.send[transfer]), consumer
+        for action in range(begin, end - 1):
+            yield action, action + 1
+    for transfer in np.flatnonzero(dependencies.receive != NONE).tolist():
+        begin, end = dependencies.consumers.begin[transfer], dependencies.consumers.begin[transfer + 1]
+        for consumer in dependencies.consumers.values[begin:end].tolist():
+            yield int(dependencies.send[transfer]), consumer

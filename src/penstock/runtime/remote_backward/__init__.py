@@ -1,14 +1,14 @@
-"""Backward passes on another rank than their forward."""
+"""Remote backward: a stage's backward on another rank than its forward."""
 
-from penstock.runtime.remote_backward.replay_check import require_the_same_again
+from penstock.runtime.remote_backward.replay_check import check_recompute
 from penstock.runtime.remote_backward.transfer import (
     AS_PLANNED,
     KEPT,
     NOT_RUN,
     PLANNED,
-    InputOnly,
-    Shipping,
-    input_message,
+    RecomputeHeader,
+    SavedTensorTransfer,
+    make_recompute_message,
 )
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "KEPT",
     "NOT_RUN",
     "PLANNED",
-    "InputOnly",
-    "Shipping",
-    "input_message",
-    "require_the_same_again",
+    "RecomputeHeader",
+    "SavedTensorTransfer",
+    "check_recompute",
+    "make_recompute_message",
 ]

@@ -1,7 +1,7 @@
-"""Marks of an autograd graph: its nodes, how they hang together, and the plain values in them.
+"""Fingerprints of autograd graphs: nodes, edges and plain attributes.
 
-Two forwards with equal marks go back the same way, as far as that can be seen: a graph that depends on what is in the
-tensors (a branch, an `.item()`) has other marks for other inputs.
+Two forwards with equal fingerprints have the same backward, as far as can be seen. A graph that depends on the values
+of tensors (a branch, an `.item()`) has different fingerprints for different inputs.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -15,56 +15,61 @@ from torch.autograd.graph import GradientEdge
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
-class Unmarkable(Exception):  # noqa: N818
-    """The graph holds something that cannot be compared; the text says what."""
+class NotComparable(Exception):  # noqa: N818
+    """The graph contains something that cannot be compared. The message says what."""
 
 
-def marks(outputs: Sequence[GradientEdge], parameters: Mapping[str, Tensor]) -> tuple[Any, ...]:
-    """The marks of a graph whose saved tensors were replaced by their numbers.
+def fingerprint(outputs: Sequence[GradientEdge], parameters: Mapping[str, Tensor]) -> tuple[Any, ...]:
+    """Compute the fingerprint of a graph whose saved tensors are replaced by their indices.
 
-    Functions written in Python may keep no tensors on themselves but these `parameters`.
+    Args:
+        outputs: The gradient edges of the outputs.
+        parameters: The only tensors that autograd functions written in Python may keep as attributes.
+
+    Raises:
+        NotComparable: The graph contains something that cannot be compared.
     """
     names = {id(item): name for name, item in parameters.items()}
-    number: dict[Any, int] = {}
+    indices: dict[Any, int] = {}
     nodes: list[Any] = []
 
-    def numbered(node: Any) -> int:
+    def index_of(node: Any) -> int:
         if node is None:
             return -1
-        if node not in number:
-            number[node] = len(nodes)
+        if node not in indices:
+            indices[node] = len(nodes)
             nodes.append(node)
-        return number[node]
+        return indices[node]
 
-    found: list[Any] = [(numbered(edge.node), edge.output_nr) for edge in outputs]
-    # More nodes are found on the way.
+    entries: list[Any] = [(index_of(edge.node), edge.output_nr) for edge in outputs]
+    # The loop appends to `nodes`.
     for node in nodes:
-        following = [(numbered(after), which) for after, which in node.next_functions]
-        found.append((type(node).__name__, tuple(following), _values(node, names)))
-    return tuple(found)
+        edges = [(index_of(target), output) for target, output in node.next_functions]
+        entries.append((type(node).__name__, tuple(edges), _values(node, names)))
+    return tuple(entries)
 
 
 def _values(node: Any, names: Mapping[int, str]) -> tuple[Any, ...]:
     if hasattr(node, "variable"):
-        # The end of a graph: which parameter the gradient is for.
+        # A leaf: the parameter that the gradient is for.
         return (names.get(id(node.variable)),)
-    kept = getattr(node, "__dict__", None)
-    if kept is not None:
-        numbers = tuple(_saved(item) for item in node._raw_saved_tensors or ())
-        return (*((name, _plain(value, names, node)) for name, value in kept.items()), numbers)
+    attributes = getattr(node, "__dict__", None)
+    if attributes is not None:
+        saved_indices = tuple(_saved(item) for item in node._raw_saved_tensors or ())
+        return (*((name, _plain(value, names, node)) for name, value in attributes.items()), saved_indices)
     kind: Any = type(node)
-    plain, tensors = _kept_by(kind)
-    values = [getattr(node, name) for name in plain]
-    found = [value if isinstance(value, PLAIN) else repr(value) for value in values]
+    plain, tensors = _attribute_names(kind)
+    raw_values = [getattr(node, name) for name in plain]
+    values = [value if isinstance(value, PLAIN) else repr(value) for value in raw_values]
     for name in tensors:
         saved = getattr(node, name)
-        found += [_saved(item) for item in (saved if isinstance(saved, tuple | list) else [saved])]
-    return tuple(found)
+        values += [_saved(item) for item in (saved if isinstance(saved, tuple | list) else [saved])]
+    return tuple(values)
 
 
 @cache
-def _kept_by(kind: Hashable) -> tuple[list[str], list[str]]:
-    """The names of what such a node keeps: plain values, and saved tensors (in their raw form, not unpacked)."""
+def _attribute_names(kind: Hashable) -> tuple[list[str], list[str]]:
+    """The names of a node's plain attributes, and of its saved tensors in raw form (not unpacked)."""
     names = dir(kind)
     raw = [name for name in names if name.startswith("_raw_saved_")]
     plain = [name for name in names if name.startswith("_saved_") and f"_raw{name}" not in raw]
@@ -72,23 +77,25 @@ def _kept_by(kind: Hashable) -> tuple[list[str], list[str]]:
 
 
 def _saved(saved: Any) -> Any:
-    """The number of a saved tensor. A number that was multiplied with is kept as it is: hooks do not see it."""
+    """The index of a saved tensor. A Python scalar that was multiplied with is saved as it is: hooks do not see it."""
     if not hasattr(saved, "data"):
-        raise Unmarkable("this version of torch does not show what a graph has saved")
-    found = saved.data
-    if isinstance(found, Tensor) and found.dim() == 0:
-        return found.item()
-    if found is not None and not isinstance(found, int):
-        raise Unmarkable("it handles saved tensors itself, as torch.utils.checkpoint does")
-    return found
+        raise NotComparable("this version of torch does not expose the saved tensors of a graph")
+    data = saved.data
+    if isinstance(data, Tensor) and data.dim() == 0:
+        return data.item()
+    if data is not None and not isinstance(data, int):
+        raise NotComparable("it uses saved-tensor hooks of its own, as torch.utils.checkpoint does")
+    return data
 
 
 def _plain(value: Any, names: Mapping[int, str], node: Any) -> Any:
-    """A value as something that can be compared; objects only by their type."""
+    """A comparable form of a value. Objects are compared by type only."""
     if isinstance(value, Tensor):
         if id(value) not in names:
             name = type(node).__name__.removesuffix("Backward")
-            raise Unmarkable(f"the function {name} keeps tensors on itself, not by save_for_backward")
+            raise NotComparable(
+                f"the autograd function {name} keeps tensors as attributes instead of using save_for_backward"
+            )
         return names[id(value)]
     if isinstance(value, PLAIN):
         return value

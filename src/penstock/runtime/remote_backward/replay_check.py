@@ -1,7 +1,7 @@
-"""Whether a stage's backward can be replayed elsewhere from what its forward saves: tried out before it is done.
+"""Checks whether the backward of a stage can be replayed on another rank, before it is.
 
-A graph is made from another input of the same shapes, with other random numbers, and gone back through with the tensors
-that the real input leads to. Every gradient must come out as autograd has it, to the bit.
+The check creates a graph from another input of the same shapes, with other random numbers, and runs its backward with
+the tensors that the real input leads to. Every gradient must equal that of autograd to the bit.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,112 +11,139 @@ import torch
 from torch import Tensor
 
 from penstock.errors import InputError
-from penstock.runtime.remote_backward.graph_fingerprint import Unmarkable, marks
+from penstock.runtime.remote_backward.graph_fingerprint import NotComparable, fingerprint
 from penstock.runtime.remote_backward.graph_replay import Replay
-from penstock.runtime.remote_backward.saved_tensors import Piece, Unshippable, collecting, put_together, take_apart
-from penstock.runtime.stage import Graph, Job, TorchStage
-from penstock.runtime.tensors import Packed
+from penstock.runtime.remote_backward.saved_tensors import (
+    NotTransferable,
+    TensorRef,
+    collect_saved,
+    describe_saved,
+    rebuild_saved,
+)
+from penstock.runtime.stage import Graph, StageJob, TorchStage
+from penstock.runtime.tensors import PackedPayload
 
 
-def why_not(runner: TorchStage, given: Packed, job: Job) -> str:
-    """The reason why the forward must be run again for the backward, or nothing. Leaves everything as it was."""
+def find_obstacle(runner: TorchStage, inputs: PackedPayload, job: StageJob) -> str:
+    """The reason why the forward must be recomputed for its backward; empty if it can be replayed.
+
+    The stage is left unchanged.
+    """
     try:
-        with runner.recalling(()):
-            return _try_out(runner, given, job)
-    except (Unshippable, Unmarkable) as error:
+        with runner.replay_sync(()):
+            return _try_replay(runner, inputs, job)
+    except (NotTransferable, NotComparable) as error:
         return str(error)
     except Exception as error:
-        # Blocks may refuse the other input, or to go back twice; whatever they raise, they cannot be replayed.
-        told = str(error).splitlines() or [""]
-        return f"it failed when tried out ({type(error).__name__}: {told[0][:120]})"
+        # Layers may refuse the other input, or a second backward. Whatever they raise, they cannot be replayed.
+        lines = str(error).splitlines() or [""]
+        return f"a trial replay failed ({type(error).__name__}: {lines[0][:120]})"
 
 
-def _try_out(runner: TorchStage, given: Packed, job: Job) -> str:
-    other = given.with_tensors([_another(tensor) for tensor in given.tensors])
-    seen, hooks = collecting(runner.buffers())
-    graph = runner.run_again(_copied(given), job.step, job.rows, job.finish, defer=job.defer, hooks=hooks)
-    mine = marks(graph.outputs, runner.parameters)
-    graph.let_go()
-    pieces = take_apart(seen, runner.parameters, job.batch)
-    replay = Replay(runner, _copied(other), job._replace(step=job.step + 1))
-    theirs = marks(replay.graph.outputs, runner.parameters)
-    if mine != theirs or saved_forms(pieces.pieces) != replay.saved_forms:
-        return "its way back depends on what is in its input"
-    with runner.buffers_kept():
-        out, eager = runner.run(_copied(given), job.step, job.rows, job.finish, keep=True, defer=job.defer)
-    numbers = torch.Generator().manual_seed(0)
+def _try_replay(runner: TorchStage, inputs: PackedPayload, job: StageJob) -> str:
+    other_inputs = inputs.with_tensors([_alter(tensor) for tensor in inputs.tensors])
+    saved, hooks = collect_saved(runner.buffers())
+    graph = runner.recompute(_copy(inputs), job.step, job.rows, job.compute_loss, defer=job.defer, hooks=hooks)
+    expected_fingerprint = fingerprint(graph.outputs, runner.parameters)
+    graph.release()
+    description = describe_saved(saved, runner.parameters, job.batch)
+    replay = Replay(runner, _copy(other_inputs), job._replace(step=job.step + 1))
+    replay_fingerprint = fingerprint(replay.graph.outputs, runner.parameters)
+    if expected_fingerprint != replay_fingerprint or saved_shapes(description.refs) != replay.saved_shapes:
+        return "its backward depends on the values of its input"
+    with runner.preserve_buffers():
+        out, eager = runner.run(_copy(inputs), job.step, job.rows, job.compute_loss, keep=True, defer=job.defer)
+    generator = torch.Generator().manual_seed(0)
     outputs = [tensor for tensor, need in zip(out.tensors, out.needs_grad, strict=True) if need]
-    grads = eager.ones or [torch.randn(item.shape, generator=numbers).to(item) for item in outputs]
-    wanted = _gradients(runner, eager, grads)
-    tensors = put_together(pieces.pieces, [part.clone() for part in pieces.parts], runner.parameters)
+    grads = eager.loss_grads or [torch.randn(item.shape, generator=generator).to(item) for item in outputs]
+    expected = _gradients(runner, eager, grads)
+    tensors = rebuild_saved(description.refs, [part.clone() for part in description.parts], runner.parameters)
     for _ in range(2):
-        # Twice: going back must not use anything up.
-        found = _gradients(runner, replay.with_tensors(tensors), grads)
-        if len(found) != len(wanted) or not all(map(_same, found, wanted)):
-            return "its gradients come out differently when replayed"
+        # Twice, because a backward must not consume anything.
+        replayed = _gradients(runner, replay.with_tensors(tensors), grads)
+        if len(replayed) != len(expected) or not all(map(_is_same, replayed, expected)):
+            return "its gradients differ when replayed"
     return ""
 
 
-def require_the_same_again(
-    runner: TorchStage, given: Packed, job: Job, out: Packed, notes: Sequence[Tensor], told: str
+def check_recompute(
+    runner: TorchStage,
+    inputs: PackedPayload,
+    job: StageJob,
+    out: PackedPayload,
+    sync_sums: Sequence[Tensor],
+    description: str,
 ) -> None:
-    """Refuse a forward that has changed buffers, and gives something else when it runs once more for its backward.
+    """Refuse a forward that changes buffers and gives another output when it is recomputed for its backward.
 
-    If it gives something else each time, that is not for the buffers: some kernels never repeat themselves to the bit.
+    A forward that gives another output each time is accepted: some kernels are not deterministic, which has nothing to
+    do with buffers.
+
+    Args:
+        runner: The stage.
+        inputs: The input of the forward.
+        job: The forward.
+        out: Its output.
+        sync_sums: The sums over replicas that it recorded.
+        description: Describes the action in the error message.
+
+    Raises:
+        InputError: The output depends on buffers that the forward changes.
     """
 
-    def again() -> Packed:
-        with runner.buffers_kept(), runner.recalling(notes):
-            return runner.run(_copied(given), job.step, job.rows, job.finish, keep=False, defer=False)[0]
+    def recompute() -> PackedPayload:
+        with runner.preserve_buffers(), runner.replay_sync(sync_sums):
+            return runner.run(_copy(inputs), job.step, job.rows, job.compute_loss, keep=False, defer=False)[0]
 
-    found = again()
-    is_same = all(map(_same, found.tensors, out.tensors))
-    if not is_same and all(map(_same, found.tensors, again().tensors)):
+    recomputed = recompute()
+    is_same = all(map(_is_same, recomputed.tensors, out.tensors))
+    if not is_same and all(map(_is_same, recomputed.tensors, recompute().tensors)):
         raise InputError(
-            f"{told}: this forward must run again for its backward, but it reads buffers that it changes, and would "
-            "give something else",
-            hint="Plan without recomputing or moving this stage (--no-recomputation, --one-cut).",
+            f"{description}: this forward must be recomputed for its backward, but it reads buffers that it changes, "
+            "so its output would differ",
+            hint="Plan without recomputation or remote backward for this stage (--no-recomputation, --one-cut).",
         )
 
 
-def saved_forms(pieces: Iterable[Piece]) -> list[tuple[tuple[int, ...], object]]:
-    """Shape and type of each tensor, as `Replay` knows them."""
-    return [(piece.size, piece.dtype) for piece in pieces]
+def saved_shapes(refs: Iterable[TensorRef]) -> list[tuple[tuple[int, ...], object]]:
+    """Shape and type of each tensor, as in `Replay.saved_shapes`."""
+    return [(ref.size, ref.dtype) for ref in refs]
 
 
-def _copied(given: Packed) -> Packed:
-    return given.with_tensors([tensor.clone() for tensor in given.tensors])
+def _copy(payload: PackedPayload) -> PackedPayload:
+    return payload.with_tensors([tensor.clone() for tensor in payload.tensors])
 
 
-def _another(tensor: Tensor) -> Tensor:
-    """Other numbers, of a kind that may be expected: the same backwards, and larger by an eighth."""
-    turned = tensor.flip(tuple(range(tensor.dim())))
-    turned = turned * 1.125 if tensor.is_floating_point() else turned
-    return torch.empty_like(tensor).copy_(turned)
+def _alter(tensor: Tensor) -> Tensor:
+    """Other numbers of the same kind: the same in reverse order, larger by an eighth."""
+    altered = tensor.flip(tuple(range(tensor.dim())))
+    altered = altered * 1.125 if tensor.is_floating_point() else altered
+    return torch.empty_like(tensor).copy_(altered)
 
 
 def _gradients(runner: TorchStage, graph: Graph, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Of what came in, and of every parameter."""
-    with _gradients_apart(runner.trained.values()) as parameters:
-        found = list(runner.backward(graph, grads))
-        runner.weights(graph)
-        return [*found, *(parameter.grad for parameter in parameters)]
+    """The gradients of all inputs and parameters."""
+    with _separate_grads(runner.trained.values()) as parameters:
+        input_grads = list(runner.backward(graph, grads))
+        runner.backward_weight(graph)
+        return [*input_grads, *(parameter.grad for parameter in parameters)]
 
 
 @contextmanager
-def _gradients_apart(parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    replicas = list(parameters)
-    before = [parameter.grad for parameter in replicas]
-    for parameter in replicas:
+def _separate_grads(parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Clear the gradients of the parameters, and restore them on exit."""
+    cleared = list(parameters)
+    before = [parameter.grad for parameter in cleared]
+    for parameter in cleared:
         parameter.grad = None
     try:
-        yield replicas
+        yield cleared
     finally:
-        for parameter, grad in zip(replicas, before, strict=True):
+        for parameter, grad in zip(cleared, before, strict=True):
             parameter.grad = grad
 
 
-def _same(one: Tensor | None, other: Tensor | None) -> bool:
+def _is_same(one: Tensor | None, other: Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
     return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)

@@ -1,8 +1,8 @@
-"""What a forward saves for its backward, described so that it can be rebuilt in another process.
+"""Descriptions of a forward's saved tensors, from which another process can rebuild them.
 
-Parameters are not sent but named: the other side has them too. So are the casts of parameters that autocast makes.
-Tensors that share memory are sent once, with their strides, and where they begin within a line of memory (64 bytes)
-is kept, as kernels may add up in an order that depends on both. Small ones travel together.
+Parameters are referred to by name, because the other rank has them too; so are the casts of parameters that autocast
+creates. Tensors that share memory are sent once. Strides, and the offset within a cache line (64 bytes), are
+preserved, because kernels may sum in an order that depends on both. Small tensors are sent together.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,69 +17,75 @@ from penstock.runtime.stage import CAST_OF
 
 LINE_BYTES = 64
 SMALL_BYTES = 1 << 16
-"""Up to this size copying costs less than another message."""
+"""Up to this size, a copy costs less than another message."""
 
 EMPTY = -1
-"""Stands for the part of a tensor without elements."""
+"""The part of a tensor without elements."""
 
 
-class Unshippable(Exception):  # noqa: N818
-    """Something saved cannot be described; the text says why."""
+class NotTransferable(Exception):  # noqa: N818
+    """A saved tensor cannot be described. The message says why."""
 
 
-class Piece(NamedTuple):
-    """One tensor: of a sent part, or of a parameter."""
+class TensorRef(NamedTuple):
+    """A tensor as a view of a sent part, or of a parameter."""
 
     part: int
     parameter: str
     offset: int
-    """In elements, from the beginning of the part or of the parameter's memory."""
+    """In elements, from the start of the part or of the parameter."""
     size: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
 
 
 @dataclass(eq=False)
-class Seen:
-    """A tensor at the moment at which it was saved."""
+class SavedTensor:
+    """A tensor, and its state when it was saved."""
 
     tensor: Tensor
     version: int
     cast_of: Tensor | None
+    """The parameter that this tensor is a cast of."""
 
 
-def collecting(buffers: Iterable[Tensor]) -> tuple[list[Seen], saved_tensors_hooks]:
-    """While the hooks are entered, saved tensors come into the list. Nothing can be gone back through afterwards.
+def collect_saved(buffers: Iterable[Tensor]) -> tuple[list[SavedTensor], saved_tensors_hooks]:
+    """Make hooks that collect saved tensors into a list. The graph itself has no backward then.
 
-    The list knows nothing of the hooks: so what is in it goes when the list does, and does not wait for Python's search
-    for cycles, which may take a long time to come to memory that other ranks wait for.
+    The list holds no reference to the hooks. Its tensors are freed with the list, without waiting for the garbage
+    collector, which may take long to reach memory that other ranks wait for.
+
+    Args:
+        buffers: Buffers of the stage, which later micro-batches may change. They are copied when saved.
+
+    Returns:
+        The list, and the hooks.
     """
-    seen: list[Seen] = []
-    changing = {_memory(buffer) for buffer in buffers}
+    saved: list[SavedTensor] = []
+    buffer_memory = {_memory(buffer) for buffer in buffers}
 
     def pack(tensor: Tensor) -> int:
         with torch._C.DisableTorchFunction():
             plain = tensor.detach()
-            if type(plain) is Tensor and plain.layout == torch.strided and _memory(plain) in changing:
-                # The next micro-batch may change it.
+            if type(plain) is Tensor and plain.layout == torch.strided and _memory(plain) in buffer_memory:
                 plain = plain.clone()
-            seen.append(Seen(plain, plain._version, _cast_of(tensor)))
-            return len(seen) - 1
+            saved.append(SavedTensor(plain, plain._version, _cast_of(tensor)))
+            return len(saved) - 1
 
-    return seen, saved_tensors_hooks(pack, _gone)
+    return saved, saved_tensors_hooks(pack, _refuse_backward)
 
 
-def _gone(_: object) -> Tensor:
-    raise AssertionError("what was saved here goes elsewhere")
+def _refuse_backward(_: object) -> Tensor:
+    raise AssertionError("the backward of this graph runs on another rank")
 
 
 def _memory(tensor: Tensor) -> int:
-    found: int = tensor.untyped_storage()._cdata
-    return found
+    address: int = tensor.untyped_storage()._cdata
+    return address
 
 
 def _cast_of(tensor: Tensor) -> Tensor | None:
-    """The parameter of which this is (a view of) what autocast made, with the same layout."""
+    """The parameter that this tensor is (a view of) an autocast copy of, if both have the same layout."""
     base = tensor._base if tensor._is_view() else tensor
     if base is None:
         return None
@@ -88,8 +94,8 @@ def _cast_of(tensor: Tensor) -> Tensor | None:
         source = getattr(base.grad_fn.next_functions[0][0], "variable", None)
     if source is None or source.stride() != base.stride() or base.storage_offset() or not _is_dense(source):
         return None
-    found: Tensor = source
-    return found
+    parameter: Tensor = source
+    return parameter
 
 
 def _is_dense(tensor: Tensor) -> bool:
@@ -97,116 +103,124 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _end(tensor: Tensor) -> int:
-    """The number of elements from the first to behind the last in memory."""
+    """The number of elements between the first and the last one in memory, both included."""
     if not tensor.numel():
         return 0
     return sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
 
 
-class Pieces(NamedTuple):
-    """Tensors taken apart: their descriptions, and what must be sent."""
+class Description(NamedTuple):
+    """Descriptions of tensors, and the parts to send."""
 
-    pieces: tuple[Piece, ...]
+    refs: tuple[TensorRef, ...]
     parts: list[Tensor]
 
 
-def take_apart(seen: Sequence[Seen], parameters: Mapping[str, Tensor], batch: Iterable[Tensor]) -> Pieces:
-    """Describe tensors. `batch` is what may lie anywhere in its memory, step by step: it is sent from where it begins.
+def describe_saved(
+    saved: Sequence[SavedTensor], parameters: Mapping[str, Tensor], batch: Iterable[Tensor]
+) -> Description:
+    """Describe saved tensors.
 
-    Raises `Unshippable`.
+    Args:
+        saved: The tensors.
+        parameters: The parameters of the stage, by name.
+        batch: The tensors of the batch. Their alignment differs from step to step, so it is not preserved.
+
+    Raises:
+        NotTransferable: A tensor cannot be described.
     """
-    named: dict[int, list[tuple[str, Tensor]]] = {}
+    parameter_memory: dict[int, list[tuple[str, Tensor]]] = {}
     for key, parameter in parameters.items():
-        named.setdefault(_memory(parameter), []).append((key, parameter))
+        parameter_memory.setdefault(_memory(parameter), []).append((key, parameter))
     names = {id(item): name for name, item in parameters.items()}
-    loose = {_memory(item) for item in batch}
+    unaligned = {_memory(item) for item in batch}
     ranges: dict[int, tuple[int, int]] = {}
-    for item in seen:
+    for item in saved:
         _check(item)
         tensor = item.tensor
-        if tensor.numel() and item.cast_of is None and _memory(tensor) not in named:
+        if tensor.numel() and item.cast_of is None and _memory(tensor) not in parameter_memory:
             start = int(tensor.storage_offset()) * tensor.element_size()
             stop = start + _end(tensor) * tensor.element_size()
-            start -= 0 if _memory(tensor) in loose else start % LINE_BYTES
+            start -= 0 if _memory(tensor) in unaligned else start % LINE_BYTES
             before = ranges.get(_memory(tensor), (start, stop))
             ranges[_memory(tensor)] = (min(before[0], start), max(before[1], stop))
-    parts, places = _parts(ranges, {_memory(item.tensor): item.tensor for item in seen})
-    pieces = []
-    for item in seen:
+    parts, locations = _parts(ranges, {_memory(item.tensor): item.tensor for item in saved})
+    refs = []
+    for item in saved:
         tensor, memory = item.tensor, _memory(item.tensor)
         part, name, offset = EMPTY, "", 0
         if item.cast_of is not None:
             if id(item.cast_of) not in names:
-                raise Unshippable("it casts a parameter that is not its own")
+                raise NotTransferable("it casts a parameter of another stage")
             name, offset = names[id(item.cast_of)], int(tensor.storage_offset())
-        elif tensor.numel() and memory in named:
-            name, offset = _within(tensor, named[memory])
+        elif tensor.numel() and memory in parameter_memory:
+            name, offset = _within(tensor, parameter_memory[memory])
         elif tensor.numel():
-            part, begin = places[memory]
-            bytes_in = int(tensor.storage_offset()) * tensor.element_size() - ranges[memory][0] + begin
-            if bytes_in % tensor.element_size():
-                raise Unshippable("it saves parts of one memory as several types")
-            offset = bytes_in // tensor.element_size()
-        pieces.append(Piece(part, name, offset, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype))
-    return Pieces(tuple(pieces), parts)
+            part, begin = locations[memory]
+            byte_offset = int(tensor.storage_offset()) * tensor.element_size() - ranges[memory][0] + begin
+            if byte_offset % tensor.element_size():
+                raise NotTransferable("it saves parts of one storage with different types")
+            offset = byte_offset // tensor.element_size()
+        refs.append(TensorRef(part, name, offset, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype))
+    return Description(tuple(refs), parts)
 
 
 def _within(tensor: Tensor, parameters: Sequence[tuple[str, Tensor]]) -> tuple[str, int]:
-    """The parameter that a tensor is a part of, and where in it. Several may lie in one memory."""
+    """The parameter that a tensor is a view of, and the offset in it. Several parameters may share a storage."""
     for name, source in parameters:
         offset = int(tensor.storage_offset() - source.storage_offset())
         if tensor.dtype == source.dtype and offset >= 0 and offset + _end(tensor) <= _end(source):
             return name, offset
-    raise Unshippable("it saves the memory of parameters as something else")
+    raise NotTransferable("it saves the storage of parameters with another type or range")
 
 
-def _check(item: Seen) -> None:
+def _check(item: SavedTensor) -> None:
     tensor = item.tensor
     plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_conj() and not tensor.is_neg()
     if not plain or not isinstance(tensor, Tensor) or type(tensor) not in (Tensor, torch.nn.Parameter):
-        raise Unshippable("it saves tensors of a special kind (sparse, quantized, a subclass)")
+        raise NotTransferable("it saves sparse or quantized tensors, or a tensor subclass")
     if tensor._version != item.version:
-        raise Unshippable("it changes in place what it has saved")
+        raise NotTransferable("it changes saved tensors in place")
 
 
 def _parts(
     ranges: Mapping[int, tuple[int, int]], owners: Mapping[int, Tensor]
 ) -> tuple[list[Tensor], dict[int, tuple[int, int]]]:
-    """The messages, and for each memory the message that it is in and where it begins there."""
-    places: dict[int, tuple[int, int]] = {}
-    together: list[tuple[int, Tensor]] = []
+    """The parts to send, and for each storage the index of its part and its offset there."""
+    locations: dict[int, tuple[int, int]] = {}
+    small: list[tuple[int, Tensor]] = []
     large: list[Tensor] = []
-    filled = 0
+    num_bytes = 0
     for memory, (start, stop) in ranges.items():
         storage: Any = owners[memory].untyped_storage()
-        found = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, start, (stop - start,), (1,))
+        view = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, start, (stop - start,), (1,))
         if stop - start > SMALL_BYTES:
-            large.append(found)
-            places[memory] = (len(large), 0)
+            large.append(view)
+            locations[memory] = (len(large), 0)
         else:
-            together.append((filled, found))
-            places[memory] = (0, filled)
-            filled += -(-(stop - start) // LINE_BYTES) * LINE_BYTES
+            small.append((num_bytes, view))
+            locations[memory] = (0, num_bytes)
+            num_bytes += -(-(stop - start) // LINE_BYTES) * LINE_BYTES
     device = next((tensor.device for tensor in owners.values()), None)
-    pool = torch.zeros(filled, dtype=torch.uint8, device=device)
-    for begin, found in together:
-        pool[begin : begin + len(found)] = found
-    return [pool, *large], places
+    pool = torch.zeros(num_bytes, dtype=torch.uint8, device=device)
+    for begin, view in small:
+        pool[begin : begin + len(view)] = view
+    return [pool, *large], locations
 
 
-def put_together(pieces: Sequence[Piece], parts: Sequence[Tensor], parameters: Mapping[str, Tensor]) -> list[Tensor]:
-    """The tensors, on the other side."""
-    return [_rebuilt(piece, parts, parameters) for piece in pieces]
+def rebuild_saved(refs: Sequence[TensorRef], parts: Sequence[Tensor], parameters: Mapping[str, Tensor]) -> list[Tensor]:
+    """Rebuild tensors from their descriptions and the received parts."""
+    return [_rebuild(ref, parts, parameters) for ref in refs]
 
 
-def _rebuilt(piece: Piece, parts: Sequence[Tensor], parameters: Mapping[str, Tensor]) -> Tensor:
-    if piece.parameter:
-        source = parameters[piece.parameter].detach()
-        if source.dtype != piece.dtype:
-            source = source.to(piece.dtype)
-        return source.as_strided(piece.size, piece.stride, source.storage_offset() + piece.offset)
-    if piece.part == EMPTY:
-        return torch.empty_strided(piece.size, piece.stride, dtype=piece.dtype, device=parts[0].device)
-    storage: Any = parts[piece.part].untyped_storage()
-    found = torch.empty(0, dtype=piece.dtype, device=storage.device)
-    return found.set_(storage, piece.offset, piece.size, piece.stride)
+def _rebuild(ref: TensorRef, parts: Sequence[Tensor], parameters: Mapping[str, Tensor]) -> Tensor:
+    if ref.parameter:
+        source = parameters[ref.parameter].detach()
+        if source.dtype != ref.dtype:
+            source = source.to(ref.dtype)
+        return source.as_strided(ref.size, ref.stride, source.storage_offset() + ref.offset)
+    if ref.part == EMPTY:
+        return torch.empty_strided(ref.size, ref.stride, dtype=ref.dtype, device=parts[0].device)
+    storage: Any = parts[ref.part].untyped_storage()
+    tensor = torch.empty(0, dtype=ref.dtype, device=storage.device)
+    return tensor.set_(storage, ref.offset, ref.size, ref.stride)

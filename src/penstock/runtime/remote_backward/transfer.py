@@ -1,7 +1,7 @@
-"""Backwards elsewhere without a second forward: what the forward saved goes to where the backward runs.
+"""Remote backward without recompute: the saved tensors of a forward are sent to the rank of its backward.
 
-Where `checking.py` finds that a stage cannot be gone back through that way, only its input goes, with the reason, and
-the forward runs again. What was found is kept for each form of input; later micro-batches must fit it.
+If `replay_check.py` finds that the backward of a stage cannot be replayed, only the input is sent, with the reason, and
+the forward is recomputed. The decision is stored for each form of input; later micro-batches must conform to it.
 """
 
 from collections.abc import Sequence
@@ -12,161 +12,203 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from penstock.errors import MismatchError
-from penstock.runtime.remote_backward.graph_fingerprint import Unmarkable, marks
+from penstock.runtime.remote_backward.graph_fingerprint import NotComparable, fingerprint
 from penstock.runtime.remote_backward.graph_replay import Replay
-from penstock.runtime.remote_backward.replay_check import saved_forms, why_not
+from penstock.runtime.remote_backward.replay_check import find_obstacle, saved_shapes
 from penstock.runtime.remote_backward.saved_tensors import (
-    Piece,
-    Seen,
-    Unshippable,
-    collecting,
-    put_together,
-    take_apart,
+    NotTransferable,
+    SavedTensor,
+    TensorRef,
+    collect_saved,
+    describe_saved,
+    rebuild_saved,
 )
-from penstock.runtime.stage import Graph, Job, TorchStage
-from penstock.runtime.tensors import VALUE, Form, Packed, from_form, pack, unpack
+from penstock.runtime.stage import Graph, StageJob, TorchStage
+from penstock.runtime.tensors import NOT_A_TENSOR, PackedPayload, PayloadMeta, pack, payload_from_meta, unpack
 
-SHIPPED = "saved tensors shipped"
-AGAIN = "forward run again"
+SENT = "saved tensors sent"
+RECOMPUTED = "forward recomputed"
 PLANNED = "as planned"
-AS_PLANNED = f"{AGAIN}: {PLANNED}"
+AS_PLANNED = f"{RECOMPUTED}: {PLANNED}"
 KEPT = "saved tensors kept"
 NOT_RUN = "not run yet"
 
 DIFFERENT_HINT = (
-    "The way back must follow from the shapes of the inputs alone. Plan with recompute for this stage, or without "
-    "moving it."
+    "The backward of a stage with a remote backward must depend on the shapes of its inputs alone. Plan with "
+    "recomputation, or without a remote backward, for this stage."
 )
 
 
 @dataclass(frozen=True)
-class Shipment:
-    """What is in a message: the input, unless everybody has it, and behind it the saved tensors."""
+class TransferHeader:
+    """Header of a message with saved tensors. The input comes first, unless every rank has it."""
 
-    given: Form | None
-    pieces: tuple[Piece, ...]
+    inputs: PayloadMeta | None
+    refs: tuple[TensorRef, ...]
 
 
 @dataclass(frozen=True)
-class InputOnly:
-    """The forward must be run again, from the input that follows."""
+class RecomputeHeader:
+    """Header of a message with the input of a forward that must be recomputed."""
 
     reason: str
 
 
 @dataclass(eq=False)
-class _Known:
-    given: Form
+class _Decision:
+    """How the backward for one form of input gets its tensors."""
+
+    inputs: PayloadMeta
     reason: str
-    shipment: Shipment | None = None
-    graph_marks: tuple[Any, ...] = ()
+    """Why the forward must be recomputed; empty if its saved tensors are sent."""
+    header: TransferHeader | None = None
+    fingerprint: tuple[Any, ...] = ()
 
 
 @dataclass(eq=False)
-class Shipping:
-    """One rank's knowledge of the stages that are moved."""
+class SavedTensorTransfer:
+    """The stages with a remote backward, on one rank."""
 
-    _known: dict[tuple[Any, ...], list[_Known]] = field(default_factory=dict)
-    _replays: dict[tuple[Any, ...], list[tuple[Shipment, Replay]]] = field(default_factory=dict)
-    found: dict[int, str] = field(default_factory=dict)
-    """How each moved stage's backward gets what it needs, in words."""
+    _decisions: dict[tuple[Any, ...], list[_Decision]] = field(default_factory=dict)
+    _replays: dict[tuple[Any, ...], list[tuple[TransferHeader, Replay]]] = field(default_factory=dict)
+    mechanisms: dict[int, str] = field(default_factory=dict)
+    """By stage: how its backward gets its tensors."""
 
-    def reason(self, runner: TorchStage, given: Packed, job: Job) -> str:
-        """Why this forward must be run again for its backward; nothing if it can be shipped."""
-        known = self._lookup(job, given.form)
-        if known is None:
-            found = why_not(runner, given, job)
-            known = _Known(given.form, found)
-            self._known.setdefault(job.key, []).append(known)
-            self._note(job.stage, found)
-        return known.reason
+    def reason(self, runner: TorchStage, inputs: PackedPayload, job: StageJob) -> str:
+        """The reason why a forward must be recomputed for its backward; empty if its saved tensors can be sent."""
+        decision = self._lookup(job, inputs.meta)
+        if decision is None:
+            reason = find_obstacle(runner, inputs, job)
+            decision = _Decision(inputs.meta, reason)
+            self._decisions.setdefault(job.key, []).append(decision)
+            self._record(job.stage, reason)
+        return decision.reason
 
-    def run(self, runner: TorchStage, given: Packed, job: Job, told: str) -> tuple[Packed, Packed]:
-        """The forward, and the message with what its backward needs. Only where there is no reason against it."""
-        known = self._lookup(job, given.form)
-        assert known is not None, "asked for a reason before"
-        seen, hooks = collecting(runner.buffers())
-        out, graph = runner.run(given, job.step, job.rows, job.finish, keep=True, defer=job.defer, hooks=hooks)
-        inputs = [] if job.stage == 0 else [Seen(tensor, tensor._version, None) for tensor in given.tensors]
+    def run(
+        self, runner: TorchStage, inputs: PackedPayload, job: StageJob, description: str
+    ) -> tuple[PackedPayload, PackedPayload]:
+        """Run a forward for a remote backward. `reason` must have returned an empty reason for it.
+
+        Args:
+            runner: The stage.
+            inputs: The input of the forward.
+            job: The forward.
+            description: Describes the action in error messages.
+
+        Returns:
+            The output, and the message for the rank of the backward.
+
+        Raises:
+            MismatchError: The graph differs from that of an earlier forward for inputs of the same shapes.
+        """
+        decision = self._lookup(job, inputs.meta)
+        assert decision is not None, "reason() decides first"
+        saved, hooks = collect_saved(runner.buffers())
+        out, graph = runner.run(inputs, job.step, job.rows, job.compute_loss, keep=True, defer=job.defer, hooks=hooks)
+        sent = [] if job.stage == 0 else [SavedTensor(tensor, tensor._version, None) for tensor in inputs.tensors]
         try:
-            pieces, parts = take_apart([*inputs, *seen], runner.parameters, job.batch)
-            graph_marks = marks(graph.outputs, runner.parameters)
-        except (Unshippable, Unmarkable) as error:
-            raise MismatchError(f"{told}: {error}, which it did not before", hint=DIFFERENT_HINT) from error
-        finally:
-            graph.let_go()
-        shipment = Shipment(known.given if inputs else None, pieces)
-        if known.shipment is None:
-            known.shipment, known.graph_marks = shipment, graph_marks
-        elif known.shipment != shipment or known.graph_marks != graph_marks:
+            refs, parts = describe_saved([*sent, *saved], runner.parameters, job.batch)
+            graph_fingerprint = fingerprint(graph.outputs, runner.parameters)
+        except (NotTransferable, NotComparable) as error:
             raise MismatchError(
-                f"{told}: the stage's forward took another way than before for inputs of the same shapes",
+                f"{description}: {error}, unlike in an earlier forward of the stage", hint=DIFFERENT_HINT
+            ) from error
+        finally:
+            graph.release()
+        header = TransferHeader(decision.inputs if sent else None, refs)
+        if decision.header is None:
+            decision.header, decision.fingerprint = header, graph_fingerprint
+        elif decision.header != header or decision.fingerprint != graph_fingerprint:
+            raise MismatchError(
+                f"{description}: the autograd graph of the stage differs from an earlier one for inputs of the same "
+                "shapes",
                 hint=DIFFERENT_HINT,
             )
-        return out, _message(known.shipment, parts)
+        return out, _transfer_message(decision.header, parts)
 
-    def graph(self, runner: TorchStage, message: Packed, job: Job, from_batch: Packed | None) -> Graph:
-        """On the other side: what the backward needs. `from_batch` is the input if it did not travel."""
-        head = message.values[0]
-        if isinstance(head, InputOnly):
-            self._note(job.stage, head.reason)
-            notes, given = _read_input(message)
-            used = given if from_batch is None else from_batch
-            return runner.run_again(used, job.step, job.rows, job.finish, defer=job.defer, notes=notes)
-        self._note(job.stage, "")
-        tensors = put_together(head.pieces, message.tensors, runner.parameters)
-        count = 0 if head.given is None else len(head.given.tensors)
-        known = self._replays.setdefault(job.key, [])
-        replay = next((item for shipment, item in known if shipment == head), None)
+    def graph(
+        self, runner: TorchStage, message: PackedPayload, job: StageJob, from_batch: PackedPayload | None
+    ) -> Graph:
+        """On the rank of the backward: the graph from a received message.
+
+        Args:
+            runner: The stage.
+            message: The message from the rank of the forward.
+            job: The forward.
+            from_batch: The input, if the message does not contain it.
+
+        Raises:
+            MismatchError: The forward saves other tensors on this rank than on the sending one.
+        """
+        header = message.values[0]
+        if isinstance(header, RecomputeHeader):
+            self._record(job.stage, header.reason)
+            sync_sums, received = _read_inputs(message)
+            inputs = received if from_batch is None else from_batch
+            return runner.recompute(inputs, job.step, job.rows, job.compute_loss, defer=job.defer, sync_sums=sync_sums)
+        self._record(job.stage, "")
+        tensors = rebuild_saved(header.refs, message.tensors, runner.parameters)
+        count = 0 if header.inputs is None else len(header.inputs.tensors)
+        replays = self._replays.setdefault(job.key, [])
+        replay = next((item for known, item in replays if known == header), None)
         if replay is None:
-            given = from_batch or from_form(head.given, tensors[:count])
-            used = given.with_tensors([tensor.clone() for tensor in given.tensors])
-            replay = Replay(runner, used, job)
-            if replay.saved_forms != saved_forms(head.pieces[count:]):
+            inputs = from_batch or payload_from_meta(header.inputs, tensors[:count])
+            copies = inputs.with_tensors([tensor.clone() for tensor in inputs.tensors])
+            replay = Replay(runner, copies, job)
+            if replay.saved_shapes != saved_shapes(header.refs[count:]):
                 raise MismatchError(
-                    f"the forward of stage {job.stage} does not save here what it saves on the other rank",
-                    hint="Use the same version of torch, the same kind of device and the same model on all ranks.",
+                    f"the forward of stage {job.stage} saves other tensors on this rank than on the rank that sent "
+                    "its saved tensors",
+                    hint="Use the same version of torch, the same device kind and the same model on all ranks.",
                 )
-            known.append((head, replay))
+            replays.append((header, replay))
         return replay.with_tensors(tensors[count:])
 
-    def _lookup(self, job: Job, given: Form) -> _Known | None:
-        return next((item for item in self._known.get(job.key, ()) if item.given == given), None)
+    def _lookup(self, job: StageJob, inputs: PayloadMeta) -> _Decision | None:
+        return next((item for item in self._decisions.get(job.key, ()) if item.inputs == inputs), None)
 
-    def _note(self, stage: int, reason: str) -> None:
-        if reason or stage not in self.found:
-            self.found[stage] = f"{AGAIN}: {reason}" if reason else SHIPPED
+    def _record(self, stage: int, reason: str) -> None:
+        if reason or stage not in self.mechanisms:
+            self.mechanisms[stage] = f"{RECOMPUTED}: {reason}" if reason else SENT
 
 
-def input_message(given: Packed | None, reason: str, notes: Sequence[Tensor] = ()) -> Packed:
-    """The message for a forward that must be run again; without the input where everybody has it.
+def make_recompute_message(
+    inputs: PackedPayload | None, reason: str, sync_sums: Sequence[Tensor] = ()
+) -> PackedPayload:
+    """Make the message for a forward that must be recomputed.
 
-    `notes` are what the ranks that share the stage have added up in the forward.
+    Args:
+        inputs: The input of the forward; None if every rank has it.
+        reason: Why the forward must be recomputed.
+        sync_sums: The sums over replicas that the forward recorded.
     """
-    num = len(notes)
-    head, every = InputOnly(reason), [0] * num
-    if given is None:
-        return Packed(_tree((0, every, ())), (VALUE, *range(num)), (head,), tuple(notes), (False,) * num)
-    return Packed(
-        _tree((0, every, unpack(given, given.tensors))),
-        (VALUE, *range(num), *(slot if slot == VALUE else slot + num for slot in given.slots)),
-        (head, *given.values),
-        (*notes, *given.tensors),
-        (*(False,) * num, *given.needs_grad),
+    num = len(sync_sums)
+    header, placeholders = RecomputeHeader(reason), [0] * num
+    if inputs is None:
+        tree = _tree((0, placeholders, ()))
+        return PackedPayload(tree, (NOT_A_TENSOR, *range(num)), (header,), tuple(sync_sums), (False,) * num)
+    return PackedPayload(
+        _tree((0, placeholders, unpack(inputs, inputs.tensors))),
+        (NOT_A_TENSOR, *range(num), *(slot if slot == NOT_A_TENSOR else slot + num for slot in inputs.slots)),
+        (header, *inputs.values),
+        (*sync_sums, *inputs.tensors),
+        (*(False,) * num, *inputs.needs_grad),
     )
 
 
-def _read_input(message: Packed) -> tuple[Sequence[Tensor], Packed]:
-    _, notes, carry = unpack(message, message.tensors)
-    found, _ = pack(carry)
-    num = len(notes)
-    return notes, Packed(found.tree, found.slots, found.values, message.tensors[num:], message.needs_grad[num:])
-
-
-def _message(head: Shipment, parts: Sequence[Tensor]) -> Packed:
-    return Packed(
-        _tree((0, [0] * len(parts))), (VALUE, *range(len(parts))), (head,), tuple(parts), (False,) * len(parts)
+def _read_inputs(message: PackedPayload) -> tuple[Sequence[Tensor], PackedPayload]:
+    _, sync_sums, activations = unpack(message, message.tensors)
+    packed, _ = pack(activations)
+    num = len(sync_sums)
+    return sync_sums, PackedPayload(
+        packed.tree, packed.slots, packed.values, message.tensors[num:], message.needs_grad[num:]
     )
+
+
+def _transfer_message(header: TransferHeader, parts: Sequence[Tensor]) -> PackedPayload:
+    num = len(parts)
+    tree = _tree((0, [0] * num))
+    return PackedPayload(tree, (NOT_A_TENSOR, *range(num)), (header,), tuple(parts), (False,) * num)
 
 
 def _tree(shape: Any) -> Any:

@@ -1,24 +1,25 @@
-"""One stage on torch: forward, recompute, input gradient, weight gradient."""
+"""The actions of one stage on torch: forward, recompute, input gradient, weight gradient."""
 
-from penstock.runtime.stage.instrumentation import NOTHING
-from penstock.runtime.stage.loss import Loss, add_up, scaled
-from penstock.runtime.stage.replica_sync import Meeting, Turn
-from penstock.runtime.stage.stage import Finish, Graph, TorchStage
-from penstock.runtime.stage.stage_job import Job
+from penstock.runtime.stage.graph import Graph
+from penstock.runtime.stage.instrumentation import NULL_CONTEXT
+from penstock.runtime.stage.loss import Loss, scale_loss, sum_losses
+from penstock.runtime.stage.replica_sync import ReplicaSync, SyncPoint
+from penstock.runtime.stage.stage import ComputeLoss, TorchStage
+from penstock.runtime.stage.stage_job import StageJob
 from penstock.runtime.stage.wgrad_functions import CAST_OF
-from penstock.runtime.stage.wgrad_queue import WeightJobs
+from penstock.runtime.stage.wgrad_queue import WeightGradQueue
 
 __all__ = [
     "CAST_OF",
-    "NOTHING",
-    "Finish",
+    "NULL_CONTEXT",
+    "ComputeLoss",
     "Graph",
-    "Job",
     "Loss",
-    "Meeting",
+    "ReplicaSync",
+    "StageJob",
+    "SyncPoint",
     "TorchStage",
-    "Turn",
-    "WeightJobs",
-    "add_up",
-    "scaled",
+    "WeightGradQueue",
+    "scale_loss",
+    "sum_losses",
 ]

@@ -1,9 +1,10 @@
-"""What of a stage's calls is looked at, and how: no more than must be, as to look takes longer than small calls do.
+"""Instrumentation of one stage: which of its calls are intercepted, and how.
 
-Calls of torch's functions are looked at (`interception.py`) if random numbers are drawn, if sums are over the rows of
-several ranks, or if weight gradients are put off of what is not a layer that can be listened to (`listening.py`). The
-first run of a stage shows which. That nothing is drawn later either is for the caller to see, who has
-`streams.untouched` around an iteration; a weight gradient that later comes from elsewhere is not put off.
+Interception costs more than small calls do, so it is used only where needed. Torch functions are intercepted
+(`function_mode.py`) if the stage draws random numbers, if batch norm covers the rows of several ranks, or if weight
+gradients are deferred that weight-gradient hooks (`wgrad_hooks.py`) do not cover. The first forward of the stage shows
+which of these apply. The caller wraps every iteration in `rng.forbid_untracked_draws`, which finds a stage that draws
+only later. A weight gradient that first appears later is computed with the input gradient, not deferred.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,21 +15,21 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from penstock.runtime.rng import Streams
-from penstock.runtime.stage.function_mode import Interception
-from penstock.runtime.stage.replica_sync import Meeting
+from penstock.runtime.rng import RowRng
+from penstock.runtime.stage.function_mode import StageFunctionMode
+from penstock.runtime.stage.replica_sync import ReplicaSync
 from penstock.runtime.stage.wgrad_functions import Defer
-from penstock.runtime.stage.wgrad_hooks import Listening
-from penstock.runtime.stage.wgrad_queue import WeightJobs
+from penstock.runtime.stage.wgrad_hooks import WeightGradHooks
+from penstock.runtime.stage.wgrad_queue import WeightGradQueue
 from penstock.runtime.tensors import Rows
 
-Enter: TypeAlias = Callable[[int], None]
+EnterLayer: TypeAlias = Callable[[int], None]
 
-NOTHING: AbstractContextManager[None] = nullcontext()
+NULL_CONTEXT: AbstractContextManager[None] = nullcontext()
 
 
-class Looking:
-    """What is known of one stage."""
+class Instrumentation:
+    """Chooses and installs the interception of one stage's forwards and backwards."""
 
     def __init__(
         self,
@@ -38,59 +39,62 @@ class Looking:
         seed: int,
         is_split: bool,
         device: torch.device,
-        meeting: Meeting | None,
+        replica_sync: ReplicaSync | None,
     ) -> None:
         self.seed = seed
         self._is_split = is_split
         self._device = device
-        self._meeting = meeting
+        self._replica_sync = replica_sync
         self._modules = list(model.modules())
-        self._listening = Listening(model.named_modules(), parameters)
+        self._hooks = WeightGradHooks(model.named_modules(), parameters)
         self._draws: dict[bytes, bool] = {}
-        """Whether random numbers may be drawn, by which modules are in training: as far as is known."""
-        self._puts_off: dict[bytes, bool] = {}
-        """Likewise, whether weight gradients are put off that are not heard by listening."""
+        """Whether the stage may draw random numbers, by the training flags of the modules, as far as is known."""
+        self._defers_more: dict[bytes, bool] = {}
+        """Likewise, whether the stage defers weight gradients that hooks do not cover."""
         self._training = b""
-        self.begin()
+        self.begin_iteration()
 
-    def begin(self) -> None:
-        """Before an iteration: see which modules are in training. To look before every job would take too long."""
+    def begin_iteration(self) -> None:
+        """Read the training flags of all modules. Doing so before every action would take too long."""
         self._training = bytes([module.training for module in self._modules])
 
-    def at_forward(self, jobs: WeightJobs | None, step: int, rows: Rows) -> AbstractContextManager[Enter | None]:
-        """Around a forward. What comes of it is told which unit comes next, if it is there."""
-        return self._intercepted(jobs, step, rows) if self._must_intercept(jobs) else self._heard(jobs)
+    def at_forward(
+        self, queue: WeightGradQueue | None, step: int, rows: Rows
+    ) -> AbstractContextManager[EnterLayer | None]:
+        """Context of a forward. It gives a function to call before each layer, or None if none is needed."""
+        return self._intercept(queue, step, rows) if self._must_intercept(queue) else self._hook(queue)
 
-    def at_backward(self, jobs: WeightJobs | None) -> AbstractContextManager[None]:
-        """Around a backward, in which blocks may run again (torch.utils.checkpoint)."""
-        return self._seen_again(jobs) if self._must_intercept(jobs) else self._heard(jobs)
+    def at_backward(self, queue: WeightGradQueue | None) -> AbstractContextManager[None]:
+        """Context of a backward, in which layers may recompute themselves (`torch.utils.checkpoint`)."""
+        return self._intercept_recompute(queue) if self._must_intercept(queue) else self._hook(queue)
 
-    def _must_intercept(self, jobs: WeightJobs | None) -> bool:
-        is_plain = self._meeting is None and self._draws.get(self._training) is False
-        return not is_plain or self._defer(jobs) is not None
+    def _must_intercept(self, queue: WeightGradQueue | None) -> bool:
+        is_plain = self._replica_sync is None and self._draws.get(self._training) is False
+        return not is_plain or self._defer(queue) is not None
 
-    def _defer(self, jobs: WeightJobs | None) -> Defer | None:
-        """Where weight gradients go that are not heard by listening, if there may be such."""
-        return jobs.defer if jobs is not None and self._puts_off.get(self._training, True) else None
+    def _defer(self, queue: WeightGradQueue | None) -> Defer | None:
+        """The receiver of weight gradients that hooks do not cover, if there may be any."""
+        return queue.defer if queue is not None and self._defers_more.get(self._training, True) else None
 
-    def _heard(self, jobs: WeightJobs | None) -> AbstractContextManager[None]:
-        return NOTHING if jobs is None else self._listening.to(jobs.defer)
+    def _hook(self, queue: WeightGradQueue | None) -> AbstractContextManager[None]:
+        return NULL_CONTEXT if queue is None else self._hooks.install(queue.defer)
 
-    def _interception(self, streams: Streams | None, jobs: WeightJobs | None) -> Interception:
-        return Interception(streams, self._defer(jobs), None if self._meeting is None else self._meeting.add_up)
+    def _function_mode(self, rng: RowRng | None, queue: WeightGradQueue | None) -> StageFunctionMode:
+        all_reduce = None if self._replica_sync is None else self._replica_sync.all_reduce
+        return StageFunctionMode(rng, self._defer(queue), all_reduce)
 
     @contextmanager
-    def _intercepted(self, jobs: WeightJobs | None, step: int, rows: Rows) -> Iterator[Enter]:
+    def _intercept(self, queue: WeightGradQueue | None, step: int, rows: Rows) -> Iterator[EnterLayer]:
         draws = self._draws.get(self._training)
-        streams = Streams(self.seed, step, rows, is_split=self._is_split, device=self._device)
-        with streams.kept(), self._interception(streams, jobs) as mode, self._heard(jobs):
-            yield partial(streams.enter, watch=draws is None)
-            streams.leave()
-        self._draws.setdefault(self._training, streams.may_draw)
-        if jobs is not None:
-            self._puts_off.setdefault(self._training, mode.has_put_off)
+        rng = RowRng(self.seed, step, rows, is_split=self._is_split, device=self._device)
+        with rng.preserve_state(), self._function_mode(rng, queue) as mode, self._hook(queue):
+            yield partial(rng.enter_layer, track=draws is None)
+            rng.leave_layer()
+        self._draws.setdefault(self._training, rng.may_draw)
+        if queue is not None:
+            self._defers_more.setdefault(self._training, mode.has_deferred)
 
     @contextmanager
-    def _seen_again(self, jobs: WeightJobs | None) -> Iterator[None]:
-        with self._interception(None, jobs), self._heard(jobs):
+    def _intercept_recompute(self, queue: WeightGradQueue | None) -> Iterator[None]:
+        with self._function_mode(None, queue), self._hook(queue):
             yield

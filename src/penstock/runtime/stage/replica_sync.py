@@ -1,8 +1,8 @@
-"""Ranks that share a stage, and must add something up over all rows of a micro-batch in the midst of a job.
+"""Sums over all rows of a micro-batch, exchanged between the replicas of a stage inside an action.
 
-Every member that has rows sends its part to every other, and all add up in the same order, so they get the same bits.
-Members without rows are left out on all sides: everybody knows the rows of all. What was added up in a forward is
-noted, so that the forward can run again without anybody else.
+Every replica that has rows sends its part to every other one. All sum in the same order, so they get the same bits.
+Replicas without rows take no part; every rank can compute which ones these are. The sums of a forward are recorded, so
+that the forward can be recomputed without communication.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,91 +12,101 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from penstock.dist import Tell
+from penstock.dist import Describe
 from penstock.errors import InputError
-from penstock.runtime.transport import Mail
+from penstock.runtime.transport import Transport
 
 UNEXPECTED_HINT = (
-    "Have batch norms as modules in training mode when the pipeline is made, use GroupNorm, or plan so that one device "
-    "has the whole stage."
+    "Put batch norms into training mode, as modules, before the pipeline is created, use GroupNorm, or plan the stage "
+    "on one device."
 )
 
 
-class Turn(NamedTuple):
-    """One job of one micro-batch at which ranks meet."""
+class SyncPoint(NamedTuple):
+    """One action of one micro-batch in which replicas communicate."""
 
     ranks: tuple[int, ...]
-    """Those that have rows, in the order of the members."""
+    """The ranks that have rows, in the order of the replicas."""
     rank: int
+    """This rank."""
     tag: int
-    tell: Callable[[int], Tell]
+    describe: Callable[[int], Describe]
 
 
-class Meeting:
-    """A stage's meetings as one member sees them."""
+class ReplicaSync:
+    """The sums over replicas of one stage, on one rank.
 
-    def __init__(self, mail: Mail, *, is_expected: bool) -> None:
-        self._mail = mail
+    Args:
+        transport: Carries the parts.
+        is_expected: Whether the stage had layers that need such sums when the pipeline was created.
+    """
+
+    def __init__(self, transport: Transport, *, is_expected: bool) -> None:
+        self._transport = transport
         self._is_expected = is_expected
-        self._turn: Turn | None = None
-        self._recalled: Iterator[Tensor] | None = None
-        self.notes: list[Tensor] = []
-        """What was added up in the last turn."""
+        self._point: SyncPoint | None = None
+        self._replayed: Iterator[Tensor] | None = None
+        self.sync_sums: list[Tensor] = []
+        """The sums at the last sync point, in order."""
 
-    def add_up(self, mine: Tensor) -> Tensor:
-        """The sum over all members that have rows."""
+    def all_reduce(self, part: Tensor) -> Tensor:
+        """Sum a tensor over all replicas that have rows.
+
+        Raises:
+            InputError: No layer of the stage was known to need sums over replicas.
+        """
         if not self._is_expected:
             raise InputError(
-                "a block normalises over all rows of a micro-batch (batch norm in training), which are on several "
-                "devices, and it was not known that it would",
+                "a layer normalises over all rows of a micro-batch (batch norm in training mode), but its stage has "
+                "several replicas and had no such layer when the pipeline was created",
                 hint=UNEXPECTED_HINT,
             )
-        if self._recalled is not None:
-            return next(self._recalled)
-        if self._turn is None:
-            # As if somebody else had the same.
-            return mine + mine
-        total = self._exchange(self._turn, mine)
-        self.notes.append(total)
+        if self._replayed is not None:
+            return next(self._replayed)
+        if self._point is None:
+            # As if one other replica had the same rows.
+            return part + part
+        total = self._exchange(self._point, part)
+        self.sync_sums.append(total)
         return total
 
-    def _exchange(self, turn: Turn, mine: Tensor) -> Tensor:
-        others = [rank for rank in turn.ranks if rank != turn.rank]
-        here = mine.cpu()
-        for rank in others:
-            self._mail.send_tensors([here], rank, turn.tag, turn.tell(rank))
-        coming = {rank: torch.empty_like(here) for rank in others}
-        works = [self._mail.receive_tensor(coming[rank], rank, turn.tag, turn.tell(rank)) for rank in others]
-        for rank, work in zip(others, works, strict=True):
-            self._mail.wait(work, turn.tell(rank))
-        total = torch.zeros_like(here)
-        for rank in turn.ranks:
-            total += here if rank == turn.rank else coming[rank]
-        return total.to(mine.device)
+    def _exchange(self, point: SyncPoint, part: Tensor) -> Tensor:
+        peers = [rank for rank in point.ranks if rank != point.rank]
+        own = part.cpu()
+        for rank in peers:
+            self._transport.send_tensors([own], rank, point.tag, point.describe(rank))
+        received = {rank: torch.empty_like(own) for rank in peers}
+        works = [self._transport.irecv_tensor(received[rank], rank, point.tag, point.describe(rank)) for rank in peers]
+        for rank, work in zip(peers, works, strict=True):
+            self._transport.wait(work, point.describe(rank))
+        total = torch.zeros_like(own)
+        for rank in point.ranks:
+            total += own if rank == point.rank else received[rank]
+        return total.to(part.device)
 
     @contextmanager
-    def taking(self, turn: Turn) -> Iterator[None]:
-        """What is added up meanwhile belongs to this turn."""
-        self._turn, self.notes = turn, []
+    def at(self, point: SyncPoint) -> Iterator[None]:
+        """Context of an action: sums are exchanged at this sync point."""
+        self._point, self.sync_sums = point, []
         try:
             yield
         finally:
-            self._turn = None
+            self._point = None
 
     @contextmanager
-    def recalling(self, notes: Sequence[Tensor]) -> Iterator[None]:
-        """A forward that runs again gets what was noted when it ran first."""
-        self._recalled = iter(notes)
+    def replay(self, sync_sums: Sequence[Tensor]) -> Iterator[None]:
+        """Context of a recompute: use the sums that the first forward recorded."""
+        self._replayed = iter(sync_sums)
         try:
             yield
         finally:
-            self._recalled = None
+            self._replayed = None
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Nobody is asked: for trying out, where the numbers do not matter."""
-        turn, self._turn = self._turn, None
+    def isolate(self) -> Iterator[None]:
+        """Context of a trial run without communication, where the numbers do not matter."""
+        point, self._point = self._point, None
         try:
             yield
         finally:
-            self._turn = turn
+            self._point = point

@@ -1,28 +1,30 @@
-"""A stage's forward of one micro-batch, as the ranks that run it and go back through it both know it."""
+"""A stage's forward of one micro-batch, as described to the rank of its forward and to the rank of its backward."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from penstock.runtime.stage.stage import Finish
+from penstock.runtime.stage.stage import ComputeLoss
 from penstock.runtime.tensors import Rows
 
 
-class Job(NamedTuple):
-    """Everything but what comes in."""
+class StageJob(NamedTuple):
+    """A forward, without its input payload."""
 
     stage: int
     step: int
     rows: Rows
-    finish: Finish | None
+    compute_loss: ComputeLoss | None
+    """For the last stage: computes the loss from the output."""
     defer: bool
-    """Whether its weight gradients are put off."""
+    """Whether weight gradients are deferred."""
     signature: Any
+    """Structure, shapes and types of the batch."""
     batch: Sequence[Tensor]
     """The tensors of the whole batch."""
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What decides the shapes in it."""
+        """Determines the shapes of all tensors of the forward."""
         return self.signature, self.stage, self.rows.num, self.defer

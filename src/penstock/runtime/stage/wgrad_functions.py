@@ -1,10 +1,10 @@
-"""Layers whose weight gradient is put off, so that the input gradient (I) and the weight gradient (W) are two jobs.
+"""Weight-gradient functions: layers whose weight gradient (W) is computed later than their input gradient (I).
 
-Each function below does what the torch function of the same name does, to the bit, forward and backward: it calls the
-same kernels in the same form. In its backward it gives the gradient of its input at once, and hands over a job that
-computes the gradients of its parameters. Where a call is of a kind that is not reproduced here, the function returns
-None, and the caller leaves it to autograd: then its weight gradient is part of I. So it is with norms, whose kernels
-make the gradients of input and weights together in about the time of one.
+Each function below computes what the torch function of the same name computes, to the bit, forward and backward: it
+calls the same kernels with the same layouts. Its backward returns the gradient of the input at once, and passes a
+function that computes the gradients of the parameters to `defer`. For calls that are not reproduced here the function
+returns None and the caller leaves the call to autograd; then the weight gradient is part of I. Norms are such a case:
+their kernels compute the gradients of input and weights together, in about the time of one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,30 +14,30 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-WeightJob: TypeAlias = Callable[[], Sequence[Tensor]]
+WeightGradFn: TypeAlias = Callable[[], Sequence[Tensor]]
 CAST_OF = "cast_of_parameter"
-"""The name under which the cast of a parameter remembers it; `saving.py` does not ship such casts."""
+"""Attribute of a cast parameter that refers to the parameter. Saved-tensor transfers do not send such casts."""
 
-Defer: TypeAlias = Callable[[Sequence[Tensor], WeightJob], None]
-"""Called in the backward with parameters and the job that computes their gradients."""
-PutOff: TypeAlias = tuple[Sequence[Tensor], WeightJob]
+Defer: TypeAlias = Callable[[Sequence[Tensor], WeightGradFn], None]
+"""Called in the backward with parameters and the function that computes their gradients."""
+DeferredGrads: TypeAlias = tuple[Sequence[Tensor], WeightGradFn]
 
 
 def is_trained(weight: Tensor | None) -> bool:
-    """Whether it is a parameter itself (not computed from one) that gets a gradient."""
+    """Whether the tensor is a parameter (not computed from one) that requires a gradient."""
     return weight is not None and weight.requires_grad and weight.is_leaf
 
 
-def _chosen(items: Iterable[Any], wanted: Sequence[bool]) -> list[Any]:
-    return [item for item, want in zip(items, wanted, strict=True) if want]
+def _select(items: Iterable[Any], mask: Sequence[bool]) -> list[Any]:
+    return [item for item, selected in zip(items, mask, strict=True) if selected]
 
 
-def can_defer(*weights: Tensor | None) -> bool:
-    """Whether the gradients of these parameters can be put off.
+def can_defer(*backward_weight: Tensor | None) -> bool:
+    """Whether the gradients of these parameters can be deferred.
 
-    All that need one are parameters themselves, and nobody has a hook on them, which autograd must call.
+    All that need a gradient must be leaves, and none may have a gradient hook, which autograd must call.
     """
-    needed = [weight for weight in weights if weight is not None and weight.requires_grad]
+    needed = [weight for weight in backward_weight if weight is not None and weight.requires_grad]
     if not needed or not torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         return False
     return all(weight.is_leaf and not _has_hooks(weight) for weight in needed)
@@ -47,32 +47,33 @@ def _has_hooks(weight: Tensor) -> bool:
     return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)
 
 
-class Deferred(torch.autograd.Function):
-    """A function whose backward puts weight gradients off."""
+class DeferredFunction(torch.autograd.Function):
+    """An autograd function whose backward defers weight gradients."""
 
     @classmethod
     def call(cls, *args: Any) -> Any:
-        """What `apply` does, less its questions about torch.func, which `can_defer` has asked."""
+        """`apply` without its checks for torch.func transforms, which `can_defer` has done."""
         return super(torch.autograd.Function, cls).apply(*args)  # type: ignore[misc]
 
 
-def unseen(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward whose own calls nobody looks at, as looking would cost more than the calls do.
+def without_function_modes(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a backward so that function modes do not see its calls, which would cost more than the calls do.
 
-    It is given what was saved: to ask for it may run a forward again, whose calls must be seen.
+    The backward receives its saved tensors as an argument. Reading them may recompute a forward, whose calls function
+    modes must see.
     """
 
     @wraps(backward)
-    def found(ctx: Any, grad: Tensor) -> Any:
+    def wrapper(ctx: Any, grad: Tensor) -> Any:
         saved = ctx.saved_tensors
         with torch._C.DisableTorchFunction():
             return backward(ctx, saved, grad)
 
-    return found
+    return wrapper
 
 
 def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
-    """The type to which autocast brings the arguments of matrix products here; None where it is off."""
+    """The type to which autocast casts the arguments of matrix products; None if autocast is off."""
     kind = tensor.device.type
     if not torch.is_autocast_enabled(kind) or tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return None
@@ -94,43 +95,46 @@ def linear(defer: Defer, x: Tensor, weight: Tensor, bias: Tensor | None = None) 
 def _cast(weight: Tensor | None, dtype: torch.dtype | None) -> Tensor | None:
     if weight is None or dtype is None or dtype == weight.dtype:
         return weight
-    found = weight.detach().to(dtype)
-    setattr(found, CAST_OF, weight)
-    return found
+    cast = weight.detach().to(dtype)
+    setattr(cast, CAST_OF, weight)
+    return cast
 
 
-class _Linear(Deferred):
+class _Linear(DeferredFunction):
     @staticmethod
     def forward(
         ctx: Any, defer: Defer, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype | None
     ) -> Tensor:
         ctx.defer, ctx.dtype, ctx.weight, ctx.bias = defer, dtype, weight, bias
-        used = _cast(weight, dtype)
-        ctx.save_for_backward(x, used)
-        return torch.nn.functional.linear(x, used, _cast(bias, dtype))  # type: ignore[arg-type]
+        cast = _cast(weight, dtype)
+        ctx.save_for_backward(x, cast)
+        return torch.nn.functional.linear(x, cast, _cast(bias, dtype))  # type: ignore[arg-type]
 
     @staticmethod
-    @unseen
+    @without_function_modes
     def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
         x, weight = saved
-        ctx.defer(*linear_job(grad, x, weight, ctx.weight, ctx.bias))
+        ctx.defer(*linear_grads(grad, x, weight, ctx.weight, ctx.bias))
         x_grad = _linear_input(grad.reshape(-1, grad.shape[-1]), x, weight) if ctx.needs_input_grad[1] else None
         return None, x_grad, None, None, None
 
 
-def linear_job(grad: Tensor, x: Tensor, used: Tensor, weight: Tensor, bias: Tensor | None) -> PutOff:
-    """A linear layer's trained parameters, and what computes their gradients. `used` is the weight, cast if need be."""
-    wanted = [is_trained(weight), is_trained(bias)]
+def linear_grads(grad: Tensor, x: Tensor, cast: Tensor, weight: Tensor, bias: Tensor | None) -> DeferredGrads:
+    """The trained parameters of a linear layer, and the function that computes their gradients.
 
-    def job() -> list[Tensor]:
+    `cast` is the weight in the type in which the layer computes.
+    """
+    needs_weight, needs_bias = is_trained(weight), is_trained(bias)
+
+    def compute() -> list[Tensor]:
         flat = grad.reshape(-1, grad.shape[-1])
-        found = [_linear_weight(flat, x, used)] if wanted[0] else []
-        if wanted[1]:
+        grads = [_linear_weight(flat, x, cast)] if needs_weight else []
+        if needs_bias:
             folded = x.dim() == 2 or x.is_contiguous()
-            found.append(flat.sum(0) if folded else grad.sum(tuple(range(grad.dim() - 1))))
-        return found
+            grads.append(flat.sum(0) if folded else grad.sum(tuple(range(grad.dim() - 1))))
+        return grads
 
-    return _chosen((weight, bias), wanted), job
+    return _select((weight, bias), (needs_weight, needs_bias)), compute
 
 
 def _is_column_major(matrix: Tensor) -> bool:
@@ -139,9 +143,9 @@ def _is_column_major(matrix: Tensor) -> bool:
 
 def _linear_input(flat: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     rows = x.reshape(-1, x.shape[-1])
-    # torch gives the gradient the layout of what it is the gradient of.
-    found = weight.t().mm(flat.t()).t() if _is_column_major(rows) else flat.mm(weight)
-    return found.view(x.shape)
+    # torch gives the gradient the layout of the input.
+    x_grad = weight.t().mm(flat.t()).t() if _is_column_major(rows) else flat.mm(weight)
+    return x_grad.view(x.shape)
 
 
 def _linear_weight(flat: Tensor, x: Tensor, weight: Tensor) -> Tensor:
@@ -154,7 +158,7 @@ def _linear_weight(flat: Tensor, x: Tensor, weight: Tensor) -> Tensor:
 def convolution(
     defer: Defer, call: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any
 ) -> Tensor | None:
-    """torch.conv1d, conv2d and conv3d; `call` is the one, `options` are stride, padding, dilation and groups."""
+    """torch.conv1d, conv2d or conv3d, given as `call`. `options` are stride, padding, dilation and groups."""
     stride, padding, dilation, groups = options
     if not can_defer(weight, bias) or x.dim() != weight.dim() or isinstance(padding, str) or x.numel() == 0:
         return None
@@ -168,12 +172,12 @@ def convolution(
 
 
 def spread(value: Any, count: int) -> list[int]:
-    """One number for every dimension."""
+    """One number for each of `count` dimensions."""
     values = [value] if isinstance(value, int) else list(value)
     return values * count if len(values) == 1 else values
 
 
-class _Convolution(Deferred):
+class _Convolution(DeferredFunction):
     @staticmethod
     def forward(
         ctx: Any,
@@ -187,48 +191,51 @@ class _Convolution(Deferred):
         groups: int,
     ) -> Tensor:
         ctx.defer, ctx.weight, ctx.bias, ctx.sizes, ctx.groups = defer, weight, bias, sizes, groups
-        used = _cast(weight, dtype)
-        ctx.save_for_backward(x, used)
-        return call(x, used, _cast(bias, dtype), *sizes, groups)
+        cast = _cast(weight, dtype)
+        ctx.save_for_backward(x, cast)
+        return call(x, cast, _cast(bias, dtype), *sizes, groups)
 
     @staticmethod
-    @unseen
+    @without_function_modes
     def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
         x, weight = saved
-        form = ctx.sizes, ctx.groups
-        ctx.defer(*convolution_job(grad, x, weight, ctx.weight, ctx.bias, *form))
+        options = ctx.sizes, ctx.groups
+        ctx.defer(*convolution_grads(grad, x, weight, ctx.weight, ctx.bias, *options))
         x_grad = None
         if ctx.needs_input_grad[2]:
-            x_grad = _convolution_gradients(grad, x, weight, ctx.bias, *form, [True, False, False])[0]
+            x_grad = _convolution_gradients(grad, x, weight, ctx.bias, *options, [True, False, False])[0]
         return None, None, x_grad, None, None, None, None, None
 
 
-def convolution_job(
-    grad: Tensor, x: Tensor, used: Tensor, weight: Tensor, bias: Tensor | None, sizes: Sequence[list[int]], groups: int
-) -> PutOff:
-    """A convolution's trained parameters, and what computes their gradients: both about as fast as one."""
-    wanted = [is_trained(weight), is_trained(bias)]
+def convolution_grads(
+    grad: Tensor, x: Tensor, cast: Tensor, weight: Tensor, bias: Tensor | None, sizes: Sequence[list[int]], groups: int
+) -> DeferredGrads:
+    """The trained parameters of a convolution, and the function that computes their gradients.
 
-    def job() -> list[Tensor]:
-        return _chosen(_convolution_gradients(grad, x, used, bias, sizes, groups, [False, *wanted])[1:], wanted)
+    Both gradients together take about as long as one. `cast` is the weight in the type in which the layer computes.
+    """
+    mask = [is_trained(weight), is_trained(bias)]
 
-    return _chosen((weight, bias), wanted), job
+    def compute() -> list[Tensor]:
+        return _select(_convolution_gradients(grad, x, cast, bias, sizes, groups, [False, *mask])[1:], mask)
+
+    return _select((weight, bias), mask), compute
 
 
 def _convolution_gradients(
     grad: Tensor,
     x: Tensor,
-    used: Tensor,
+    cast: Tensor,
     bias: Tensor | None,
     sizes: Sequence[list[int]],
     groups: int,
     mask: list[bool],
 ) -> Any:
-    """For input, weight and bias, as far as the mask has them."""
+    """The gradients of input, weight and bias, where the mask is set."""
     stride, padding, dilation = sizes
-    biases = [used.shape[0]] if bias is not None else None
-    form = (stride, padding, dilation, False, [0] * len(stride), groups)
-    return torch.ops.aten.convolution_backward.default(grad, x, used, biases, *form, mask)
+    bias_sizes = [cast.shape[0]] if bias is not None else None
+    options = (stride, padding, dilation, False, [0] * len(stride), groups)
+    return torch.ops.aten.convolution_backward.default(grad, x, cast, bias_sizes, *options, mask)
 
 
 def embedding(
@@ -248,17 +255,17 @@ def embedding(
     return _Embedding.call(defer, indices, weight, padding, scale_grad_by_freq)  # type: ignore[no-any-return]
 
 
-class _Embedding(Deferred):
+class _Embedding(DeferredFunction):
     @staticmethod
     def forward(ctx: Any, defer: Defer, indices: Tensor, weight: Tensor, padding: int, by_frequency: bool) -> Tensor:
-        ctx.defer, ctx.weight, ctx.form = defer, weight, (weight.shape[0], padding, by_frequency)
+        ctx.defer, ctx.weight, ctx.options = defer, weight, (weight.shape[0], padding, by_frequency)
         ctx.save_for_backward(indices)
         return torch.embedding(weight, indices, padding, by_frequency, False)
 
     @staticmethod
-    @unseen
+    @without_function_modes
     def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
         (indices,) = saved
-        form = ctx.form
-        ctx.defer([ctx.weight], lambda: [torch.ops.aten.embedding_dense_backward.default(grad, indices, *form)])
+        options = ctx.options
+        ctx.defer([ctx.weight], lambda: [torch.ops.aten.embedding_dense_backward.default(grad, indices, *options)])
         return None, None, None, None, None

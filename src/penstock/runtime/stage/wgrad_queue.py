@@ -1,4 +1,4 @@
-"""Weight gradients that wait for their turn: what I leaves behind for W."""
+"""The weight-gradient queue: functions that an input-gradient action (I) leaves for its weight-gradient action (W)."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -8,48 +8,52 @@ import torch
 from torch import Tensor
 
 from penstock.errors import RunError
-from penstock.runtime.stage.wgrad_functions import WeightJob
+from penstock.runtime.stage.wgrad_functions import WeightGradFn
 
 
-class WeightJobs:
-    """The jobs of one stage and one micro-batch, and the gradients that autograd has computed already.
+class WeightGradQueue:
+    """The deferred weight gradients of one stage and one micro-batch, and those that autograd computed already.
 
-    A parameter's gradients are summed in the order in which the backward came to them, in the type in which they are
-    computed, and then added to what is there: as autograd does it.
+    The gradients of a parameter are summed in the order of the backward, in the type in which they are computed, and
+    then added to `parameter.grad`, as autograd does it.
     """
 
     def __init__(self) -> None:
-        self._jobs: list[tuple[Sequence[Tensor], WeightJob]] = []
-        self._done: list[tuple[Tensor, Tensor]] = []
+        self._deferred: list[tuple[Sequence[Tensor], WeightGradFn]] = []
+        self._computed: list[tuple[Tensor, Tensor]] = []
         self._is_open = False
 
     def __len__(self) -> int:
-        return sum(len(parameters) for parameters, _ in self._jobs)
+        return sum(len(parameters) for parameters, _ in self._deferred)
 
-    def defer(self, parameters: Sequence[Tensor], job: WeightJob) -> None:
-        """Put a job off, within `set_aside`."""
+    def defer(self, parameters: Sequence[Tensor], compute: WeightGradFn) -> None:
+        """Add a function that computes the gradients of some parameters.
+
+        Raises:
+            RunError: Called outside `capture_grads`, because a layer calls autograd in its forward.
+        """
         if not self._is_open:
             raise RunError(
-                "a block goes back through its own layers while it goes forward, and weight gradients are put off",
-                hint="Plan without parted backwards (--no-backward-split).",
+                "a layer calls autograd inside forward(), which a split backward does not support",
+                hint="Plan without split backwards (--no-backward-split).",
             )
-        self._jobs.append((parameters, job))
+        self._deferred.append((parameters, compute))
 
     @property
-    def not_put_off(self) -> list[Tensor]:
-        """The parameters that autograd itself has computed a gradient for."""
-        return [parameter for parameter, _ in self._done]
+    def not_deferred(self) -> list[Tensor]:
+        """The parameters whose gradients autograd computed itself."""
+        return [parameter for parameter, _ in self._computed]
 
-    def handed_over(self) -> "WeightJobs":
-        """All of it as another object; this one is empty afterwards."""
-        found = WeightJobs()
-        found._jobs, self._jobs = self._jobs, []
-        found._done, self._done = self._done, []
-        return found
+    def take_all(self) -> "WeightGradQueue":
+        """Move all entries to a new queue."""
+        queue = WeightGradQueue()
+        queue._deferred, self._deferred = self._deferred, []
+        queue._computed, self._computed = self._computed, []
+        return queue
 
     @contextmanager
-    def set_aside(self, parameters: Sequence[Tensor]) -> Iterator[None]:
-        """Around the backward. What autograd adds to the gradients of these parameters meanwhile is kept for `run`."""
+    def capture_grads(self, parameters: Sequence[Tensor]) -> Iterator[None]:
+        """Context of the backward: capture what autograd adds to the gradients of these parameters, for `run`."""
         self._is_open = True
         before = [parameter.grad for parameter in parameters]
         for parameter in parameters:
@@ -60,34 +64,34 @@ class WeightJobs:
             self._is_open = False
             for parameter, grad in zip(parameters, before, strict=True):
                 if parameter.grad is not None:
-                    self._done.append((parameter, parameter.grad))
+                    self._computed.append((parameter, parameter.grad))
                 parameter.grad = grad
 
     @torch.no_grad()
     def run(self) -> None:
-        """Do the jobs, and add up; what a job needed and made is let go of as soon as it is added."""
-        left = Counter(parameter for parameters, _ in self._jobs for parameter in parameters)
-        sums = dict(self._done)
-        self._done.clear()
-        self._jobs.reverse()
-        while self._jobs:
-            parameters, job = self._jobs.pop()
-            for parameter, found in zip(parameters, job(), strict=True):
-                total = sums.pop(parameter) + found if parameter in sums else found
+        """Compute and accumulate all gradients. Each function is freed, with its tensors, as soon as it has run."""
+        left = Counter(parameter for parameters, _ in self._deferred for parameter in parameters)
+        sums = dict(self._computed)
+        self._computed.clear()
+        self._deferred.reverse()
+        while self._deferred:
+            parameters, compute = self._deferred.pop()
+            for parameter, grad in zip(parameters, compute(), strict=True):
+                total = sums.pop(parameter) + grad if parameter in sums else grad
                 left[parameter] -= 1
                 if left[parameter]:
                     sums[parameter] = total
                 else:
-                    _add(parameter, total)
-                del found, total
-            del job
+                    _accumulate(parameter, total)
+                del grad, total
+            del compute
         for parameter, total in sums.items():
-            _add(parameter, total)
+            _accumulate(parameter, total)
 
 
-def _add(parameter: Tensor, total: Tensor) -> None:
-    fresh = total if total.dtype == parameter.dtype else total.to(parameter.dtype)
+def _accumulate(parameter: Tensor, total: Tensor) -> None:
+    grad = total if total.dtype == parameter.dtype else total.to(parameter.dtype)
     if parameter.grad is None:
-        parameter.grad = fresh
+        parameter.grad = grad
     else:
-        parameter.grad.add_(fresh)
+        parameter.grad.add_(grad)

@@ -1,21 +1,21 @@
-"""Model and optimizer state: checkpoints, materialization, state names."""
+"""Model and optimizer state: checkpoints, materialization, names of entries."""
 
-from penstock.runtime.state.checkpoint import DEFAULT_KEEP, Checkpoints, Holdings, Loaded
+from penstock.runtime.state.checkpoint import DEFAULT_KEEP, Checkpoints, LoadedCheckpoint, RankState
 from penstock.runtime.state.checkpoint_dir import find_checkpoints
-from penstock.runtime.state.meta_device import Init, check_fillable, is_on_meta, make_real, materialize
+from penstock.runtime.state.meta_device import Init, check_materializable, is_on_meta, materialize, materialize_tensors
 from penstock.runtime.state.state_index import state_entries, writers
 
 __all__ = [
     "DEFAULT_KEEP",
     "Checkpoints",
-    "Holdings",
     "Init",
-    "Loaded",
-    "check_fillable",
+    "LoadedCheckpoint",
+    "RankState",
+    "check_materializable",
     "find_checkpoints",
     "is_on_meta",
-    "make_real",
     "materialize",
+    "materialize_tensors",
     "state_entries",
     "writers",
 ]

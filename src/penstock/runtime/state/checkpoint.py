@@ -1,13 +1,13 @@
-"""Saving all that training needs to go on, and loading it: under any plan, on any number of ranks.
+"""Saving and loading the state of training, under any plan and on any number of ranks.
 
-What is written is under the model's own names, so it does not matter who held what:
+State is stored under the model's own names, so it does not depend on which rank held it:
 
     model     parameters and buffers, as in model.state_dict()
-    optim     as torch.distributed.checkpoint.state_dict has it: state by name, groups
-    random    by rank: the states of torch's generators
-    extra     what the user gave, in a tuple of one
+    optim     in the layout of torch.distributed.checkpoint.state_dict: state by name, groups
+    random    by rank: states of torch's generators
+    extra     the user's value, in a tuple of one
 
-What writes and reads the files is imported where it is needed: torch's own part of it takes longer than all else here.
+`checkpoint_io` is imported where it is needed, because torch.distributed.checkpoint takes long to import.
 """
 
 import time
@@ -21,172 +21,211 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from penstock.dist import Agreement
+from penstock.dist import Consensus
 from penstock.errors import FileError, InputError, MismatchError
 from penstock.io import reason
-from penstock.runtime.rng import generator_states, set_generator_states
+from penstock.runtime.rng import get_rng_states, set_rng_states
 from penstock.runtime.state import checkpoint_dir
 from penstock.runtime.state.checkpoint_dir import Lock, Record
-from penstock.runtime.state.optimizer_state import Described, check_fits, describe, join, param_groups, put_back
+from penstock.runtime.state.optimizer_state import (
+    OptimizerLayout,
+    check_fits,
+    describe_optimizer,
+    merge_layouts,
+    param_groups,
+    restore_optimizer,
+)
 from penstock.runtime.state.state_index import Entry
 
 DEFAULT_KEEP = 2
-SEEN_WITHIN_S = 3.0
-"""Folders that hosts share may show others a little later what one has made."""
+VISIBLE_WITHIN_S = 3.0
+"""On storage that hosts share, a new directory may become visible to other hosts a little later."""
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What was loaded."""
+class LoadedCheckpoint:
+    """A loaded checkpoint."""
 
     step: int
-    """The number of the next step, counted from 0."""
+    """Number of the next step, counted from 0."""
     extra: Any
-    """What `extra=` was when it was saved; None if nothing."""
+    """The value of `extra=` when the checkpoint was saved; None if there was none."""
     path: Path
     seed: int
 
 
 @dataclass(frozen=True, eq=False)
-class Holdings:
-    """What a rank has of the state of training."""
+class RankState:
+    """The part of the training state that a rank holds."""
 
     model: nn.Module
     entries: tuple[Entry, ...]
-    """Of the whole model."""
+    """All entries of the model."""
     writers: Mapping[str, int]
+    """By name: the rank that writes an entry."""
     trained: Mapping[str, nn.Parameter]
-    """The parameters that are trained here."""
+    """The parameters that this rank trains."""
     device: torch.device
 
-    def described(self, optimizers: Sequence[torch.optim.Optimizer]) -> list[Described]:
-        """The optimizers of this rank."""
-        return [describe(item, self.names()) for item in optimizers]
+    def optimizer_layouts(self, optimizers: Sequence[torch.optim.Optimizer]) -> list[OptimizerLayout]:
+        """Describe the optimizers of this rank."""
+        return [describe_optimizer(item, self.names()) for item in optimizers]
 
     def names(self) -> dict[Tensor, str]:
-        """The names of the parameters that are trained here."""
+        """The names of the parameters that this rank trains."""
         return {item: name for name, item in self.trained.items()}
 
     def order(self) -> dict[str, int]:
-        """The places of names in the model."""
-        return {entry.name: place for place, entry in enumerate(self.entries)}
+        """The position of each name in the model."""
+        return {entry.name: index for index, entry in enumerate(self.entries)}
 
 
 class Checkpoints:
-    """A pipeline's checkpoints, and the optimizers whose state is in them. All ranks must call alike."""
+    """Saves and loads the checkpoints of a pipeline, with its optimizers. All ranks must make the same calls."""
 
-    def __init__(self, holdings: Holdings, meeting: Agreement) -> None:
-        self._holdings = holdings
-        self._meeting = meeting
-        self._made: list[weakref.ref[torch.optim.Optimizer]] = []
+    def __init__(self, rank_state: RankState, consensus: Consensus) -> None:
+        self._rank_state = rank_state
+        self._consensus = consensus
+        self._optimizer_refs: list[weakref.ref[torch.optim.Optimizer]] = []
 
     def add(self, optimizer: torch.optim.Optimizer) -> None:
-        """From now on its state is saved, as long as somebody uses it."""
-        self._made.append(weakref.ref(optimizer))
+        """Include an optimizer in checkpoints, as long as it is referenced elsewhere."""
+        self._optimizer_refs.append(weakref.ref(optimizer))
 
     def save(self, folder: Path, *, step: int, seed: int, extra: Any, keep: int | None) -> Path:
-        """Write a checkpoint. The folder has it whole or not at all."""
+        """Write a checkpoint. It becomes visible in the directory only when it is complete.
+
+        Args:
+            folder: The checkpoint directory.
+            step: Number of the next step.
+            seed: Seed of the random numbers.
+            extra: A picklable value of the user.
+            keep: Number of checkpoints to keep; None keeps all.
+
+        Returns:
+            The path of the checkpoint.
+
+        Raises:
+            InputError: `keep` is less than 1, or another process is writing to the directory.
+            FileError: The directory cannot be written.
+        """
         from penstock.runtime.state.checkpoint_io import write_state
 
         if keep is not None and keep < 1:
-            raise InputError(f"keep must be at least 1, not {keep}", hint="Give None to keep all checkpoints.")
-        holdings, meeting, optimizers = self._holdings, self._meeting, self._optimizers()
+            raise InputError(f"keep ({keep}) must be at least 1", hint="Pass None to keep all checkpoints.")
+        rank_state, consensus, optimizers = self._rank_state, self._consensus, self._optimizers()
         with ExitStack() as stack:
 
-            def begin(found: list[list[Described]]) -> list[tuple[str, tuple[Described, ...]]]:
-                joined = join(found, holdings.order())
-                return [(_begin(folder, step, stack), joined)] * meeting.world
+            def begin(layouts: list[list[OptimizerLayout]]) -> list[tuple[str, tuple[OptimizerLayout, ...]]]:
+                merged = merge_layouts(layouts, rank_state.order())
+                return [(_begin(folder, step, stack), merged)] * consensus.world
 
-            name, joined = meeting.hold("begins a checkpoint", lambda: holdings.described(optimizers), begin)
+            name, merged = consensus.decide(
+                "starting a checkpoint", lambda: rank_state.optimizer_layouts(optimizers), begin
+            )
             unfinished = folder / name
-            if meeting.rank == 0:
+            if consensus.rank == 0:
                 stack.callback(checkpoint_dir.remove, [unfinished])
-            meeting.agree("looks for the folder of a checkpoint", lambda: _require_seen(unfinished, meeting.rank))
-            write_state(_state(holdings, meeting.rank, optimizers, joined, extra), unfinished, meeting)
+            consensus.run_everywhere(
+                "looking for the checkpoint directory", lambda: _wait_until_visible(unfinished, consensus.rank)
+            )
+            write_state(_state(rank_state, consensus.rank, optimizers, merged, extra), unfinished, consensus)
 
             def finish(_: list[None]) -> list[Path]:
                 number = checkpoint_dir.next_number(folder)
-                kinds = tuple(item.kind for item in joined)
-                record = Record(step=step, number=number, seed=seed, optimizers=kinds, world=meeting.world)
-                return [checkpoint_dir.finish(unfinished, record, keep)] * meeting.world
+                kinds = tuple(item.kind for item in merged)
+                record = Record(step=step, number=number, seed=seed, optimizers=kinds, world=consensus.world)
+                return [checkpoint_dir.finish(unfinished, record, keep)] * consensus.world
 
-            return meeting.hold("finishes a checkpoint", lambda: None, finish)
+            return consensus.decide("finishing a checkpoint", lambda: None, finish)
 
-    def load(self, folder: Path, *, step: int | None, with_optimizers: bool) -> Loaded:
-        """Load a checkpoint: all ranks do, or none."""
-        from penstock.runtime.state.checkpoint_io import Stored
+    def load(self, folder: Path, *, step: int | None, with_optimizers: bool) -> LoadedCheckpoint:
+        """Load a checkpoint on all ranks, or on none.
 
-        holdings, meeting = self._holdings, self._meeting
+        Args:
+            folder: The checkpoint directory.
+            step: Step of the checkpoint; None loads the last one.
+            with_optimizers: Whether to load the state of the optimizers too.
+
+        Raises:
+            FileError: There is no complete checkpoint, or it is damaged.
+            MismatchError: The checkpoint is of another model, or has other optimizers.
+        """
+        from penstock.runtime.state.checkpoint_io import StoredCheckpoint
+
+        rank_state, consensus = self._rank_state, self._consensus
         optimizers = self._optimizers() if with_optimizers else []
 
-        def choose(found: list[list[Described]]) -> list[tuple[str, Record]]:
+        def choose(layouts: list[list[OptimizerLayout]]) -> list[tuple[str, Record]]:
             chosen = checkpoint_dir.choose(folder, step)
             with checkpoint_dir.locked(folder) as lock:
                 if lock is Lock.HELD:
                     checkpoint_dir.remove(checkpoint_dir.unfinished_in(folder))
             if with_optimizers:
-                groups = Stored(chosen.path).read(lambda path: path[:2] == ("optim", "param_groups"))
-                joined = join(found, holdings.order())
-                check_fits(chosen.record.optimizers, groups.get("optim", {}).get("param_groups", []), joined)
-            return [(chosen.path.name, chosen.record)] * meeting.world
+                groups = StoredCheckpoint(chosen.path).read(lambda path: path[:2] == ("optim", "param_groups"))
+                merged = merge_layouts(layouts, rank_state.order())
+                check_fits(chosen.record.optimizers, groups.get("optim", {}).get("param_groups", []), merged)
+            return [(chosen.path.name, chosen.record)] * consensus.world
 
-        name, record = meeting.hold("chooses a checkpoint", lambda: holdings.described(optimizers), choose)
-        path = folder / name
-        read = meeting.agree(
-            "reads a checkpoint", lambda: _read(holdings, path, meeting.rank, with_state=with_optimizers)
+        name, record = consensus.decide(
+            "choosing a checkpoint", lambda: rank_state.optimizer_layouts(optimizers), choose
         )
-        _put_in_place(holdings, optimizers, read)
-        return Loaded(record.step, read.get("extra", (None,))[0], path, record.seed)
+        path = folder / name
+        read = consensus.run_everywhere(
+            "reading a checkpoint", lambda: _read(rank_state, path, consensus.rank, with_state=with_optimizers)
+        )
+        _restore_state(rank_state, optimizers, read)
+        return LoadedCheckpoint(record.step, read.get("extra", (None,))[0], path, record.seed)
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
-        return [made for known in self._made if (made := known()) is not None]
+        return [optimizer for ref in self._optimizer_refs if (optimizer := ref()) is not None]
 
 
 def _begin(folder: Path, step: int, stack: ExitStack) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"no checkpoint can be written here: {reason(error)}", where=str(folder)) from None
+        raise FileError(f"cannot write checkpoints: {reason(error)}", where=str(folder)) from None
     lock = stack.enter_context(checkpoint_dir.locked(folder))
     if lock is Lock.TAKEN:
         raise InputError(
-            "another process is writing a checkpoint into this folder",
+            "another process is writing a checkpoint to this directory",
             where=str(folder),
-            hint="Give every run a folder of its own.",
+            hint="Use a separate directory for every run.",
         )
     if lock is Lock.HELD:
         checkpoint_dir.remove(checkpoint_dir.unfinished_in(folder))
     return checkpoint_dir.begin(folder, step).name
 
 
-def _require_seen(path: Path, rank: int) -> None:
-    deadline = time.monotonic() + SEEN_WITHIN_S
+def _wait_until_visible(path: Path, rank: int) -> None:
+    deadline = time.monotonic() + VISIBLE_WITHIN_S
     while not path.is_dir():
         if time.monotonic() > deadline:
             raise InputError(
-                f"rank {rank} does not see what rank 0 has put there",
+                f"rank {rank} cannot see the checkpoint that rank 0 uses",
                 where=str(path.parent),
-                hint="Give every rank the same folder, on storage that all hosts share.",
+                hint="Pass the same directory on every rank, on storage that all hosts share.",
             )
         time.sleep(0.05)
 
 
 def _state(
-    holdings: Holdings,
+    rank_state: RankState,
     rank: int,
     optimizers: Sequence[torch.optim.Optimizer],
-    joined: Sequence[Described],
+    merged: Sequence[OptimizerLayout],
     extra: Any,
 ) -> dict[str, Any]:
-    """What this rank writes."""
-    mine = [entry for entry in holdings.entries if holdings.writers[entry.name] == rank]
+    """The state that this rank writes."""
+    own = [entry for entry in rank_state.entries if rank_state.writers[entry.name] == rank]
     state: dict[str, Any] = {
-        "model": {key: entry.tensor(holdings.model).detach() for entry in mine for key in entry.keys},
-        "random": {str(rank): generator_states(holdings.device)},
+        "model": {key: entry.tensor(rank_state.model).detach() for entry in own for key in entry.keys},
+        "random": {str(rank): get_rng_states(rank_state.device)},
     }
     if optimizers:
-        chosen = {entry.name for entry in mine}
-        written = {item: name for item, name in holdings.names().items() if name in chosen}
+        own_names = {entry.name for entry in own}
+        written = {item: name for item, name in rank_state.names().items() if name in own_names}
         state["optim"] = {
             "state": {
                 written[item]: dict(values)
@@ -196,38 +235,38 @@ def _state(
             }
         }
     if rank == 0 and optimizers:
-        state["optim"]["param_groups"] = param_groups(joined)
+        state["optim"]["param_groups"] = param_groups(merged)
     if rank == 0 and extra is not None:
-        # In a tuple, which is written as it is: dictionaries would be taken apart, and their keys made text.
+        # In a tuple, which is written as one object. A dictionary would be flattened, and its keys become strings.
         state["extra"] = (extra,)
     return state
 
 
-def _read(holdings: Holdings, path: Path, rank: int, *, with_state: bool) -> dict[str, Any]:
-    """What this rank needs of a checkpoint, read but not put in place."""
-    from penstock.runtime.state.checkpoint_io import Stored
+def _read(rank_state: RankState, path: Path, rank: int, *, with_state: bool) -> dict[str, Any]:
+    """Read the part of a checkpoint that this rank needs."""
+    from penstock.runtime.state.checkpoint_io import StoredCheckpoint
 
-    _require_seen(path, rank)
-    stored = Stored(path)
-    _check_model(stored.forms("model"), holdings.entries, path)
-    held = {entry.name for entry in holdings.entries if not entry.tensor(holdings.model).is_meta}
-    has_mine = any(place[:2] == ("random", str(rank)) for place in stored.paths.values())
-    # A rank that was not there then goes on as rank 0 did.
-    random = str(rank) if has_mine else "0"
+    _wait_until_visible(path, rank)
+    stored = StoredCheckpoint(path)
+    _check_model(stored.shapes("model"), rank_state.entries, path)
+    held = {entry.name for entry in rank_state.entries if not entry.tensor(rank_state.model).is_meta}
+    has_own = any(key[:2] == ("random", str(rank)) for key in stored.paths.values())
+    # A rank that did not exist when the checkpoint was written continues with the generators of rank 0.
+    random = str(rank) if has_own else "0"
 
-    def wanted(place: tuple[str | int, ...]) -> bool:
-        match place:
+    def select(key: tuple[str | int, ...]) -> bool:
+        match key:
             case ("model", name):
                 return name in held
             case ("optim", "state", name, *_):
-                return with_state and name in holdings.trained
+                return with_state and name in rank_state.trained
             case ("optim", "param_groups", *_):
                 return with_state
             case ("random", name, *_):
                 return name == random
-        return place[0] == "extra"
+        return key[0] == "extra"
 
-    read = stored.read(wanted)
+    read = stored.read(select)
     read["random"] = read.get("random", {}).get(random, [])
     return read
 
@@ -236,37 +275,37 @@ def _check_model(
     saved: Mapping[str, tuple[tuple[int, ...], torch.dtype]], entries: Sequence[Entry], path: Path
 ) -> None:
     """Refuse a checkpoint of another model."""
-    there = {key: entry for entry in entries for key in entry.keys}
-    for key, entry in there.items():
+    expected = {key: entry for entry in entries for key in entry.keys}
+    for key, entry in expected.items():
         if key not in saved:
-            raise _other_model(f"the model has {key!r}, which is not in it", path)
+            raise _other_model(f"it lacks {key!r} of the model", path)
         shape, dtype = saved[key]
         if (shape, dtype) != (entry.shape, entry.dtype):
-            text = f"{key!r} has the shape {shape} and the type {dtype} in it, but {entry.shape} and {entry.dtype} "
-            raise _other_model(text + "in the model", path)
+            text = f"{key!r} has shape {shape} and type {dtype}, but {entry.shape} and {entry.dtype} in the model"
+            raise _other_model(text, path)
     for key in saved:
-        if key not in there:
-            raise _other_model(f"it has {key!r}, which the model has not", path)
+        if key not in expected:
+            raise _other_model(f"it has {key!r}, which the model lacks", path)
 
 
 def _other_model(what: str, path: Path) -> MismatchError:
     return MismatchError(
-        f"the checkpoint is one of another model: {what}", where=str(path), hint="Make the model that was saved."
+        f"the checkpoint is of another model: {what}", where=str(path), hint="Create the model that was saved."
     )
 
 
 @torch.no_grad()
-def _put_in_place(holdings: Holdings, optimizers: Sequence[torch.optim.Optimizer], read: Mapping[str, Any]) -> None:
-    for entry in holdings.entries:
-        tensor = entry.tensor(holdings.model)
+def _restore_state(rank_state: RankState, optimizers: Sequence[torch.optim.Optimizer], read: Mapping[str, Any]) -> None:
+    for entry in rank_state.entries:
+        tensor = entry.tensor(rank_state.model)
         if not tensor.is_meta:
             tensor.copy_(read["model"][entry.name])
-    for parameter in holdings.trained.values():
+    for parameter in rank_state.trained.values():
         parameter.grad = None
     first = 0
     for optimizer in optimizers:
         last = first + len(optimizer.param_groups)
         groups = read["optim"]["param_groups"][first:last]
-        put_back(optimizer, holdings.names(), groups, read["optim"].get("state", {}))
+        restore_optimizer(optimizer, rank_state.names(), groups, read["optim"].get("state", {}))
         first = last
-    set_generator_states(holdings.device, read["random"])
+    set_rng_states(rank_state.device, read["random"])

@@ -1,11 +1,11 @@
-"""A folder of checkpoints: complete ones under their names, unfinished ones under hidden names.
+"""A directory of checkpoints: complete ones under their names, unfinished ones under hidden names.
 
-    step-00000030/            complete: it got its name when everything in it was on the disk
+    step-00000030/            complete: renamed after everything in it was flushed to disk
     step-00000030-2/          the same step, saved once more
     .step-00000040.1f3a.part/ being written, being removed, or left behind by a writer that was killed
-    .lock                     held by a writer as long as it lives
+    .lock                     held by a writer as long as its process lives
 
-Whoever has the lock may remove what is unfinished: its writer is gone.
+The holder of the lock may remove unfinished checkpoints, because their writers are gone.
 """
 
 import contextlib
@@ -30,75 +30,80 @@ _UNFINISHED = re.compile(r"\.step-\d{8,}(-\d+)?\.[0-9a-f]+\.part")
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a checkpoint says of itself."""
+    """The metadata file of a checkpoint."""
 
     format: str = FORMAT
     step: int
-    """The number of the next step, counted from 0: so many have been done."""
+    """Number of the next step, counted from 0: the number of completed steps."""
     number: int
-    """Counts the checkpoints of a folder in the order of their writing."""
+    """Numbers the checkpoints of a directory in the order of writing."""
     seed: int
-    """Of the pipeline's random streams."""
+    """Seed of the pipeline's random numbers."""
     optimizers: tuple[str, ...] = ()
-    """Their kinds."""
+    """Classes of the optimizers."""
     world: int
-    """How many ranks there were."""
+    """Number of ranks that wrote the checkpoint."""
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """A checkpoint that is all there."""
+    """A complete checkpoint."""
 
     path: Path
     record: Record
 
 
 def find_checkpoints(folder: Path) -> list[Complete]:
-    """The complete checkpoints of a folder in the order of their writing."""
-    found = [Complete(path, read_record(path)) for path in _named(folder, _COMPLETE)]
-    return sorted(found, key=lambda item: (item.record.number, item.path.name))
+    """The complete checkpoints of a directory, in the order of writing."""
+    checkpoints = [Complete(path, read_record(path)) for path in _named(folder, _COMPLETE)]
+    return sorted(checkpoints, key=lambda item: (item.record.number, item.path.name))
 
 
 def choose(folder: Path, step: int | None) -> Complete:
-    """The checkpoint of this step, or the one that was written last."""
+    """Choose the last checkpoint of a step, or of all steps if `step` is None.
+
+    Raises:
+        FileError: There is no such directory, or it has no complete checkpoint.
+        InputError: There is no checkpoint of this step.
+    """
     if not folder.is_dir():
-        raise FileError("there is no such folder of checkpoints", where=str(folder), hint="Check the path.")
-    found = find_checkpoints(folder)
-    if not found:
+        raise FileError("no such checkpoint directory", where=str(folder), hint="Check the path.")
+    checkpoints = find_checkpoints(folder)
+    if not checkpoints:
         raise FileError(
-            "there is no complete checkpoint in this folder",
+            "the directory has no complete checkpoint",
             where=str(folder),
-            hint="Name the folder that pipe.save was given.",
+            hint="Pass the directory that was passed to pipe.save.",
         )
-    wanted = [item for item in found if step is None or item.record.step == step]
-    if not wanted:
-        there = ", ".join(str(number) for number in sorted({item.record.step for item in found}))
-        raise InputError(f"there is no checkpoint of step {step}", where=str(folder), hint=f"There are: {there}.")
-    return wanted[-1]
+    matching = [item for item in checkpoints if step is None or item.record.step == step]
+    if not matching:
+        steps = ", ".join(str(number) for number in sorted({item.record.step for item in checkpoints}))
+        raise InputError(f"no checkpoint of step {step}", where=str(folder), hint=f"Available steps: {steps}.")
+    return matching[-1]
 
 
 def read_record(path: Path) -> Record:
-    """What a complete checkpoint says of itself."""
+    """Read the metadata of a complete checkpoint."""
     where = path / RECORD
     if not where.is_file():
         raise FileError(
-            "this is named as a checkpoint but is none, or not all of one",
+            f"the directory has the name of a checkpoint, but no {RECORD}",
             where=str(path),
-            hint="Move it out of the folder of checkpoints.",
+            hint="Move it out of the checkpoint directory.",
         )
     return decode_json(read_bytes(where), Record, where=str(where), expected_format=FORMAT)
 
 
 class Lock(enum.Enum):
-    """Whether a folder is ours to tidy."""
+    """Whether this process may remove unfinished checkpoints."""
 
     HELD = "held"
-    TAKEN = "another process has it"
-    NONE = "this folder cannot be locked"
+    TAKEN = "held by another process"
+    NONE = "the directory cannot be locked"
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[Lock]:
-    """Hold the folder's lock, if nobody else does. It goes with the process."""
+    """Try to hold the lock of a directory. It is released on exit, or when the process ends."""
     try:
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError:
@@ -121,37 +126,40 @@ def _try_lock(handle: int) -> Lock:
 
 
 def begin(folder: Path, step: int) -> Path:
-    """A new hidden folder to write into."""
+    """Create a hidden directory for an unfinished checkpoint."""
     unfinished = folder / f".step-{step:08}.{secrets.token_hex(4)}.part"
     try:
         unfinished.mkdir()
     except OSError as error:
-        raise FileError(f"no checkpoint can be written here: {reason(error)}", where=str(folder)) from None
+        raise FileError(f"cannot write checkpoints: {reason(error)}", where=str(folder)) from None
     return unfinished
 
 
 def next_number(folder: Path) -> int:
-    """The number of the next checkpoint."""
+    """Number of the next checkpoint."""
     return 1 + max((item.record.number for item in find_checkpoints(folder)), default=0)
 
 
 def finish(unfinished: Path, record: Record, keep: int | None) -> Path:
-    """Everything is written: give it its name, and remove all but the last `keep`."""
+    """Give a checkpoint its final name, and remove all but the last `keep` checkpoints.
+
+    All other files of the checkpoint must be written already.
+    """
     folder = unfinished.parent
     write_whole(unfinished / RECORD, encode_json(record))
     _flush(unfinished)
     path = folder / f"step-{record.step:08}"
-    again = 2
+    count = 2
     while path.exists():
-        path, again = folder / f"step-{record.step:08}-{again}", again + 1
+        path, count = folder / f"step-{record.step:08}-{count}", count + 1
     unfinished.rename(path)
     _flush(folder)
-    found = find_checkpoints(folder)
-    # A step that was saved again is there once.
-    doubled = [item for item in found[:-1] if item.record.step == record.step]
-    others = [item for item in found if item not in doubled]
+    checkpoints = find_checkpoints(folder)
+    # Keep only the last checkpoint of a step.
+    replaced = [item for item in checkpoints[:-1] if item.record.step == record.step]
+    others = [item for item in checkpoints if item not in replaced]
     surplus = [] if keep is None else others[: max(0, len(others) - keep)]
-    for item in (*doubled, *surplus):
+    for item in (*replaced, *surplus):
         hidden = folder / f".{item.path.name}.{secrets.token_hex(4)}.part"
         item.path.rename(hidden)
         remove([hidden])
@@ -159,12 +167,12 @@ def finish(unfinished: Path, record: Record, keep: int | None) -> Path:
 
 
 def unfinished_in(folder: Path) -> list[Path]:
-    """What writers have left behind; to be removed only by who has the lock."""
+    """The unfinished checkpoints of a directory. Only the holder of the lock may remove them."""
     return _named(folder, _UNFINISHED)
 
 
 def remove(paths: Sequence[Path]) -> None:
-    """Remove folders as well as it goes."""
+    """Remove directories. Errors are ignored."""
     for path in paths:
         shutil.rmtree(path, ignore_errors=True)
 
@@ -177,7 +185,7 @@ def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
 
 
 def _flush(folder: Path) -> None:
-    """What is in a folder, and under which names, survives that the machine stops."""
+    """Flush a directory to disk, so that its entries survive a crash of the machine."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""What belongs to a model's state, under which names, and which rank writes what of it."""
+"""The tensors of a model's state: their names, and the rank that writes each of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,30 +12,30 @@ from penstock.runtime.layout import StageView
 
 @dataclass(frozen=True)
 class Entry:
-    """A parameter, or a buffer that belongs to the state."""
+    """A parameter, or a persistent buffer."""
 
     name: str
-    """Its first name, under which a rank holds it."""
+    """Its first name, under which ranks hold it."""
     keys: tuple[str, ...]
-    """All its names in the model's state: a shared one has several."""
+    """All its names in the model's state. A shared tensor has several."""
     shape: tuple[int, ...]
     dtype: torch.dtype
     is_parameter: bool
 
     @property
     def num_bytes(self) -> int:
-        """Its size."""
+        """Size in bytes."""
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
     def tensor(self, model: nn.Module) -> Tensor:
-        """The tensor that the model has under this name now."""
+        """The current tensor of this name in a model."""
         return model.get_parameter(self.name) if self.is_parameter else model.get_buffer(self.name)
 
 
 def state_entries(model: nn.Module) -> tuple[Entry, ...]:
-    """What `model.state_dict()` has in it, in its order; extra state of modules is left out."""
+    """The entries of `model.state_dict()`, in its order. Extra state of modules is left out."""
     names: dict[int, list[str]] = {}
-    found: dict[int, tuple[Tensor, bool]] = {}
+    tensors: dict[int, tuple[Tensor, bool]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         prefix = f"{path}." if path else ""
         persistent = {
@@ -44,29 +44,30 @@ def state_entries(model: nn.Module) -> tuple[Entry, ...]:
         for name, item in (*module._parameters.items(), *persistent.items()):
             if item is not None:
                 names.setdefault(id(item), []).append(prefix + name)
-                found[id(item)] = (item, name in module._parameters)
+                tensors[id(item)] = (item, name in module._parameters)
     return tuple(
         Entry(names[key][0], tuple(names[key]), tuple(item.shape), item.dtype, is_parameter)
-        for key, (item, is_parameter) in found.items()
+        for key, (item, is_parameter) in tensors.items()
     )
 
 
 def writers(entries: Sequence[Entry], blocks: Sequence[Block], stages: Sequence[StageView]) -> dict[str, int]:
-    """Which rank writes each entry: one that has its newest values, so that all have about the same to write.
+    """The rank that writes each entry, by name.
 
-    Parameters are newest where they are trained, buffers where the forward runs.
+    It is a rank that has the latest values: of parameters, one that trains them; of buffers, one that runs the forward.
+    The bytes to write are balanced between such ranks.
     """
-    homes: dict[str, list[int]] = {}
+    holders: dict[str, list[int]] = {}
     for stage in stages:
         for block in blocks[stage.start : stage.stop]:
             for name in block.parameters:
-                homes.setdefault(name, []).extend(stage.backward)
+                holders.setdefault(name, []).extend(stage.backward)
             for name in block.buffers:
-                homes.setdefault(name, list(stage.forward))
-    load: dict[int, int] = {}
+                holders.setdefault(name, list(stage.forward))
+    num_bytes: dict[int, int] = {}
     chosen = {}
     for entry in entries:
-        rank = min(sorted(homes[entry.name]), key=lambda rank: load.get(rank, 0))
+        rank = min(sorted(holders[entry.name]), key=lambda rank: num_bytes.get(rank, 0))
         chosen[entry.name] = rank
-        load[rank] = load.get(rank, 0) + entry.num_bytes
+        num_bytes[rank] = num_bytes.get(rank, 0) + entry.num_bytes
     return chosen

@@ -1,41 +1,41 @@
-"""Payloads between stages, batches and rows."""
+"""Payloads, batches and rows."""
 
-from penstock.runtime.tensors.batch import count_rows, signature, some_rows
+from penstock.runtime.tensors.batch import count_rows, signature, slice_rows
 from penstock.runtime.tensors.packing import (
-    VALUE,
-    Form,
-    Packed,
-    TensorForm,
-    difference,
-    from_form,
-    in_memory_order,
+    NOT_A_TENSOR,
+    PackedPayload,
+    PayloadMeta,
+    TensorMeta,
+    describe_difference,
+    flatten_dense,
     join_gradients,
     join_rows,
     pack,
+    payload_from_meta,
     share_memory,
-    take_rows,
+    slice_payload,
     unpack,
 )
 from penstock.runtime.tensors.rows import Rows, microbatch_rows, replica_rows
 
 __all__ = [
-    "VALUE",
-    "Form",
-    "Packed",
+    "NOT_A_TENSOR",
+    "PackedPayload",
+    "PayloadMeta",
     "Rows",
-    "TensorForm",
+    "TensorMeta",
     "count_rows",
-    "difference",
-    "from_form",
-    "in_memory_order",
+    "describe_difference",
+    "flatten_dense",
     "join_gradients",
     "join_rows",
     "microbatch_rows",
     "pack",
+    "payload_from_meta",
     "replica_rows",
     "share_memory",
     "signature",
-    "some_rows",
-    "take_rows",
+    "slice_payload",
+    "slice_rows",
     "unpack",
 ]

@@ -1,4 +1,4 @@
-"""The batch that a step is given: how many rows it has, and some of them."""
+"""The batch of an iteration: number of rows, slices of rows, signature."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -12,23 +12,27 @@ from penstock.runtime.tensors.rows import Rows
 
 
 def count_rows(inputs: Any, targets: Any) -> int:
-    """The rows of a batch: the first dimension of every tensor in it."""
+    """The number of rows of a batch: the first dimension of every tensor in it.
+
+    Raises:
+        InputError: The batch has no tensor or no rows, or its tensors differ in their first dimension.
+    """
     shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves((inputs, targets)) if isinstance(leaf, Tensor)]
     if not shapes:
-        raise InputError("there is no tensor in the inputs and targets", hint="Give a batch of tensors, rows first.")
+        raise InputError("inputs and targets contain no tensor", hint="Pass a batch of tensors, rows first.")
     for shape in shapes:
         if not shape or shape[0] != shapes[0][0]:
             raise InputError(
-                f"the inputs and targets have tensors of shapes {shapes[0]} and {shape}, which differ in their rows",
-                hint="Every tensor of the inputs and targets must have the rows of the batch first.",
+                f"inputs and targets contain tensors of shapes {shapes[0]} and {shape}, which differ in their rows",
+                hint="The first dimension of every tensor in inputs and targets must be the rows of the batch.",
             )
     if shapes[0][0] == 0:
         raise InputError("the batch has no rows")
     return shapes[0][0]
 
 
-def some_rows(batch: Any, rows: Rows, device: torch.device) -> Any:
-    """The same with these rows only, on a device."""
+def slice_rows(batch: Any, rows: Rows, device: torch.device) -> Any:
+    """Slice every tensor of a batch to these rows, and move it to a device."""
 
     def cut(leaf: Any) -> Any:
         return leaf.detach()[rows.start : rows.stop].to(device) if isinstance(leaf, Tensor) else leaf
@@ -37,12 +41,16 @@ def some_rows(batch: Any, rows: Rows, device: torch.device) -> Any:
 
 
 def signature(inputs: Any, targets: Any) -> tuple[Any, ...]:
-    """What decides the shapes of everything that follows."""
+    """Structure, shapes, types and plain values of a batch. They determine the shapes of all other tensors.
+
+    Raises:
+        InputError: The batch contains a value that cannot be hashed.
+    """
     leaves, tree = pytree.tree_flatten((inputs, targets))
     for leaf in leaves:
         if not isinstance(leaf, Tensor | Hashable):
             raise InputError(
-                f"the inputs and targets have a {type(leaf).__name__} in them, which ranks cannot compare",
-                hint="Give tensors, and plain values such as numbers and text.",
+                f"inputs or targets contain a {type(leaf).__name__}, which ranks cannot compare",
+                hint="Pass tensors, and plain values such as numbers and strings.",
             )
     return str(tree), tuple((leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves)

@@ -1,7 +1,7 @@
-"""What passes between stages, taken apart into plain tensors and put together again.
+"""Payloads: activations between stages as flat lists of tensors.
 
-A carry is any nesting of tensors and other values. A tensor that is in it several times travels once. Messages between
-devices that have different rows are slices: then every tensor must have its rows first.
+Activations are any nesting of tensors and other values. A tensor that occurs several times is sent once. Messages
+between replicas with different rows are slices; then the first dimension of every tensor must be the rows.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from torch.utils import _pytree as pytree
 from penstock.errors import InputError
 from penstock.runtime.tensors.rows import Rows
 
-VALUE = -1
-"""Stands in `slots` for something that is not a tensor."""
+NOT_A_TENSOR = -1
+"""Marks in `slots` a leaf that is not a tensor."""
 
 PLAIN_TREE = pytree.tree_structure(0)
-"""That of a carry which is one tensor, as most are: these are not sent through the tree's functions."""
+"""The structure of a single tensor, the most common payload. It bypasses the functions of pytree."""
 
 
-class TensorForm(NamedTuple):
-    """What must be known of a tensor before it comes: memory layout too, as kernels add up in its order."""
+class TensorMeta(NamedTuple):
+    """Metadata of a tensor to receive. It includes the memory layout, because kernels sum in its order."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -32,18 +32,19 @@ class TensorForm(NamedTuple):
     needs_grad: bool
 
 
-class Form(NamedTuple):
-    """Everything about a carry but the contents of its tensors. It can be pickled: `shape` is the nesting itself."""
+class PayloadMeta(NamedTuple):
+    """Metadata of a payload: everything but the contents of its tensors. It can be pickled."""
 
-    shape: Any
+    nesting: Any
+    """The structure itself, with the index of each leaf in its position."""
     slots: tuple[int, ...]
     values: tuple[Any, ...]
-    tensors: tuple[TensorForm, ...]
+    tensors: tuple[TensorMeta, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
-    """A carry taken apart; its tensors have no history. Leaf k is tensors[slots[k]], or the next of the values."""
+class PackedPayload:
+    """A payload as a flat list of detached tensors. Leaf k is `tensors[slots[k]]`, or the next one of `values`."""
 
     tree: Any
     slots: tuple[int, ...]
@@ -52,54 +53,57 @@ class Packed:
     needs_grad: tuple[bool, ...]
 
     @cached_property
-    def form(self) -> Form:
-        """What the other side must know."""
+    def meta(self) -> PayloadMeta:
+        """The metadata that a receiver needs."""
         tensors = zip(self.tensors, self.needs_grad, strict=True)
-        forms = tuple(TensorForm(tuple(t.shape), dense_stride(t), t.dtype, need) for t, need in tensors)
-        return Form(self._nesting(), self.slots, self.values, forms)
+        metas = tuple(TensorMeta(tuple(t.shape), dense_stride(t), t.dtype, need) for t, need in tensors)
+        return PayloadMeta(self._nesting(), self.slots, self.values, metas)
 
     def _nesting(self) -> Any:
-        """The structure itself, with the number of each leaf in its place."""
         if self.tree is PLAIN_TREE:
             return 0
-        numbers = range(len(self.slots))
-        return list(numbers) if self.is_list else pytree.tree_unflatten(numbers, self.tree)
+        indices = range(len(self.slots))
+        return list(indices) if self.is_list else pytree.tree_unflatten(indices, self.tree)
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a plain list, as gradients are: these too are not sent through the tree's functions."""
+        """Whether the payload is a plain list, as gradients are. Lists bypass the functions of pytree too."""
         return self.tree is _list_tree(len(self.slots))
 
-    def with_tensors(self, tensors: Sequence[Tensor]) -> "Packed":
-        """The same with other tensors."""
-        return Packed(self.tree, self.slots, self.values, tuple(tensors), self.needs_grad)
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "PackedPayload":
+        """The same payload with other tensors."""
+        return PackedPayload(self.tree, self.slots, self.values, tuple(tensors), self.needs_grad)
 
 
-def pack(carry: Any) -> tuple[Packed, tuple[Tensor, ...]]:
-    """A carry taken apart, and its tensors as they are, with their history."""
-    if isinstance(carry, Tensor):
-        return Packed(PLAIN_TREE, (0,), (), (carry.detach(),), (carry.requires_grad,)), (carry,)
-    if type(carry) is list and all(leaf is None or isinstance(leaf, Tensor) for leaf in carry):
+def pack(payload: Any) -> tuple[PackedPayload, tuple[Tensor, ...]]:
+    """Flatten a payload.
+
+    Returns:
+        The packed payload, whose tensors are detached, and the original tensors with their autograd history.
+    """
+    if isinstance(payload, Tensor):
+        return PackedPayload(PLAIN_TREE, (0,), (), (payload.detach(),), (payload.requires_grad,)), (payload,)
+    if type(payload) is list and all(leaf is None or isinstance(leaf, Tensor) for leaf in payload):
         # Gradients.
-        leaves, tree = carry, _list_tree(len(carry))
+        leaves, tree = payload, _list_tree(len(payload))
     else:
-        leaves, tree = pytree.tree_flatten(carry)
-    place: dict[int, int] = {}
+        leaves, tree = pytree.tree_flatten(payload)
+    indices: dict[int, int] = {}
     slots: list[int] = []
     values: list[Any] = []
     tensors: list[Tensor] = []
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
-            slots.append(VALUE)
+            slots.append(NOT_A_TENSOR)
             values.append(leaf)
             continue
-        if id(leaf) not in place:
-            place[id(leaf)] = len(tensors)
+        if id(leaf) not in indices:
+            indices[id(leaf)] = len(tensors)
             tensors.append(leaf)
-        slots.append(place[id(leaf)])
+        slots.append(indices[id(leaf)])
     plain = tuple(tensor.detach() for tensor in tensors)
     needs = tuple(tensor.requires_grad for tensor in tensors)
-    return Packed(tree, tuple(slots), tuple(values), plain, needs), tuple(tensors)
+    return PackedPayload(tree, tuple(slots), tuple(values), plain, needs), tuple(tensors)
 
 
 @cache
@@ -107,63 +111,81 @@ def _list_tree(num: int) -> Any:
     return pytree.tree_structure([0] * num)
 
 
-def unpack(packed: Packed, tensors: Sequence[Tensor]) -> Any:
-    """The carry with these tensors in it."""
+def unpack(packed: PackedPayload, tensors: Sequence[Tensor]) -> Any:
+    """Rebuild a payload with these tensors in it."""
     if packed.tree is PLAIN_TREE:
         return tensors[0]
     values = iter(packed.values)
-    leaves = [next(values) if slot == VALUE else tensors[slot] for slot in packed.slots]
+    leaves = [next(values) if slot == NOT_A_TENSOR else tensors[slot] for slot in packed.slots]
     return leaves if packed.is_list else pytree.tree_unflatten(leaves, packed.tree)
 
 
-def from_form(form: Form, tensors: Sequence[Tensor]) -> Packed:
-    """A carry that came from elsewhere."""
-    needs = tuple(item.needs_grad for item in form.tensors)
-    shape = form.shape
-    if isinstance(shape, int) and form.tensors:
+def payload_from_meta(meta: PayloadMeta, tensors: Sequence[Tensor]) -> PackedPayload:
+    """Build a received payload from its metadata and tensors."""
+    needs = tuple(item.needs_grad for item in meta.tensors)
+    nesting = meta.nesting
+    if isinstance(nesting, int) and meta.tensors:
         tree = PLAIN_TREE
-    elif type(shape) is list and shape == list(range(len(form.slots))):
-        tree = _list_tree(len(shape))
+    elif type(nesting) is list and nesting == list(range(len(meta.slots))):
+        tree = _list_tree(len(nesting))
     else:
-        tree = pytree.tree_structure(shape)
-    return Packed(tree, form.slots, form.values, tuple(tensors), needs)
+        tree = pytree.tree_structure(nesting)
+    return PackedPayload(tree, meta.slots, meta.values, tuple(tensors), needs)
 
 
-def difference(known: Form, found: Form) -> str:
-    """What differs between two forms, in words."""
-    if len(known.tensors) == len(found.tensors):
-        for before, now in zip(known.tensors, found.tensors, strict=True):
+def describe_difference(expected: PayloadMeta, actual: PayloadMeta) -> str:
+    """Describe how two payloads differ, for an error message."""
+    if len(expected.tensors) == len(actual.tensors):
+        for before, now in zip(expected.tensors, actual.tensors, strict=True):
             if before != now:
                 return (
-                    f"a tensor of shape {before.shape} and type {before.dtype} was sent here before, "
-                    f"now one of shape {now.shape} and type {now.dtype}"
+                    f"expected a tensor of shape {before.shape} and type {before.dtype} as in earlier messages, got "
+                    f"shape {now.shape} and type {now.dtype}"
                 )
-    return "what is sent here has another structure, or other values that are not tensors, than before"
+    return "the payload has another structure, or other values that are not tensors, than in earlier messages"
 
 
-def take_rows(packed: Packed, have: Rows, want: Rows) -> Packed:
-    """The part of a carry with some of its rows."""
-    if have == want:
+def slice_payload(packed: PackedPayload, held: Rows, rows: Rows) -> PackedPayload:
+    """The part of a payload with some of its rows.
+
+    Args:
+        packed: The payload.
+        held: The rows of the payload.
+        rows: The rows to take.
+    """
+    if held == rows:
         return packed
-    check_rows(packed, have.num)
-    start = want.start - have.start
-    # Copies, not views: whoever gets them may change them in place.
-    return packed.with_tensors([tensor.narrow(0, start, want.num).clone() for tensor in packed.tensors])
+    check_rows(packed, held.num)
+    start = rows.start - held.start
+    # Copies, not views: the receiver may change them in place.
+    return packed.with_tensors([tensor.narrow(0, start, rows.num).clone() for tensor in packed.tensors])
 
 
-def check_rows(packed: Packed, count: int) -> None:
-    """Refuse a carry with a tensor that cannot be split by rows."""
+def check_rows(packed: PackedPayload, num_rows: int) -> None:
+    """Refuse a payload with a tensor that cannot be split by rows.
+
+    Raises:
+        InputError: The first dimension of a tensor is not the number of rows.
+    """
     for tensor in packed.tensors:
-        if tensor.dim() == 0 or tensor.shape[0] != count:
+        if tensor.dim() == 0 or tensor.shape[0] != num_rows:
             raise InputError(
-                f"a tensor of shape {tuple(tensor.shape)} passes between devices that have different rows of a "
-                f"micro-batch, but its first dimension is not the {count} rows",
-                hint="Put rows first in all that blocks hand on, or plan with the same replicas on both sides.",
+                f"a tensor of shape {tuple(tensor.shape)} is sent between replicas with different rows of a "
+                f"micro-batch, so its first dimension must be the number of rows ({num_rows})",
+                hint="Put rows first in all outputs of layers, or plan the same replicas on both sides.",
             )
 
 
-def join_rows(parts: Sequence[Packed], counts: Sequence[int]) -> Packed:
-    """Parts with different rows as one."""
+def join_rows(parts: Sequence[PackedPayload], counts: Sequence[int]) -> PackedPayload:
+    """Concatenate payloads with different rows.
+
+    Args:
+        parts: The payloads, in the order of their rows.
+        counts: The number of rows of each.
+
+    Raises:
+        InputError: The payloads differ in structure, or cannot be concatenated by rows.
+    """
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -171,15 +193,15 @@ def join_rows(parts: Sequence[Packed], counts: Sequence[int]) -> Packed:
         check_rows(part, count)
         if (part.tree, part.slots, part.values) != (first.tree, first.slots, first.values):
             raise InputError(
-                "the parts of a micro-batch that come from different devices do not have the same structure",
-                hint="What a block hands on must not depend on how many rows it was given, except in its tensors.",
+                "the parts of a micro-batch from different replicas differ in structure",
+                hint="Apart from its tensors, the output of a layer must not depend on the number of rows.",
             )
     columns = zip(*(part.tensors for part in parts), strict=True)
     return first.with_tensors([torch.cat(column) for column in columns])
 
 
-def join_gradients(parts: Sequence[Packed], counts: Sequence[int]) -> list[Tensor | None]:
-    """Lists of gradients of different rows as one list; where only some have a gradient, the others count as zero."""
+def join_gradients(parts: Sequence[PackedPayload], counts: Sequence[int]) -> list[Tensor | None]:
+    """Concatenate lists of gradients for different rows. Where only some parts have a gradient, the others are zero."""
     lists: list[list[Tensor | None]] = [unpack(part, part.tensors) for part in parts]
     if len(lists) == 1:
         return lists[0]
@@ -191,19 +213,19 @@ def join_gradients(parts: Sequence[Packed], counts: Sequence[int]) -> list[Tenso
         if known is None:
             joined.append(None)
             continue
-        pieces = zip(column, counts, strict=True)
-        joined.append(torch.cat([known.new_zeros(num, *known.shape[1:]) if x is None else x for x, num in pieces]))
+        pairs = zip(column, counts, strict=True)
+        joined.append(torch.cat([known.new_zeros(num, *known.shape[1:]) if x is None else x for x, num in pairs]))
     return joined
 
 
 def share_memory(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    """Whether a change of one of these in place could be seen in one of the others."""
+    """Whether an in-place change of one of `some` could be visible in one of `others`."""
     memory = {tensor.untyped_storage().data_ptr() for tensor in some if tensor.numel()}
     return any(tensor.untyped_storage().data_ptr() in memory for tensor in others if tensor.numel())
 
 
 def dense_stride(tensor: Tensor) -> tuple[int, ...]:
-    """The strides with which a tensor travels: its own if it fills its memory without gaps, else plain ones."""
+    """The strides of a tensor after it was sent: its own if it is dense in memory, else those of a contiguous one."""
     if tensor.is_contiguous():
         return tuple(tensor.stride())
     expected = 1
@@ -211,20 +233,20 @@ def dense_stride(tensor: Tensor) -> tuple[int, ...]:
         (abs(stride), stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1
     ):
         if stride != expected:
-            return _plain_stride(tensor.shape)
+            return _contiguous_stride(tensor.shape)
         expected *= size
     return tuple(tensor.stride())
 
 
-def _plain_stride(shape: Sequence[int]) -> tuple[int, ...]:
+def _contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
     strides = [1]
     for size in reversed(shape[1:]):
         strides.append(strides[-1] * max(size, 1))
     return tuple(reversed(strides)) if shape else ()
 
 
-def in_memory_order(tensor: Tensor) -> Tensor:
-    """The tensor as the plain run of numbers that lies in memory (a copy if there are gaps)."""
+def flatten_dense(tensor: Tensor) -> Tensor:
+    """The elements of a tensor in memory order, as one dimension. A tensor with gaps is copied."""
     if tensor.is_contiguous():
         return tensor.reshape(-1)
     if dense_stride(tensor) != tuple(tensor.stride()):

@@ -1,9 +1,9 @@
-"""Which rows of a batch belong to which micro-batch and to which member of a group.
+"""The rows of each micro-batch, and of each replica of a stage.
 
-A batch is cut into micro-batches first; where its rows do not divide evenly, the first ones get one more. A group's
-members then take the rows of a micro-batch in order. The end of each is its running share of the rows, rounded: as
-that depends on the running share alone, two members of different groups never have a row in common unless their
-shares overlap, which is when the program has a message between them.
+A batch is split into micro-batches first. If the rows do not divide evenly, the first micro-batches get one more. The
+replicas of a group then take the rows of a micro-batch in order. Each ends at its cumulative share of the rows,
+rounded. Since the end depends on the cumulative share alone, two replicas of different groups have no row in common
+unless their shares overlap, which is exactly when the program has a message between them.
 """
 
 import math
@@ -12,22 +12,22 @@ from itertools import accumulate
 from typing import NamedTuple
 
 NUDGE = 1e-6
-"""Moves the rounding off the halves, where the last bit of a sum of shares would decide."""
+"""Shifts the rounding off the halves, where the last bit of a sum of shares would decide."""
 
 
 class Rows(NamedTuple):
-    """The rows from `start` up to, not including, `stop`."""
+    """The rows from `start` (included) to `stop` (excluded)."""
 
     start: int
     stop: int
 
     @property
     def num(self) -> int:
-        """How many rows these are."""
+        """The number of rows."""
         return self.stop - self.start
 
     def common(self, other: "Rows") -> "Rows":
-        """The rows in both; none of them may be there.
+        """The intersection with other rows, which may be empty.
 
         >>> Rows(0, 4).common(Rows(3, 9)), Rows(0, 4).common(Rows(6, 9)).num
         (Rows(start=3, stop=4), 0)
@@ -48,7 +48,7 @@ def microbatch_rows(num_rows: int, num_microbatches: int) -> tuple[Rows, ...]:
 
 
 def replica_rows(rows: Rows, shares: Sequence[float]) -> tuple[Rows, ...]:
-    """The rows of each member of a group with these shares; a member may get none.
+    """The rows of each replica of a group with these shares. A replica may get no rows.
 
     >>> replica_rows(Rows(4, 7), [0.5, 0.5])
     (Rows(start=4, stop=6), Rows(start=6, stop=7))

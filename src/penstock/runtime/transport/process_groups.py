@@ -1,11 +1,12 @@
-"""The groups of torch.distributed over which messages go.
+"""The process groups of torch.distributed that carry messages.
 
-Gloo matches messages by numbers (tags), so one group does for all. NCCL knows no numbers: what goes from one rank to
-another matches by its order. The program's messages have an order on every link, which the proof checks, so tensors
-between stages go in order there, and sums of gradients too; all else (words of what comes, the loss, sums of batch
-norm) has no order with them, and goes through the host's memory by gloo. In a group of NCCL one message may wait for
-another, whoever it is for: a receive that is posted early would hold up a send. So every link, in each direction, has
-a group of its own.
+Gloo matches messages by tag, so one group serves for all. NCCL has no tags: messages from one rank to another match by
+order. The program's messages have an order on every link, which the proof checks, so activations, gradients and
+gradient reductions go over NCCL. All other messages (forms, the loss, sums of batch norm) have no order relative to
+those, and go through host memory over gloo, in the control group.
+
+[Note: one group for each link] Inside an NCCL group one message may block another, whatever its peer: a receive that is
+posted early would block a send. Every directed link therefore has a group of its own.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,151 +19,176 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from penstock.dist import failing_in_words, wait_for
+from penstock.dist import translate_errors, wait_for
 from penstock.errors import InputError
 
-BY_NUMBER = "gloo"
+TAGGED_BACKEND = "gloo"
 POLL_S = 2e-5
-SENT_POLL_S = 1e-3
-"""Nobody waits for the end of a send, but what was sent."""
-PATIENCE = 4
-LEAST_LIMIT_S = 600.0
-"""NCCL has a deadline of its own, which counts from when a message is posted and ends the process: later than ours."""
+SEND_POLL_S = 1e-3
+"""Only the send queue waits for the end of a send, so it may poll rarely."""
+GROUP_TIMEOUT_FACTOR = 4
+MIN_GROUP_TIMEOUT_S = 600.0
+"""NCCL has a timeout of its own, which starts when a message is posted and ends the process. Ours expires first."""
 
 Link = tuple[int, int]
-"""Who sends, and to whom."""
+"""The rank that sends, and the rank that receives."""
 
 
 @dataclass(frozen=True)
-class Lanes:
-    """The groups of one rank."""
+class ProcessGroups:
+    """The process groups of one rank."""
 
-    words: Any
-    """For tensors in the host's memory, matched by numbers."""
-    links: Mapping[Link, "InOrder"] = field(default_factory=dict)
-    """For tensors on the device that go from one rank to another, in order."""
+    control: Any
+    """Gloo: tensors in host memory and Python objects, matched by tag."""
+    links: Mapping[Link, "OrderedLink"] = field(default_factory=dict)
+    """Device tensors, matched by order."""
     is_in_order: bool = False
-    """Whether these go over `links`; else all goes by numbers."""
+    """Whether payloads go over `links`. Otherwise everything goes over the control group."""
 
-    def between(self, source: int, target: int) -> Any:
-        """For tensors on the device that go from one rank to another."""
-        return self.links[source, target] if self.is_in_order else self.words
+    def p2p_group(self, source: int, target: int) -> Any:
+        """Return the group for device tensors from one rank to another."""
+        return self.links[source, target] if self.is_in_order else self.control
 
-    def watched(self, work: Any) -> Any:
-        """Work on the device that can be waited for with a deadline."""
-        return Polled(work) if self.is_in_order else work
+    def with_deadline(self, work: Any) -> Any:
+        """Return a handle for work on device tensors whose `wait` keeps its deadline."""
+        return PolledWork(work) if self.is_in_order else work
 
 
-class Polled:
-    """Work whose own wait may hold up the device instead of whoever waits, and know no deadline."""
+class PolledWork:
+    """A work handle whose own `wait` may block the device instead of the caller, and ignore the deadline."""
 
     def __init__(self, work: Any, every_s: float = POLL_S) -> None:
         self._work = work
         self._every_s = every_s
 
     def wait(self, timeout: timedelta) -> None:
-        """Wait until it has ended, at most so long."""
+        """Block the caller until the work has completed.
+
+        Raises:
+            RuntimeError: The work has failed, or not completed in time.
+        """
         until_s = perf_counter() + timeout.total_seconds()
         while not self._work.is_completed():
             if perf_counter() > until_s:
                 raise RuntimeError("timed out")
             sleep(self._every_s)
-        # Raises what went wrong.
+        # Raises the error of the work.
         self._work.wait()
 
 
-class InOrder:
-    """The messages of one link, matched by their order."""
+class OrderedLink:
+    """Messages of one directed link, matched by order."""
 
     def __init__(self, link: Link, group: Any) -> None:
-        self._place = {rank: place for place, rank in enumerate(sorted(link))}
+        self._group_rank = {rank: group_rank for group_rank, rank in enumerate(sorted(link))}
         self._group = group
 
-    def send(self, tensors: list[torch.Tensor], peer: int, _tag: int = 0) -> Polled:
-        """Set a send going."""
-        return Polled(self._group.send([_bytes(item) for item in tensors], self._place[peer], 0), SENT_POLL_S)
+    def send(self, tensors: list[torch.Tensor], peer: int, _tag: int = 0) -> PolledWork:
+        """Start a send."""
+        work = self._group.send([_as_bytes(item) for item in tensors], self._group_rank[peer], 0)
+        return PolledWork(work, SEND_POLL_S)
 
-    def recv(self, tensors: list[torch.Tensor], peer: int, _tag: int = 0) -> Polled:
+    def recv(self, tensors: list[torch.Tensor], peer: int, _tag: int = 0) -> PolledWork:
         """Post a receive."""
-        return Polled(self._group.recv([_bytes(item) for item in tensors], self._place[peer], 0))
+        return PolledWork(self._group.recv([_as_bytes(item) for item in tensors], self._group_rank[peer], 0))
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory: there are types that NCCL does not know."""
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """View the same memory as bytes: NCCL does not support every dtype."""
     return tensor.view(torch.uint8)
 
 
-def backend_for(device: torch.device) -> str:
-    """What torch.distributed was set up with, for tensors on such a device."""
-    known = dict(item.split(":") for item in dist.get_backend_config().split(","))
-    found = known.get(device.type)
-    if found is not None and (found != BY_NUMBER or device.type == "cpu"):
-        return found
-    wanted = {"cpu": BY_NUMBER, "cuda": "nccl"}.get(device.type, f"a backend for {device.type}")
+def select_backend(device: torch.device) -> str:
+    """Return the backend of torch.distributed for tensors on a device.
+
+    Raises:
+        InputError: torch.distributed was initialized without a backend that sends from this device.
+    """
+    backends = dict(item.split(":") for item in dist.get_backend_config().split(","))
+    backend = backends.get(device.type)
+    if backend is not None and (backend != TAGGED_BACKEND or device.type == "cpu"):
+        return backend
+    required = {"cpu": TAGGED_BACKEND, "cuda": "nccl"}.get(device.type, f"a backend for {device.type}")
     raise InputError(
-        f"the model is on {device}, and torch.distributed was set up with {', '.join(sorted(set(known.values())))}, "
-        "which does not send from there",
-        hint=f"Call torch.distributed.init_process_group with {wanted}, or put the model elsewhere.",
+        f"the model is on {device}, but torch.distributed was initialized with "
+        f"{', '.join(sorted(set(backends.values())))}, which does not send from that device",
+        hint=f"Call torch.distributed.init_process_group with {required}, or move the model to another device.",
     )
 
 
-def open_words(timeout_s: float) -> Any:
-    """The group for all that goes through the host's memory. Every rank must ask."""
+def open_control_group(timeout_s: float) -> Any:
+    """Open the gloo group for messages through host memory. Collective: every rank must call this."""
     limit = timedelta(seconds=timeout_s)
-    return dist.new_group(list(range(dist.get_world_size())), backend=BY_NUMBER, timeout=limit)
+    return dist.new_group(list(range(dist.get_world_size())), backend=TAGGED_BACKEND, timeout=limit)
 
 
-def open_lanes(
-    words: Any,
+def open_process_groups(
+    control: Any,
     backend: str,
     links: Collection[Link],
     rings: Sequence[tuple[int, ...]],
     *,
     device: torch.device,
     timeout_s: float,
-) -> tuple[Lanes, list[Any]]:
-    """The groups for tensors that go over these links, and those for sums round these rings. Every rank must ask alike.
+) -> tuple[ProcessGroups, list[Any]]:
+    """Open the groups for point-to-point messages and for gradient reductions.
 
-    NCCL lets ranks meet with their first message, and holds up both meanwhile: in the midst of a program they might
-    wait in a circle. So they meet here, by one order.
+    Collective: every rank must call this with the same links and rings. NCCL connects two ranks at their first message
+    and blocks both until then. In the middle of a program ranks could block each other in a cycle, so they connect
+    here, in one order.
+
+    Args:
+        control: The control group.
+        backend: Backend for device tensors.
+        links: Directed pairs of ranks that exchange payloads.
+        rings: Ranks of each reduction, in the order of its ring.
+        device: Device of the payloads.
+        timeout_s: Deadline of every wait. The timeout of the groups themselves is longer.
+
+    Returns:
+        The process groups, and for each ring the group of its reduction.
     """
-    limit = timedelta(seconds=max(LEAST_LIMIT_S, PATIENCE * timeout_s))
+    limit = timedelta(seconds=max(MIN_GROUP_TIMEOUT_S, GROUP_TIMEOUT_FACTOR * timeout_s))
     new_group = partial(dist.new_group, backend=backend, timeout=limit)
-    sums = make_groups(rings, new_group)
-    if backend == BY_NUMBER:
-        return Lanes(words), sums
-    lanes = Lanes(words, {link: InOrder(link, new_group(list(link))) for link in sorted(links)}, is_in_order=True)
-    _meet(lanes, sums, dist.get_rank(), device, timeout_s)
-    return lanes, sums
+    reductions = make_ring_groups(rings, new_group)
+    if backend == TAGGED_BACKEND:
+        return ProcessGroups(control), reductions
+    ordered = {link: OrderedLink(link, new_group(list(link))) for link in sorted(links)}
+    groups = ProcessGroups(control, ordered, is_in_order=True)
+    _connect(groups, reductions, dist.get_rank(), device, timeout_s)
+    return groups, reductions
 
 
-def make_groups(rings: Sequence[tuple[int, ...]], new_group: Callable[..., Any]) -> list[Any]:
-    """A process group for each ring of ranks, equal ones once; every rank must call this alike.
+def make_ring_groups(rings: Sequence[tuple[int, ...]], new_group: Callable[..., Any]) -> list[Any]:
+    """Make a process group for each ring of ranks; equal rings share one. Collective.
 
-    In a ring every rank sends to the next. Gloo's send to the rank before them in their group, so that is turned round.
+    In a ring every rank sends to the next one. Gloo sends to the previous rank of its group, so the order is reversed.
     """
-    made: dict[tuple[int, ...], Any] = {}
+    groups: dict[tuple[int, ...], Any] = {}
     for ranks in rings:
-        if ranks not in made:
-            made[ranks] = new_group(list(reversed(ranks)), sort_ranks=False)
-    return [made[ranks] for ranks in rings]
+        if ranks not in groups:
+            groups[ranks] = new_group(list(reversed(ranks)), sort_ranks=False)
+    return [groups[ranks] for ranks in rings]
 
 
-def _meet(lanes: Lanes, sums: Iterable[Any], rank: int, device: torch.device, timeout_s: float) -> None:
-    nothing = torch.zeros(1, device=device)
-    for (source, target), lane in lanes.links.items():
+def _connect(
+    groups: ProcessGroups, reductions: Iterable[Any], rank: int, device: torch.device, timeout_s: float
+) -> None:
+    """Exchange a first message over every link and in every reduction group."""
+    dummy = torch.zeros(1, device=device)
+    for (source, target), link in groups.links.items():
         if rank in (source, target):
-            told = partial(_told, rank, f"the first message from rank {source} to rank {target}")
-            with failing_in_words(told):
-                work = lane.send([nothing], target) if rank == source else lane.recv([nothing], source)
-            wait_for(work, timeout_s, told)
-    for group in sums:
+            describe = partial(_describe, rank, f"connects rank {source} to rank {target}")
+            with translate_errors(describe):
+                work = link.send([dummy], target) if rank == source else link.recv([dummy], source)
+            wait_for(work, timeout_s, describe)
+    for group in reductions:
         if dist.get_rank(group) >= 0:
-            told = partial(_told, rank, "the first sum over several ranks")
-            with failing_in_words(told):
-                summed = dist.all_reduce(nothing, group=group, async_op=True)
-            wait_for(lanes.watched(summed), timeout_s, told)
+            describe = partial(_describe, rank, "connects the ranks of a gradient reduction")
+            with translate_errors(describe):
+                reduction = dist.all_reduce(dummy, group=group, async_op=True)
+            wait_for(groups.with_deadline(reduction), timeout_s, describe)
 
 
-def _told(rank: int, what: str) -> str:
+def _describe(rank: int, what: str) -> str:
     return f"rank {rank}, {what}"

@@ -1,6 +1,6 @@
-"""Sends under way. One thread of a rank waits for them to end and lets go of what was sent, so nothing else waits.
+"""Sends in progress. One thread of a rank waits for them and releases their tensors, so that nothing else waits.
 
-To wake it takes longer than to send: it gets small messages, which hold no memory to speak of, many at once.
+Waking that thread takes longer than a send. It gets small messages, which hold little memory, in batches.
 """
 
 import atexit
@@ -12,89 +12,93 @@ from typing import Any
 
 from torch import Tensor
 
-from penstock.dist import Tell, wait_for
+from penstock.dist import Describe, wait_for
 from penstock.errors import RunError
 
 SMALL_BYTES = 1 << 15
-MOST_SMALL = 256
-"""Small sends that nobody has waited for yet; those that were in time take none."""
+MAX_SMALL = 256
+"""Small sends that are not handed to the thread yet; waiting for a completed send takes no time."""
 
-Sent = tuple[Any, Tensor, Tell]
-"""A send, and what must stay until it has ended."""
+Sent = tuple[Any, Tensor, Describe]
+"""A work handle, and the tensor that must stay alive until it has completed."""
 
 
-class Sends:
-    """Those of one rank."""
+class SendQueue:
+    """The sends of one rank.
+
+    Args:
+        timeout_s: Deadline of a send.
+    """
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._outbox: queue.SimpleQueue[list[Sent] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Sent] | None] = queue.SimpleQueue()
         self._small: list[Sent] = []
         self._small_lock = threading.Lock()
         """Several threads may send."""
-        self._failed: list[RunError] = []
-        self._given_up = False
-        self._thread = threading.Thread(target=self._watch, name="penstock-sends", daemon=True)
+        self._errors: list[RunError] = []
+        self._is_abandoned = False
+        self._thread = threading.Thread(target=self._wait_for_sends, name="penstock-sends", daemon=True)
         self._thread.start()
-        atexit.register(self._leave)
+        atexit.register(self._exit)
 
-    def add(self, work: Any, held: Tensor, tell: Tell) -> None:
-        """One more."""
+    def add(self, work: Any, held: Tensor, describe: Describe) -> None:
+        """Add a send; `held` stays alive until it has completed."""
         if held.nbytes > SMALL_BYTES:
-            self._outbox.put([(work, held, tell)])
+            self._queue.put([(work, held, describe)])
             return
         with self._small_lock:
-            self._small.append((work, held, tell))
-        if len(self._small) >= MOST_SMALL:
+            self._small.append((work, held, describe))
+        if len(self._small) >= MAX_SMALL:
             self.hand_over()
 
     def hand_over(self) -> None:
-        """Let the small ones so far be waited for."""
+        """Hand the small sends to the thread that waits."""
         with self._small_lock:
             small, self._small = self._small, []
         if small:
-            self._outbox.put(small)
+            self._queue.put(small)
 
-    def note(self, error: RunError) -> None:
-        """A send has failed: whoever asks next hears of it."""
-        self._failed.append(error)
+    def note_error(self, error: RunError) -> None:
+        """Record that a send has failed. The next `check` raises the error."""
+        self._errors.append(error)
 
     def check(self) -> None:
-        """Raise what went wrong in the meantime."""
-        if self._failed:
-            raise self._failed[0]
+        """Raise the first error of the sends so far."""
+        if self._errors:
+            raise self._errors[0]
 
     def close(self) -> None:
-        """Wait until everything sent has arrived."""
-        atexit.unregister(self._leave)
+        """Block until everything that was sent has arrived."""
+        atexit.unregister(self._exit)
         self.hand_over()
-        self._outbox.put(None)
+        self._queue.put(None)
         self._thread.join(self._timeout_s)
         self.check()
 
-    def give_up(self) -> None:
-        """The run has failed: nothing on its way holds the process up."""
-        self._given_up = True
-        # To let go of a send that has not ended would wait for it: the thread has them.
+    def abandon(self) -> None:
+        """Do not block the exit of the process, because the run has failed."""
+        self._is_abandoned = True
+        # Releasing a send that has not completed would block. The thread keeps them instead.
         self.hand_over()
-        self._outbox.put(None)
+        self._queue.put(None)
 
-    def _leave(self) -> None:
-        """The process ends. What is on its way would be lost with it, so wait, unless the run has failed."""
-        if not self._given_up:
+    def _exit(self) -> None:
+        """At exit: messages in transit would be lost, so wait for them, unless the run has failed."""
+        if not self._is_abandoned:
             self.close()
         elif self._thread.is_alive():
-            # It waits inside the network library. If that lets go of it while Python shuts down, the process aborts.
+            # The thread waits inside the network library. If that returns while Python shuts down, the process aborts.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(1)
 
-    def _watch(self) -> None:
-        while (items := self._outbox.get()) is not None:
+    def _wait_for_sends(self) -> None:
+        while (items := self._queue.get()) is not None:
             while items:
-                work, held, tell = items.pop()
+                work, held, describe = items.pop()
                 try:
-                    wait_for(work, self._timeout_s, tell)
+                    wait_for(work, self._timeout_s, describe)
                 except RunError as error:
-                    self.note(error)
-                del work, held, tell
+                    self.note_error(error)
+                del work, held, describe

@@ -1,10 +1,10 @@
-"""Tensors handed over in memory that two ranks of one host share.
+"""Payloads in memory that two ranks of one host share.
 
-The sender copies what it sends into a slab of memory, and tells the receiver by an ordinary small message which slab
-it is: so order, deadlines and lost peers are as for all messages. The receiver uses the slab in place; when the last
-tensor in it is let go of, its first byte says so, and the sender may fill it again. There are as many slabs as messages
-in flight. They have no name in the file system: the receiver opens them through the sender's process, and they go with
-it.
+The sender copies the tensors into a slab of memory, and sends the number of the slab in an ordinary small message, so
+order, deadlines and lost peers are handled as for all messages. The receiver uses the slab in place. When the last
+tensor in it is released, the slab's first byte is cleared, and the sender may fill the slab again. There are as many
+slabs as messages in flight. Slabs have no name in the file system: the receiver opens them through the sender's
+process, and they disappear with it.
 """
 
 import mmap
@@ -20,68 +20,68 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from penstock.runtime.tensors import TensorForm
+from penstock.runtime.tensors import TensorMeta
 
 ALIGNMENT = 64
-"""Tensors begin at multiples of this, the first behind the byte of state."""
+"""Tensors start at multiples of this, the first one behind the state byte."""
 GRAIN = 1 << 16
-"""Sizes of slabs are multiples of this."""
-WORTHWHILE_BYTES = 1 << 19
-"""Below this an ordinary message is as fast, or faster (`benchmarks/runtime`, part handing)."""
+"""Slab sizes are multiples of this."""
+SHARED_MEMORY_MIN_BYTES = 1 << 19
+"""Below this size an ordinary message is at least as fast (`benchmarks/runtime`, part handing)."""
 FREE, TAKEN = 0, 1
 NO_SLAB = -1
 
 
-def places(forms: Sequence[TensorForm]) -> tuple[list[int], int]:
-    """Where in a slab each tensor begins, and how many bytes that takes."""
-    found, end = [], ALIGNMENT
-    for form in forms:
-        found.append(end)
-        end += -(-num_bytes(form) // ALIGNMENT) * ALIGNMENT
-    return found, end
+def slab_offsets(forms: Sequence[TensorMeta]) -> tuple[list[int], int]:
+    """Return where in a slab each tensor starts, and the size of all in bytes."""
+    offsets, end = [], ALIGNMENT
+    for meta in forms:
+        offsets.append(end)
+        end += -(-num_bytes(meta) // ALIGNMENT) * ALIGNMENT
+    return offsets, end
 
 
-def num_bytes(form: TensorForm) -> int:
-    """The bytes of a tensor."""
+def num_bytes(meta: TensorMeta) -> int:
+    """Return the size of a tensor in bytes."""
     count = 1
-    for size in form.shape:
+    for size in meta.shape:
         count *= size
-    return count * form.dtype.itemsize
+    return count * meta.dtype.itemsize
 
 
-def is_worthwhile(forms: Sequence[TensorForm]) -> bool:
-    """Whether these tensors are better handed over in shared memory; both sides must come to the same answer."""
-    return sum(num_bytes(form) for form in forms) >= WORTHWHILE_BYTES
+def uses_shared_memory(forms: Sequence[TensorMeta]) -> bool:
+    """Return whether a payload is large enough for shared memory. Sender and receiver compute the same answer."""
+    return sum(num_bytes(meta) for meta in forms) >= SHARED_MEMORY_MIN_BYTES
 
 
 @dataclass(eq=False)
 class Slab:
-    """A piece of memory that both map."""
+    """A piece of memory that both processes map."""
 
     file: int
     memory: mmap.mmap
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody uses what is in it."""
+        """Whether the receiver has released its contents."""
         return self.memory[0] == FREE
 
 
-class Outgoing:
-    """The slabs that one rank fills for another."""
+class OutgoingSlabs:
+    """The slabs that this rank fills for one peer."""
 
     def __init__(self) -> None:
         self._slabs: list[Slab] = []
 
     @property
     def num_bytes(self) -> int:
-        """How large they are together."""
+        """Total size of the slabs."""
         return sum(len(slab.memory) for slab in self._slabs)
 
-    def put(self, tensors: Sequence[Tensor], forms: Sequence[TensorForm]) -> int:
-        """Copy tensors, as runs of numbers, into a slab; its number, or NO_SLAB if there is no memory for it."""
-        starts, size = places(forms)
-        # Small messages may take the place of large ones: what is in flight together decides how much memory there is.
+    def put(self, tensors: Sequence[Tensor], forms: Sequence[TensorMeta]) -> int:
+        """Copy flat tensors into a slab. Return its number, or NO_SLAB if no memory is left."""
+        offsets, size = slab_offsets(forms)
+        # Small messages may use large slabs: the messages in flight together decide how much memory is needed.
         free = (slab for slab in self._slabs if slab.is_free and size <= len(slab.memory))
         slab = min(free, key=lambda slab: len(slab.memory), default=None)
         if slab is None:
@@ -90,40 +90,40 @@ class Outgoing:
                 return NO_SLAB
             self._slabs.append(slab)
         slab.memory[0] = TAKEN
-        for tensor, start in zip(tensors, starts, strict=True):
+        for tensor, offset in zip(tensors, offsets, strict=True):
             if tensor.numel():
-                torch.frombuffer(slab.memory, dtype=tensor.dtype, count=tensor.numel(), offset=start).copy_(tensor)
+                torch.frombuffer(slab.memory, dtype=tensor.dtype, count=tensor.numel(), offset=offset).copy_(tensor)
         return slab.file
 
 
-class Incoming:
-    """The slabs that another rank, of that process, fills for this one."""
+class IncomingSlabs:
+    """The slabs that one peer, of a given process, fills for this rank."""
 
     def __init__(self, process: int) -> None:
         self._process = process
         self._slabs: dict[int, mmap.mmap] = {}
 
-    def take(self, number: int, forms: Sequence[TensorForm]) -> list[Tensor]:
-        """The tensors in a slab, where they are."""
+    def take(self, number: int, forms: Sequence[TensorMeta]) -> list[Tensor]:
+        """Return the tensors of a slab, without a copy."""
         if number not in self._slabs:
             self._slabs[number] = _open(self._process, number)
         memory = self._slabs[number]
-        starts, size = places(forms)
-        # Every tensor's memory holds on to the view, so that goes with the last of them.
+        offsets, size = slab_offsets(forms)
+        # The storage of every tensor holds a reference to the view, which is released with the last of them.
         view = memoryview(memory)[:size]
-        weakref.finalize(view, _let_go, memory).atexit = False
-        return [_tensor_at(view, start, form) for start, form in zip(starts, forms, strict=True)]
+        weakref.finalize(view, _release, memory).atexit = False
+        return [_tensor_at(view, offset, meta) for offset, meta in zip(offsets, forms, strict=True)]
 
 
-def _tensor_at(view: memoryview, start: int, form: TensorForm) -> Tensor:
-    count = num_bytes(form) // form.dtype.itemsize
+def _tensor_at(view: memoryview, offset: int, meta: TensorMeta) -> Tensor:
+    count = num_bytes(meta) // meta.dtype.itemsize
     if not count:
-        return torch.empty(form.shape, dtype=form.dtype)
-    flat = torch.frombuffer(view, dtype=form.dtype, count=count, offset=start)
-    return flat.as_strided(form.shape, form.stride)
+        return torch.empty(meta.shape, dtype=meta.dtype)
+    flat = torch.frombuffer(view, dtype=meta.dtype, count=count, offset=offset)
+    return flat.as_strided(meta.shape, meta.stride)
 
 
-def _let_go(memory: mmap.mmap) -> None:
+def _release(memory: mmap.mmap) -> None:
     memory[0] = FREE
 
 
@@ -131,7 +131,7 @@ def _new_slab(size: int) -> Slab | None:
     rounded = -(-size // GRAIN) * GRAIN
     file = os.memfd_create("penstock", os.MFD_CLOEXEC)
     try:
-        # Memory that is promised but not there would end the process when it is written to.
+        # Without the reservation, a write to memory that is not available would kill the process.
         os.posix_fallocate(file, 0, rounded)
         return Slab(file, mmap.mmap(file, rounded))
     except OSError:
@@ -148,37 +148,37 @@ def _open(process: int, number: int) -> mmap.mmap:
 
 
 def find_neighbours(group: Any, device: torch.device) -> dict[int, int]:
-    """The ranks that this one can hand memory to and take it from, with their processes. Every rank must ask."""
-    mine, secret = NO_SLAB, secrets.token_bytes(16)
+    """Return the ranks that share memory with this one, with their process ids. Collective."""
+    probe, secret = NO_SLAB, secrets.token_bytes(16)
     if device.type == "cpu" and hasattr(os, "memfd_create"):
-        mine = os.memfd_create("penstock", os.MFD_CLOEXEC)
-        os.write(mine, secret)
-    everybody: list[Any] = [None] * dist.get_world_size(group)
-    here = _network()
-    dist.all_gather_object(everybody, (here, os.getpid(), mine, secret), group=group)
-    reached = [item[0] == here and _reads(*item[1:]) for item in everybody]
-    who_reaches: list[Any] = [None] * len(everybody)
-    dist.all_gather_object(who_reaches, reached, group=group)
-    if mine != NO_SLAB:
-        os.close(mine)
-    me = dist.get_rank(group)
+        probe = os.memfd_create("penstock", os.MFD_CLOEXEC)
+        os.write(probe, secret)
+    offers: list[Any] = [None] * dist.get_world_size(group)
+    network = _network()
+    dist.all_gather_object(offers, (network, os.getpid(), probe, secret), group=group)
+    readable = [item[0] == network and _can_read(*item[1:]) for item in offers]
+    readable_by: list[Any] = [None] * len(offers)
+    dist.all_gather_object(readable_by, readable, group=group)
+    if probe != NO_SLAB:
+        os.close(probe)
+    own = dist.get_rank(group)
     return {
         rank: item[1]
-        for rank, item in enumerate(everybody)
-        if rank != me and reached[rank] and who_reaches[rank][me] and mine != NO_SLAB
+        for rank, item in enumerate(offers)
+        if rank != own and readable[rank] and readable_by[rank][own] and probe != NO_SLAB
     }
 
 
 def _network() -> int:
-    """Ranks that see different networks are as good as on different hosts, though they may share a machine."""
+    """Return the network namespace. Ranks in different ones count as on different hosts, as in an emulation."""
     try:
         return Path("/proc/self/ns/net").stat().st_ino
     except OSError:
         return 0
 
 
-def _reads(process: int, number: int, secret: bytes) -> bool:
-    """Whether that process is one of this host, and lets itself be read: number alone may be that of another one."""
+def _can_read(process: int, number: int, secret: bytes) -> bool:
+    """Return whether a process of this host can be read. Its id alone could belong to another process here."""
     if number == NO_SLAB:
         return False
     try:

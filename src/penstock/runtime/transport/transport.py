@@ -1,9 +1,11 @@
-"""Messages between ranks: sent without waiting, received into buffers posted ahead, every wait with a deadline.
+"""The transport over torch.distributed: sends never block, receives are posted ahead, every wait has a deadline.
 
-The first message of its kind (which stage, which micro-batch, for inputs of these shapes) is preceded by its form, so
-that the receiver can make buffers; later ones must have the same form. Where messages match by their order
-(`lanes.py`), one whose form is not known yet holds back those behind it; and before it is known that the peer's batch
-is of the same form as ours, nothing may come from there.
+The form of a payload (shapes, strides, dtypes) precedes the first message of its kind: of a stage and a micro-batch,
+for inputs of these shapes. The receiver allocates buffers from it. Later messages of that kind must have the same form.
+
+[Note: ordered links] Where messages match by order (`process_groups.py`), a receive whose form is not known yet holds
+back the receives behind it. Receives from a peer are also held back until the check in `peer_checks` has shown that its
+batch has the same form as the batch here.
 """
 
 import pickle
@@ -11,26 +13,52 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import perf_counter
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from penstock.dist import Tell, failure, wait_for
-from penstock.errors import MismatchError
-from penstock.runtime.tensors import Form, Packed, difference, from_form, in_memory_order
-from penstock.runtime.transport.process_groups import Lanes
-from penstock.runtime.transport.send_queue import Sends
-from penstock.runtime.transport.shared_memory import NO_SLAB, Incoming, Outgoing, find_neighbours, is_worthwhile
+from penstock.dist import Describe, translate_error, wait_for
+from penstock.errors import MismatchError, RunError
+from penstock.runtime.tensors import PackedPayload, PayloadMeta, describe_difference, flatten_dense
+from penstock.runtime.transport.process_groups import ProcessGroups
+from penstock.runtime.transport.receive import PayloadReceive
+from penstock.runtime.transport.send_queue import SendQueue
+from penstock.runtime.transport.shared_memory import (
+    NO_SLAB,
+    IncomingSlabs,
+    OutgoingSlabs,
+    find_neighbours,
+    uses_shared_memory,
+)
 
-HEADER_HINT = "What a block returns may change its shapes only together with the shapes of the model's inputs."
+FORM_HINT = "The output shapes of a layer may change only together with the shapes of the model's inputs."
+
+SendTensors = Callable[[Sequence[Tensor], int, int, Describe], None]
+"""Sends plain tensors: tensors, peer, tag, description."""
+
+
+@dataclass(frozen=True)
+class TransportHooks:
+    """Replacements for parts of a `TorchTransport`, for emulation and tests."""
+
+    send: Callable[[SendTensors, Callable[[RunError], None]], SendTensors] | None = None
+    """Takes a function that sends plain tensors at once, and one that records an error of a later send. Returns the
+    function to use instead."""
+    wait: Callable[[Any, float, Describe], None] = wait_for
+    """Blocks until a work handle has completed."""
+    allocate: Callable[[Sequence[int], Sequence[int], torch.dtype], Tensor] | None = None
+    """Returns a receive buffer of a shape, stride and dtype."""
+
+
+NO_HOOKS = TransportHooks()
 
 
 @contextmanager
-def _unseen_by_profiler() -> Iterator[None]:
-    """Around what another thread will wait for: torch's profiler, which notes the end there, would spoil its memory."""
+def _hidden_from_profiler() -> Iterator[None]:
+    """Hide a send from torch's profiler, which would record its end on the thread that waits and corrupt memory."""
     if not torch._C._autograd._profiler_enabled():
         yield
         return
@@ -41,216 +69,182 @@ def _unseen_by_profiler() -> Iterator[None]:
         torch._C._autograd._enable_record_function(True)
 
 
-class Mail:
-    """One rank's post."""
+class TorchTransport:
+    """`Transport` over torch.distributed and, between ranks of a host, shared memory.
 
-    def __init__(self, lanes: Lanes, device: torch.device, timeout_s: float) -> None:
-        self._lanes = lanes
+    Args:
+        groups: Process groups of this rank.
+        device: Device of received payloads.
+        timeout_s: Deadline of every wait.
+        hooks: Replacements for parts of the transport.
+    """
+
+    def __init__(
+        self, groups: ProcessGroups, device: torch.device, timeout_s: float, hooks: TransportHooks = NO_HOOKS
+    ) -> None:
+        self._groups = groups
         self._device = device
-        self._rank = dist.get_rank(lanes.words)
+        self._rank = dist.get_rank(groups.control)
         self.timeout_s = timeout_s
-        neighbours = {} if lanes.is_in_order else find_neighbours(lanes.words, device)
-        self._outgoing = {peer: Outgoing() for peer in neighbours}
-        self._incoming = {peer: Incoming(process) for peer, process in neighbours.items()}
-        self._sent: dict[tuple[Any, ...], Form] = {}
-        self._received: dict[tuple[Any, ...], Form] = {}
-        self._unposted: defaultdict[int, deque[Pending]] = defaultdict(deque)
-        """By peer, where messages match by their order: what is expected, and may not come yet."""
-        self.sends = Sends(timeout_s)
-        self.unheard: dict[int, Callable[[Tell | None], None]] = {}
-        """What must be done before the first message from a peer is used, told as what it is done for, if anything."""
-        self.waiting: Tell | None = None
-        """What the rank waits for at the moment."""
+        self._wait_for = hooks.wait
+        send_now = partial(self._send_over, groups.control)
+        self.allocate = self._allocate if hooks.allocate is None else hooks.allocate
+        neighbours = {} if groups.is_in_order else find_neighbours(groups.control, device)
+        self._outgoing = {peer: OutgoingSlabs() for peer in neighbours}
+        self._incoming = {peer: IncomingSlabs(process) for peer, process in neighbours.items()}
+        self._sent: dict[tuple[Any, ...], PayloadMeta] = {}
+        self._received: dict[tuple[Any, ...], PayloadMeta] = {}
+        self._unposted: defaultdict[int, deque[PayloadReceive]] = defaultdict(deque)
+        """By peer, on ordered links: receives that cannot be posted yet."""
+        self.send_queue = queue = SendQueue(timeout_s)
+        self._send_tensors: SendTensors = send_now if hooks.send is None else hooks.send(send_now, queue.note_error)
+        self.peer_checks: dict[int, Callable[[Describe | None], None]] = {}
+        """By peer: a check that runs once, before the first message is used. It takes what needs the message."""
+        self.waiting_for: Describe | None = None
+        """The wait in progress."""
+
+    def flush(self) -> None:
+        """Hand all sends to the thread that waits for them, and raise the first error of earlier sends."""
+        self.send_queue.hand_over()
+        self.send_queue.check()
+
+    def abandon(self) -> None:
+        """Stop waiting for sends, because the run has failed."""
+        self.send_queue.abandon()
 
     def close(self) -> None:
-        """Wait until everything sent has arrived."""
-        self.sends.close()
+        """Block until everything that was sent has arrived."""
+        self.send_queue.close()
 
-    def wait(self, work: Any, tell: Tell, more_s: float = 0.0) -> None:
-        """Wait until a transfer has ended."""
-        self.waiting = tell
-        wait_for(work, self.timeout_s + more_s, tell)
-        self.waiting = None
+    def wait(self, work: Any, describe: Describe, extra_s: float = 0.0) -> None:
+        """Block until a work handle has completed."""
+        self.waiting_for = describe
+        self._wait_for(work, self.timeout_s + extra_s, describe)
+        self.waiting_for = None
 
-    def wait_on_device(self, work: Any, tell: Tell) -> None:
-        """The same for a sum of tensors on the device."""
-        self.wait(self._lanes.watched(work), tell)
+    def wait_device(self, work: Any, describe: Describe) -> None:
+        """Block until a collective on device tensors has completed."""
+        self.wait(self._groups.with_deadline(work), describe)
 
-    def send(self, packed: Packed, peer: int, tag: int, signature: Any, tell: Tell) -> None:
-        """Send a carry."""
-        self.sends.check()
+    def send(self, packed: PackedPayload, peer: int, tag: int, signature: Any, describe: Describe) -> None:
+        """Send a payload without blocking.
+
+        Raises:
+            MismatchError: Its form differs from that of the first message with this signature, peer and tag.
+        """
+        self.send_queue.check()
         key = (signature, peer, tag)
-        form = packed.form
+        meta = packed.meta
         known = self._sent.get(key)
         if known is None:
-            known = self._sent[key] = form
-            self.send_object(form, peer, tag, tell)
-        elif known != form:
-            raise MismatchError(f"{tell()}: {difference(known, form)}", hint=HEADER_HINT)
-        if self.copies(packed, peer):
-            slab = self._outgoing[peer].put([in_memory_order(item) for item in packed.tensors], known.tensors)
-            self.send_tensors([torch.tensor([slab])], peer, tag, tell)
+            known = self._sent[key] = meta
+            self.send_object(meta, peer, tag, describe)
+        elif known != meta:
+            raise MismatchError(f"{describe()}: {describe_difference(known, meta)}", hint=FORM_HINT)
+        if self.copies_on_send(packed, peer):
+            slab = self._outgoing[peer].put([flatten_dense(item) for item in packed.tensors], known.tensors)
+            self.send_tensors([torch.tensor([slab])], peer, tag, describe)
             if slab != NO_SLAB:
                 return
             packed = packed.with_tensors([tensor.clone() for tensor in packed.tensors])
-        if self._lanes.is_in_order:
-            # Not by `send_tensors`: that is for the host's memory.
-            self._send_over(self._lanes.between(self._rank, peer), packed.tensors, peer, tag, tell)
+        if self._groups.is_in_order:
+            # `send_tensors` is for host memory only.
+            self._send_over(self._groups.p2p_group(self._rank, peer), packed.tensors, peer, tag, describe)
         else:
-            self.send_tensors(packed.tensors, peer, tag, tell)
+            self.send_tensors(packed.tensors, peer, tag, describe)
 
-    def send_tensors(self, tensors: Sequence[Tensor], peer: int, tag: int, tell: Tell) -> None:
-        """Send tensors in the host's memory, whose form the other side knows."""
-        self._send_over(self._lanes.words, tensors, peer, tag, tell)
+    def send_tensors(self, tensors: Sequence[Tensor], peer: int, tag: int, describe: Describe) -> None:
+        """Send tensors in host memory, of which the receiver knows the form."""
+        self._send_tensors(tensors, peer, tag, describe)
 
-    def _send_over(self, group: Any, tensors: Sequence[Tensor], peer: int, tag: int, tell: Tell) -> None:
+    def _send_over(self, group: Any, tensors: Sequence[Tensor], peer: int, tag: int, describe: Describe) -> None:
         for tensor in tensors:
             if tensor.numel():
-                flat = in_memory_order(tensor)
+                flat = flatten_dense(tensor)
                 try:
-                    with _unseen_by_profiler():
-                        # What dist.isend does, less its checks.
+                    with _hidden_from_profiler():
+                        # As dist.isend, without its checks.
                         work = group.send([flat], peer, tag)
                 except RuntimeError as error:
-                    raise failure(error, tell) from error
-                self.sends.add(work, flat, tell)
+                    raise translate_error(error, describe) from error
+                self.send_queue.add(work, flat, describe)
 
-    def expect(self, peer: int, tag: int, signature: Any, tell: Tell) -> "Pending":
-        """Post the receive of a carry."""
-        self.sends.check()
-        pending = Pending(self, peer, tag, signature, tell, [], [], self._received.get((signature, peer, tag)))
-        if self._lanes.is_in_order and (peer in self.unheard or self._unposted[peer] or pending.form is None):
-            self._unposted[peer].append(pending)
-        elif pending.form is not None:
-            pending.post(pending.form)
-        return pending
+    def irecv(self, peer: int, tag: int, signature: Any, describe: Describe) -> PayloadReceive:
+        """Post the receive of a payload, or as much of it as the known forms allow."""
+        self.send_queue.check()
+        meta = self._received.get((signature, peer, tag))
+        receive = PayloadReceive(self, peer, tag, signature, describe, [], [], meta)
+        if self._groups.is_in_order and (peer in self.peer_checks or self._unposted[peer] or meta is None):
+            self._unposted[peer].append(receive)
+        elif meta is not None:
+            receive.post(meta)
+        return receive
 
-    def hear(self, peer: int, tell: Tell) -> None:
-        """Before something from a peer is used."""
-        if peer in self.unheard:
-            self.unheard.pop(peer)(tell)
+    def check_peer(self, peer: int, describe: Describe) -> None:
+        """Run the pending entry of `peer_checks` for this peer, if there is one."""
+        if peer in self.peer_checks:
+            self.peer_checks.pop(peer)(describe)
 
-    def let_come(self, pending: "Pending") -> None:
-        """Post a receive that was not posted yet, behind those before it, as soon as the form is told."""
-        line = self._unposted[pending.peer] if self._lanes.is_in_order else deque([pending])
-        while line and (not pending.is_posted or self._form(line[0]) is not None):
+    def post_in_order(self, receive: PayloadReceive) -> None:
+        """Post a receive and all receives in front of it. Receive their forms first where these are not known."""
+        line = self._unposted[receive.peer] if self._groups.is_in_order else deque([receive])
+        while line and (not receive.is_posted or self._form(line[0]) is not None):
             first = line.popleft()
-            first.post(self._form(first) or self._learn_form(first))
+            first.post(self._form(first) or self._receive_form(first))
 
-    def _form(self, pending: "Pending") -> Form | None:
-        return self._received.get((pending.signature, pending.peer, pending.tag))
+    def _form(self, receive: PayloadReceive) -> PayloadMeta | None:
+        return self._received.get((receive.signature, receive.peer, receive.tag))
 
-    def _learn_form(self, pending: "Pending") -> Form:
-        """Receive what precedes the first message of its kind."""
-        form: Form = self.receive_object(pending.peer, pending.tag, pending.tell)
-        self._received[pending.signature, pending.peer, pending.tag] = form
-        return form
+    def _receive_form(self, receive: PayloadReceive) -> PayloadMeta:
+        """Receive the form that precedes the first message of its kind."""
+        meta: PayloadMeta = self.receive_object(receive.peer, receive.tag, receive.describe)
+        self._received[receive.signature, receive.peer, receive.tag] = meta
+        return meta
 
-    def copies(self, packed: Packed, peer: int) -> bool:
-        """Whether a carry for this rank is copied when it is sent, so that its tensors may change afterwards."""
-        return peer in self._outgoing and is_worthwhile(packed.form.tensors)
+    def copies_on_send(self, packed: PackedPayload, peer: int) -> bool:
+        """Return whether `send` copies this payload, so that its tensors may change as soon as it returns."""
+        return peer in self._outgoing and uses_shared_memory(packed.meta.tensors)
 
     @property
     def shared_bytes(self) -> int:
-        """The memory in which this rank hands things over; what is in it belongs to the ranks that receive it."""
+        """Size of the shared memory that this rank fills. Its contents belong to the ranks that receive them."""
         return sum(item.num_bytes for item in self._outgoing.values())
 
-    def shares_memory(self, peer: int, form: Form) -> bool:
-        """Whether a carry of this form comes in shared memory."""
-        return peer in self._incoming and is_worthwhile(form.tensors)
+    def arrives_in_shared_memory(self, peer: int, meta: PayloadMeta) -> bool:
+        """Return whether a payload of this form arrives in shared memory."""
+        return peer in self._incoming and uses_shared_memory(meta.tensors)
 
-    def take_shared(self, peer: int, slab: int, form: Form) -> list[Tensor]:
-        """What a neighbour has put into shared memory."""
-        return self._incoming[peer].take(slab, form.tensors)
+    def take_shared(self, peer: int, slab: int, meta: PayloadMeta) -> list[Tensor]:
+        """Return the tensors that a rank of the same host has put into a slab of shared memory."""
+        return self._incoming[peer].take(slab, meta.tensors)
 
-    def receive_tensor(self, tensor: Tensor, peer: int, tag: int, tell: Tell) -> Any:
-        """Post the receive of one plain tensor into the host's memory."""
-        return _receive_over(self._lanes.words, tensor, peer, tag, tell)
+    def irecv_tensor(self, tensor: Tensor, peer: int, tag: int, describe: Describe) -> Any:
+        """Post the receive of one plain contiguous tensor in host memory."""
+        return _receive_over(self._groups.control, tensor, peer, tag, describe)
 
-    def receive_on_device(self, tensor: Tensor, peer: int, tag: int, tell: Tell) -> Any:
-        """Post the receive of one plain tensor of a carry."""
-        return _receive_over(self._lanes.between(peer, self._rank), tensor, peer, tag, tell)
+    def irecv_device_tensor(self, tensor: Tensor, peer: int, tag: int, describe: Describe) -> Any:
+        """Post the receive of one contiguous tensor of a payload."""
+        return _receive_over(self._groups.p2p_group(peer, self._rank), tensor, peer, tag, describe)
 
-    def send_object(self, value: Any, peer: int, tag: int, tell: Tell) -> None:
-        """Send anything that can be pickled."""
+    def send_object(self, value: Any, peer: int, tag: int, describe: Describe) -> None:
+        """Pickle an object and send it without blocking."""
         body = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-        self.send_tensors([torch.tensor([len(body)]), body], peer, tag, tell)
+        self.send_tensors([torch.tensor([len(body)]), body], peer, tag, describe)
 
-    def receive_object(self, peer: int, tag: int, tell: Tell, more_s: float = 0.0) -> Any:
-        """Wait for it, so much longer than for other things."""
+    def receive_object(self, peer: int, tag: int, describe: Describe, extra_s: float = 0.0) -> Any:
+        """Return the next object from a peer."""
         length = torch.zeros(1, dtype=torch.int64)
-        self.wait(self.receive_tensor(length, peer, tag, tell), tell, more_s)
+        self.wait(self.irecv_tensor(length, peer, tag, describe), describe, extra_s)
         body = torch.empty(int(length), dtype=torch.uint8)
-        self.wait(self.receive_tensor(body, peer, tag, tell), tell, more_s)
+        self.wait(self.irecv_tensor(body, peer, tag, describe), describe, extra_s)
         return pickle.loads(body.numpy().tobytes())
 
-    def empty(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A buffer."""
+    def _allocate(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.empty_strided(tuple(shape), tuple(stride), dtype=dtype, device=self._device)
 
 
-def _receive_over(group: Any, tensor: Tensor, peer: int, tag: int, tell: Tell) -> Any:
+def _receive_over(group: Any, tensor: Tensor, peer: int, tag: int, describe: Describe) -> Any:
     try:
         return group.recv([tensor], peer, tag)
     except RuntimeError as error:
-        raise failure(error, tell) from error
-
-
-@dataclass(eq=False)
-class Pending:
-    """A carry on its way."""
-
-    mail: Mail
-    peer: int
-    tag: int
-    signature: Any
-    tell: Tell
-    tensors: list[Tensor]
-    works: list[Any]
-    form: Form | None
-    is_posted: bool = False
-    slab: Tensor | None = None
-    """Where word of the shared memory comes, if the carry comes there."""
-    arrived_s: float = 0.0
-    """When it was found to be there."""
-
-    def post(self, form: Form) -> None:
-        """Let the tensors come, or word of where they are in shared memory."""
-        self.form, self.is_posted = form, True
-        if self.mail.shares_memory(self.peer, form):
-            self.slab = torch.empty(1, dtype=torch.int64)
-            self.works.append(self.mail.receive_tensor(self.slab, self.peer, self.tag, self.tell))
-        else:
-            self.post_tensors(form)
-
-    def post_tensors(self, form: Form) -> None:
-        """Make buffers and let the tensors come."""
-        for item in form.tensors:
-            tensor = self.mail.empty(item.shape, item.stride, item.dtype)
-            self.tensors.append(tensor)
-            if tensor.numel():
-                flat = in_memory_order(tensor)
-                self.works.append(self.mail.receive_on_device(flat, self.peer, self.tag, self.tell))
-
-    def wait(self) -> Packed:
-        """The carry, when it is there."""
-        self.mail.hear(self.peer, self.tell)
-        if not self.is_posted:
-            self.mail.let_come(self)
-        assert self.form is not None, "what is posted has a form"
-        self._finish()
-        if self.slab is not None:
-            slab = int(self.slab)
-            if slab == NO_SLAB:
-                self.post_tensors(self.form)
-                self._finish()
-            else:
-                self.tensors = self.mail.take_shared(self.peer, slab, self.form)
-        self.arrived_s = perf_counter()
-        tensors, self.tensors = self.tensors, []
-        return from_form(self.form, tensors)
-
-    def _finish(self) -> None:
-        for work in self.works:
-            self.mail.wait(work, self.tell)
-        self.works.clear()
+        raise translate_error(error, describe) from error

@@ -1,7 +1,7 @@
-"""Comparing a run with a single process."""
+"""Verification: a distributed run compared with a single process."""
 
-from penstock.runtime.verify.gradient_diff import Following, compare_gradients, gradients_of
-from penstock.runtime.verify.single_process import Alone
-from penstock.runtime.verify.state_diff import Sameness, compare_states
+from penstock.runtime.verify.gradient_diff import ReferenceGradients, compare_gradients, copy_gradients
+from penstock.runtime.verify.single_process import SingleProcess
+from penstock.runtime.verify.state_diff import StateDiff, compare_states
 
-__all__ = ["Alone", "Following", "Sameness", "compare_gradients", "compare_states", "gradients_of"]
+__all__ = ["ReferenceGradients", "SingleProcess", "StateDiff", "compare_gradients", "compare_states", "copy_gradients"]

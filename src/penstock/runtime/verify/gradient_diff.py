@@ -1,8 +1,8 @@
-"""Ranks that follow one process: each step's gradients are compared with its, and then taken from it.
+"""Gradients of a distributed run, compared with those of a single process step by step.
 
-Optimizers like Adam make a step of full size of any gradient, even of one that is nothing but rounding (that of a bias
-before batch norm, which is zero in exact numbers). There, trainings that differ in last bits at first soon differ for
-all to see. With the gradients of one process in every step, what differs is what the ranks computed, and nothing else.
+Optimizers like Adam make a full-size step of any gradient, even of one that is pure rounding (such as that of a bias
+before batch norm, which is zero in exact arithmetic). Then two runs that differ in last bits at first soon differ
+visibly. So every step continues with the gradients of the single process, and any difference comes from that step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,80 +12,88 @@ import torch
 from torch import Tensor, nn
 
 ROUNDING = 1e-6
-"""A gradient that is less than this part of all gradients together has no digits of its own in float32."""
+"""A gradient smaller than this part of all gradients together is pure rounding in float32."""
 OWN_TOLERANCE = 1e-3
-"""How far any other one may be off, as a part of itself: where terms cancel, several digits go."""
+"""Relative difference allowed for any other gradient. Where terms cancel, several digits are lost."""
 
 Named = Mapping[str, Tensor | None]
-Offs = dict[str, tuple[float, float]]
-"""By name: the size (norm) of a gradient's difference, and that of the gradient of one process."""
+GradientErrors = dict[str, tuple[float, float]]
+"""By name: the norm of the difference to the single process, and the norm of the gradient of the single process."""
 
 
-def gradients_of(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor | None]:
-    """Copies of the gradients."""
+def copy_gradients(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor | None]:
+    """Copy the gradients of some parameters, by name."""
     return {name: None if item.grad is None else item.grad.clone() for name, item in parameters.items()}
 
 
-class Following:
-    """One rank that follows."""
+class ReferenceGradients:
+    """The gradients of a single process, which one rank compares with its own and then uses.
+
+    Args:
+        expected: The gradients of each step, by name.
+    """
 
     def __init__(self, expected: Sequence[Named]) -> None:
         self._expected = expected
-        self.offs: list[Offs] = []
-        """Of each step."""
+        self.errors: list[GradientErrors] = []
+        """The differences of each step so far."""
 
-    def take(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Compare the gradients of the next step, and go on with those of one process."""
-        expected = self._expected[len(self.offs)]
-        self.offs.append({name: _off(item, expected[name]) for name, item in parameters.items()})
+    def replace(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Compare the gradients of the next step with those of the single process, and replace them."""
+        expected = self._expected[len(self.errors)]
+        self.errors.append({name: _error(item, expected[name]) for name, item in parameters.items()})
         for name, item in parameters.items():
-            wanted = expected[name]
-            item.grad = None if wanted is None else wanted.clone()
+            grad = expected[name]
+            item.grad = None if grad is None else grad.clone()
 
 
-def _off(parameter: nn.Parameter, wanted: Tensor | None) -> tuple[float, float]:
-    nothing = torch.zeros_like(parameter, dtype=torch.float64)
-    mine, theirs = (nothing if item is None else item.double() for item in (parameter.grad, wanted))
-    return _norm(mine - theirs), _norm(theirs)
+def _error(parameter: nn.Parameter, expected: Tensor | None) -> tuple[float, float]:
+    zeros = torch.zeros_like(parameter, dtype=torch.float64)
+    actual, reference = (zeros if item is None else item.double() for item in (parameter.grad, expected))
+    return _norm(actual - reference), _norm(reference)
 
 
 @dataclass(frozen=True)
-class GradientSameness:
-    """How near the gradients of ranks were to those of one process."""
+class GradientDiff:
+    """The difference between the gradients of a distributed run and those of a single process."""
 
     num_steps: int
     together: float
-    """The difference of all gradients together, relative to their size together, at the worst step."""
+    """The norm of the difference of all gradients, relative to the norm of all gradients, in the worst step."""
     rounding: tuple[str, ...]
-    """Parameters whose gradients are nothing but rounding."""
+    """Parameters whose gradients are pure rounding."""
     wrong: tuple[str, ...]
-    """Parameters whose gradients are something else than those of one process."""
+    """Parameters whose gradients differ by more than rounding."""
 
     def within(self, tolerance: float) -> bool:
-        """Whether they are the same up to that."""
+        """Whether the gradients are equal up to a relative tolerance."""
         return not self.wrong and self.together <= tolerance
 
 
-def compare_gradients(ranks: Sequence[Sequence[Offs]]) -> GradientSameness:
-    """From what each rank has found, step by step."""
+def compare_gradients(ranks: Sequence[Sequence[GradientErrors]]) -> GradientDiff:
+    """Combine the differences that each rank found, step by step.
+
+    Args:
+        ranks: For each rank, `ReferenceGradients.errors`.
+    """
     together = 0.0
     rounding: dict[str, None] = {}
     wrong: dict[str, None] = {}
     for step in zip(*ranks, strict=True):
-        found: Offs = {}
-        for held in step:
-            for name, (off, size) in held.items():
-                found[name] = (max(off, found.get(name, (0.0, 0.0))[0]), size)
-        offs, sizes = torch.tensor(list(found.values()), dtype=torch.float64).reshape(-1, 2).unbind(1)
+        merged: GradientErrors = {}
+        for errors in step:
+            for name, (error, size) in errors.items():
+                merged[name] = (max(error, merged.get(name, (0.0, 0.0))[0]), size)
+        all_errors, sizes = torch.tensor(list(merged.values()), dtype=torch.float64).reshape(-1, 2).unbind(1)
         total = _norm(sizes)
-        together = max(together, _norm(offs) / total if total else _norm(offs))
-        for name, (off, size) in found.items():
+        together = max(together, _norm(all_errors) / total if total else _norm(all_errors))
+        for name, (error, size) in merged.items():
             if size <= ROUNDING * total:
                 rounding[name] = None
-            elif not off <= OWN_TOLERANCE * size:
+            elif not error <= OWN_TOLERANCE * size:
                 wrong[name] = None
     num_steps = len(ranks[0]) if ranks else 0
-    return GradientSameness(num_steps, together, tuple(rounding), tuple(wrong))
+    return GradientDiff(num_steps, together, tuple(rounding), tuple(wrong))
 
 
 def _norm(tensor: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Training in one process with the calls of a Pipeline: the same micro-batches, the same random numbers."""
+"""Training in a single process with the interface of a Pipeline: same micro-batches, same random numbers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,15 +7,28 @@ import torch
 from torch import Tensor, nn
 
 from penstock.model import Block
-from penstock.runtime.stage import Loss
-from penstock.runtime.verify.reference import reference_step
+from penstock.runtime.verify.plain_reference import reference_step
 
 
-class Alone:
-    """A whole model in this process, trained as `reference_step` does it."""
+class SingleProcess:
+    """Trains a whole model in this process, by `reference_step`.
+
+    Args:
+        model: The model, on its device.
+        blocks: Its blocks, as the pipeline has them. They name the layers of random numbers.
+        num_microbatches: Number of micro-batches of an iteration.
+        loss: The loss function: output and targets to the mean over their rows.
+        seed: Seed of the random numbers.
+    """
 
     def __init__(
-        self, model: nn.Module, blocks: Sequence[Block], num_microbatches: int, loss: Loss, *, seed: int = 0
+        self,
+        model: nn.Module,
+        blocks: Sequence[Block],
+        num_microbatches: int,
+        loss: Callable[[Any, Any], Tensor],
+        *,
+        seed: int = 0,
     ) -> None:
         self._model = model
         self._blocks = blocks
@@ -25,11 +38,11 @@ class Alone:
         self._step = 0
 
     def optimizer(self, kind: Callable[..., torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
-        """An optimizer of that kind for all parameters that are trained."""
+        """Create an optimizer for all trained parameters."""
         return kind(list(self.named_parameters().values()), **options)
 
     def step(self, inputs: Any, targets: Any) -> Tensor:
-        """Gradients of one iteration, added to what is there, and the loss."""
+        """Run one iteration: add its gradients to `parameter.grad`, and return the loss."""
         step, self._step = self._step, self._step + 1
         return reference_step(
             self._model,
@@ -43,16 +56,16 @@ class Alone:
         )
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
-        """Scale all gradients so that their norm is at most this; gives the norm before."""
+        """Scale all gradients so that their norm is at most `max_norm`. Returns the norm before."""
         return torch.nn.utils.clip_grad_norm_(list(self.named_parameters().values()), max_norm)
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
-        """Those that are trained."""
+        """The trained parameters."""
         return {name: item for name, item in self._model.named_parameters() if item.requires_grad}
 
     def named_buffers(self) -> dict[str, Tensor]:
-        """All of them."""
+        """All buffers."""
         return dict(self._model.named_buffers())
 
     def close(self) -> None:
-        """Nothing is on its way."""
+        """Does nothing: there is no communication to finish."""

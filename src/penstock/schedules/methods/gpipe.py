@@ -4,7 +4,7 @@
     device 1   .  F0 F1 F2 F3 .  .  B0 B1 B2 B3
     device 2   .  .  F0 F1 F2 F3 B0 B1 B2 B3            (F and B drawn equally long)
 
-Keeps every micro-batch until the backwards begin. Several stages on a device are done one after the other. With
+It keeps every micro-batch until the backwards begin. Several stages on a device run one after the other. With
 equal stages the iteration takes (M + S - 1) (F + B). Cost: O(jobs log jobs).
 
 Reference: Huang et al., GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism, 2019.

@@ -8,9 +8,9 @@ Micro-batches pass in groups of as many as there are devices: all of a group thr
 all through its second, and so on; backwards in the reverse order of stages. Device d of p, with v stages, starts
 its first backward after 2 (p - d - 1) + (v - 1) p + 1 forwards. The bubble is v times smaller than that of 1F1B.
 
-The number of micro-batches need not divide by p, nor need the map be a loop: the order is worked out for a full loop
-and full groups, and what is not there is left out. Leaving out whole micro-batches or the last stages cannot make a
-circle of waiting devices. Cost: O(jobs).
+The number of micro-batches need not divide by p, nor need the map be a loop: the order is computed for a full loop
+and full groups, and missing passes are left out. Leaving out whole micro-batches or the last stages cannot create
+a deadlock. Cost: O(jobs).
 
 Reference: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, 2021.
 """

@@ -1,4 +1,4 @@
-"""1F1B: after a warm-up, every stage does one forward, then one backward, in turn.
+"""1F1B: after a warm-up, every stage alternates one forward and one backward.
 
     device 0   F0 F1 F2 .  .  B0 F3 B1 .  B2 .  B3
     device 1   .  F0 F1 .  B0 F2 B1 F3 B2 .  B3
@@ -6,7 +6,7 @@
 
 Stage s of S keeps at most min(S - s, M) micro-batches, and with equal stages the iteration still takes
 (M + S - 1) (F + B). The virtual time is that of the picture: F(s, m) at s + m in the warm-up and at s + 2 m after it,
-B(s, m) at 2 S - 1 - s + 2 m. Where a device has several stages, it does them in that order too.
+B(s, m) at 2 S - 1 - s + 2 m. A device with several stages follows the same order.
 
 Reference: Narayanan et al., PipeDream, 2019; with a flush as in Fan et al., DAPPLE, 2021.
 """

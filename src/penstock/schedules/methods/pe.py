@@ -1,24 +1,25 @@
-"""PE: every device does the earliest micro-batch that is there, backwards before forwards.
+"""PE: every device runs the earliest available micro-batch, backwards before forwards.
 
     device 0   F0 F1 F2 F3 .  B0 .  B1 .  B2 .  B3
     device 1   .  F0 F1 F2 B0 F3 B1 .  B2 .  B3
     device 2   .  .  F0 B0 F1 B1 F2 B2 F3 B3            (F and B drawn equally long)
 
-Jobs are started one by one in the order of time, with real seconds, and transfers wait in line for their link: whoever
-is free takes the backward of the earliest micro-batch whose input has arrived, else a forward. Unlike 1F1B's, the order
-follows from the costs, so that unequal stages and slow links do not hold up what could go on.
+Passes start one by one in the order of time, with real seconds, and transfers queue for their link: an idle device runs
+the backward of the earliest micro-batch whose input has arrived, else a forward. Unlike in 1F1B, the order follows from
+the costs, so unequal stages and slow links do not delay passes that could run.
 
-The paper's is the greedy order. Ours: any map of stages, also several on a device or moved backwards; and a limit,
-without which a quick first stage would do all its forwards at once and keep them, as in GPipe. From stage s of S on
-there are S - s stages and S - s - 1 channels with two directions, and each can be busy with one micro-batch: so many,
-3 (S - s) - 2, may be between the start of their forward and the end of their backward on s, and as many more as go
-under way during the latencies of these channels, one for each span of the slowest job or transfer. The earliest
-unfinished micro-batch is never held up by that, so there is always one that can go on; and as the orders are those of
-one run, in which everything came after what it needs, no circle of devices can wait for each other.
+The paper's is the greedy order. Ours: any map of stages, also several on a device and remote backwards; and a limit,
+without which a fast first stage would run all its forwards at once and keep them, as in GPipe. From stage s of S on
+there are S - s stages and S - s - 1 channels with two directions, and each can be busy with one micro-batch: so
+3 (S - s) - 2 micro-batches may be between the start of their forward and the end of their backward on s, plus those in
+flight during the latencies of these channels, one for each span of the slowest pass or transfer. The limit never delays
+the earliest unfinished micro-batch, so one can always run; and as the orders are those of one run, in which every pass
+comes after its dependencies, they cannot deadlock.
 
 With C the longest time that a stage (F and B) or a channel (there and back, latency included) needs for one
 micro-batch, the paper bounds the iteration by (M + 4 S - 4) C plus the largest all-reduce. tests/schedules/test_pe.py
-tries that on random plans without ties, optimizer steps, moved backwards and shared interfaces, which it does not know.
+checks that on random plans without ties, optimizer steps, remote backwards and shared interfaces, which the bound
+leaves out.
 Cost: O(jobs log jobs).
 
 Reference: Luo et al., Efficient Pipeline Planning for Expedited Distributed DNN Training, 2022.
@@ -35,13 +36,13 @@ from penstock.program import Kind, Program, program_from_arrays
 
 
 def pe(costs: Costs) -> Program:
-    """The earliest micro-batch that is there, backwards first."""
+    """The earliest available micro-batch, backwards first."""
     track, microbatch = _start_order(costs)
-    place, is_backward = track >> 1, (track & 1).astype(bool)
-    device = np.where(is_backward, costs.backward_device[place], costs.forward_device[place])
+    replica, is_backward = track >> 1, (track & 1).astype(bool)
+    device = np.where(is_backward, costs.backward_device[replica], costs.forward_device[replica])
     order = np.argsort(device, kind="stable")
-    place, microbatch, is_backward, device = (values[order] for values in (place, microbatch, is_backward, device))
-    again = is_backward & costs.recompute[costs.replica_stage[place]]
+    replica, microbatch, is_backward, device = (values[order] for values in (replica, microbatch, is_backward, device))
+    again = is_backward & costs.recompute[costs.replica_stage[replica]]
     split = costs.plan.split_backward
     # Each start stands for one action, or for up to three: R before a backward, and its parts I and W.
     parts = 1 + again.astype(np.int64) + (is_backward & split)
@@ -53,12 +54,12 @@ def pe(costs: Costs) -> Program:
         kind[stop[is_backward] - 2] = Kind.I
     counts = np.bincount(device, weights=parts, minlength=costs.num_devices).astype(np.int64)
     names = [item.name for item in costs.cluster.devices]
-    stage = np.repeat(costs.replica_stage[place], parts)
+    stage = np.repeat(costs.replica_stage[replica], parts)
     return program_from_arrays(costs.plan, names, counts, kind, stage, np.repeat(microbatch, parts))
 
 
 def most_in_flight(costs: Costs) -> list[int]:
-    """Over stages: how many micro-batches may be between the start of their forward and the end of their backward."""
+    """Over stages: the number of micro-batches between the start of their forward and the end of their backward."""
     num_stages, num = costs.plan.num_stages, costs.num_microbatches
     occupancy_s, latency_s = _links(costs)
     flows = costs.flows
@@ -81,7 +82,7 @@ def most_in_flight(costs: Costs) -> list[int]:
 
 
 def _links(costs: Costs) -> tuple[Floats, Floats]:
-    """How long each flow holds its link, and its latency; a shared interface counts as if nobody else used it."""
+    """How long each flow holds its link, and its latency; a shared interface counts as if it were not shared."""
     cluster, flows = costs.cluster, costs.flows
     rate = cluster.bandwidth[flows.source, flows.target]
     given = [host.interface_bandwidth for host in cluster.hosts]
@@ -93,7 +94,7 @@ def _links(costs: Costs) -> tuple[Floats, Floats]:
 
 
 class _Send(NamedTuple):
-    """What the end of a track's job brings to another: at once if there is no line (-1), else over one."""
+    """The message from the end of one track's pass to another: immediate if there is no channel (-1)."""
 
     source: int
     line: int
@@ -103,7 +104,7 @@ class _Send(NamedTuple):
 
 
 def _start_order(costs: Costs) -> tuple[Ints, Ints]:
-    """The tracks (2 * place, and 1 more for its backward) and micro-batches in the order in which they are started."""
+    """The tracks (2 * replica, plus 1 for its backward) and micro-batches in the order of their starts."""
     from penstock.schedules.methods.pe_kernel import run_greedily
 
     sends = sorted(_sends(costs), key=lambda send: send.source)
@@ -147,5 +148,5 @@ def _sends(costs: Costs) -> Iterator[_Send]:
         yield _Send(2 * source, -1, 2 * target, 0.0, 0.0)
     for source, target in flows.local_backward.tolist():
         yield _Send(2 * source + 1, -1, 2 * target + 1, 0.0, 0.0)
-    for place in np.flatnonzero(costs.forward_device == costs.backward_device).tolist():
-        yield _Send(2 * place, -1, 2 * place + 1, 0.0, 0.0)
+    for replica in np.flatnonzero(costs.forward_device == costs.backward_device).tolist():
+        yield _Send(2 * replica, -1, 2 * replica + 1, 0.0, 0.0)

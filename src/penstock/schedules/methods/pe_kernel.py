@@ -1,6 +1,7 @@
 """The compiled part of PE: all devices at work, each taking the earliest micro-batch that is there. Imported late.
 
-A *track* is one side (forward or backward) of one place: number 2 * place + side. It does its micro-batches in order.
+A *track* is one side (forward or backward) of one replica: number 2 * replica + side. It runs its micro-batches in
+order.
 """
 
 import numba
@@ -32,7 +33,7 @@ def run_greedily(
     """The tracks and micro-batches in the order in which they are started.
 
     Over tracks: device, seconds until the result is sent and until the device is free, what is sent (to which track,
-    over which line or -1), and how many inputs each micro-batch needs. Over places: how many micro-batches may be in
+    over which line or -1), and how many inputs each micro-batch needs. Over positions: how many micro-batches may be in
     flight. `held[held_begin[d] : held_begin[d + 1]]` are a device's tracks, backwards first, later ones first.
     """
     num_tracks, num_devices = len(device), len(held_begin) - 1
@@ -114,9 +115,9 @@ def run_greedily(
             busy[device[track]] = False
             ended[track] += 1
         # Its own device may go on; after a backward, so may the forward that waited for one to end.
-        for place in (device[track], device[track & ~1]):
-            if not is_waking[place]:
-                is_waking[place] = True
-                waking[(first_waking + num_waking) % num_devices] = place
+        for index in (device[track], device[track & ~1]):
+            if not is_waking[index]:
+                is_waking[index] = True
+                waking[(first_waking + num_waking) % num_devices] = index
                 num_waking += 1
     return order_track, order_microbatch

@@ -1,13 +1,13 @@
-"""Zero-bubble H1: 1F1B with the backward parted, and weight gradients where a device would wait.
+"""Zero-bubble H1: 1F1B with split backwards, and weight gradients where a device would wait.
 
     device 0   F0 F1 F2 .  .  I0 W0 F3 I1 W1 F4 I2 W2 I3 W3 I4 W4
     device 1   .  F0 F1 .  I0 F2 I1 W0 F3 I2 W1 F4 I3 W2 I4 W3 W4
     device 2   .  .  F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 W3 W4
 
-No device keeps more than S micro-batches, as the first does in 1F1B. With equal stages and M >= S the iteration takes
+No device keeps more than S micro-batches, as the first in 1F1B. With equal stages and M >= S the iteration takes
 M (F + I + W) + (S - 1) (F + I - W) where I = W = F: a third of 1F1B's bubble. Where devices hold several stages,
-each may keep as much as the fullest one does in 1F1B. Where parting a backward costs something, I and W that stand
-together on the first stage, as here on device 0, are one job: nobody waits for that I.
+each may keep as much as the fullest one does in 1F1B. Where splitting has a cost, adjacent I and W of the first
+stage, as here on device 0, are fused: no device waits for that I.
 
 Reference: Qi et al., Zero Bubble Pipeline Parallelism, 2023. The filling is our own (weight_filling.py).
 """

@@ -1,4 +1,4 @@
-"""Zero-bubble V: each device holds one stage on the way down and one on the way up, so both ends are in one place.
+"""Zero-bubble V: each device holds one stage on the way down and one on the way up; device 0 has both ends.
 
     device 0   F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 I1 W1 f3 i3 I2 w3 I3 W2 W3
     device 1   .  F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 I2 i3 I3 w2 W2 w3 W3
@@ -7,10 +7,10 @@
 With equal stages, F = I = W, and M >= 2 p - 1, no device waits between its first and its last action, and none keeps
 more than 2 p (stage, micro-batch) pairs: as much memory as 1F1B. The virtual times are the slots of that ideal run,
 `_V`; where costs differ, the order of F and I stays and weight gradients fill the waits (weight_filling.py). For other
-maps, and fewer micro-batches, the order is that of the V over as many stages and 2 p - 1 micro-batches, less what is
-not there.
+maps, and fewer micro-batches, the order is that of the V over as many stages and 2 p - 1 micro-batches, without the
+passes that do not exist.
 
-Reference: Qi et al., Pipeline Parallelism with Controllable Memory, 2024. Written down as slots by us.
+Reference: Qi et al., Pipeline Parallelism with Controllable Memory, 2024. The slots are our own formulation.
 """
 
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ def zb_v(costs: Costs) -> Program:
 class _V:
     """When each job of the ideal V starts. Stages d and 2 p - 1 - d are the first and second of device d.
 
-    A device's day has six parts: firsts only; firsts and seconds in turn; seconds with their backwards; full rounds of
-    six (F of the first, I W, then F I W of the second); rounds without a first forward left; and the remaining Is.
+    A device's order has six parts: firsts only; firsts and seconds in turn; seconds with their backwards; full rounds
+    of six (F of the first, I W, then F I W of the second); rounds without a first forward left; and the remaining Is.
     """
 
     num_devices: int

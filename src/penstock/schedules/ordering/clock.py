@@ -1,8 +1,8 @@
-"""Orders from clocks: a schedule gives every job a virtual time, and each device does its jobs in that order.
+"""Orders from virtual clocks: a schedule gives every pass a virtual time, and each device follows that order.
 
 If the virtual times rise along all dependencies (F after the F before it, a backward after the backward behind it and
-after its own F), then so do the orders of all devices, whatever the map of stages to devices is: the virtual times
-themselves are a run without circles. That is why such schedules work for any map and any number of micro-batches.
+after its own F), then so do the orders of all devices, for any map of stages to devices: the virtual times are
+themselves a run without a deadlock. So such schedules work for any map and any number of micro-batches.
 """
 
 from collections.abc import Callable
@@ -20,23 +20,23 @@ Clock = Callable[[Ints, Ints], Ints]
 
 
 def with_split(costs: Costs, split: bool) -> Costs:
-    """The same problem with the backward whole or in two parts, whatever the plan asks for."""
+    """The same costs with every backward fused or split, whatever the plan asks for."""
     return replace(costs, plan=msgspec.structs.replace(costs.plan, split_backward=split))
 
 
 def order_by_clock(costs: Costs, forward: Clock, backward: Clock, *, split: bool) -> Program:
     """The program in which every device works in the order of the virtual times.
 
-    At equal times backwards come first, then later stages. Recomputation stands right before its backward; where
-    the backward is split, its weight gradient right behind its input gradient.
+    At equal times backwards come first, then later stages. A recompute stands right before its backward. The
+    weight gradient of a split backward stands right behind its input gradient.
     """
     num = costs.num_microbatches
-    place = np.repeat(np.arange(costs.num_replicas), num)
+    replica = np.repeat(np.arange(costs.num_replicas), num)
     microbatch = np.tile(np.arange(num), costs.num_replicas)
-    stage = costs.replica_stage[place]
-    device = np.concatenate([costs.forward_device[place], costs.backward_device[place]])
+    stage = costs.replica_stage[replica]
+    device = np.concatenate([costs.forward_device[replica], costs.backward_device[replica]])
     time = np.concatenate([forward(stage, microbatch), backward(stage, microbatch)])
-    is_forward = np.concatenate([np.ones(len(place), bool), np.zeros(len(place), bool)])
+    is_forward = np.concatenate([np.ones(len(replica), bool), np.zeros(len(replica), bool)])
     stage, microbatch = np.tile(stage, 2), np.tile(microbatch, 2)
     order = np.lexsort((microbatch, -stage, is_forward, time, device))
     device, stage, microbatch, is_forward = (values[order] for values in (device, stage, microbatch, is_forward))

@@ -1,9 +1,9 @@
-"""Backwards of the first stage, whole where it costs something to part them.
+"""Fused backwards of the first stage, where splitting has a cost.
 
-Where a device spends something on having input and weight gradients apart (`Costs.joined_s`), a backward is parted only
-if that lets somebody go on earlier. Nobody waits for the gradient of what enters the first stage: there an I and a W
-that stand together are one job. If they do not, I can also go to where W is, so that what stood between them comes
-earlier; that pays unless I filled a wait. Elsewhere to join what stands together was tried, and gained nothing.
+Where splitting a backward has a cost (`Costs.joined_s`), it pays only if another device can start earlier. No device
+waits for the input gradient of the first stage: an adjacent I and W are fused there. If they are not adjacent, I can
+move to W, so that the passes between them run earlier; that pays unless I filled a bubble. Fusing adjacent I and W of
+other stages was tried and gained nothing.
 
 Cost: O(jobs).
 """
@@ -18,16 +18,16 @@ from penstock.program import NONE, Kind, Program, find_jobs, program_from_arrays
 
 
 class FirstWhole(NamedTuple):
-    """A program with backwards of the first stage whole; the same one where there is nothing to join."""
+    """A program with fused backwards of the first stage; the same one if there is nothing to fuse."""
 
     near: Program
-    """Those whose parts stand together."""
+    """Fused where I and W are adjacent."""
     all: Program
-    """All of them."""
+    """Fused everywhere."""
 
 
 def join_first(program: Program, costs: Costs) -> FirstWhole:
-    """Both ways to join the parts of the first stage's backwards."""
+    """Both ways to fuse the first stage's backwards."""
     pairs = _pairs(program, costs)
     together: Ints = pairs[pairs[:, 1] == pairs[:, 0] + 1]
     near = _with_joined(program, together)
@@ -35,7 +35,7 @@ def join_first(program: Program, costs: Costs) -> FirstWhole:
 
 
 def _pairs(program: Program, costs: Costs) -> Ints:
-    """Where I and W of the first stage stand that can be joined."""
+    """The indices of I and W of the first stage that can be fused."""
     wanted = (costs.replica_stage == 0) & (costs.joined_s > 0)
     if not wanted.any() or not (program.kind == Kind.I).any():
         return np.empty((0, 2), dtype=np.int64)
@@ -46,7 +46,7 @@ def _pairs(program: Program, costs: Costs) -> Ints:
 
 
 def _with_joined(program: Program, pairs: Ints) -> Program:
-    """Each W becomes the whole backward, and its I is gone."""
+    """Each W becomes the fused backward, and its I is removed."""
     if not len(pairs):
         return program
     kind = program.kind.copy()

@@ -1,10 +1,10 @@
-"""Weight gradients as filling: a fixed order of forwards and input gradients, with W wherever a device would wait.
+"""Weight-gradient filling: a fixed order of forwards and input gradients, with W where a device would wait.
 
-Given every device's order of F and I (its track), the jobs are timed with their real costs and with the links' real
-delays. When a device's next job is not ready yet, it does weight gradients that are due, oldest first, as long as at
-least half of one fits into the wait; and it must do them when a forward would exceed the number of micro-batches it
-may keep. What is left comes at the end. Since tracks are fixed, a job's ready time is known before its device
-decides: one pass over the jobs suffices. Cost: O(jobs and messages).
+Given every device's order of F and I (its track), the passes are timed with their real costs and with the links' real
+delays. If a device's next pass is not ready, it runs deferred weight gradients, oldest first, as long as at least half
+of one fits into the wait; it must run them when a forward would exceed the number of micro-batches it may keep. The
+rest runs at the end. Since tracks are fixed, the ready time of a pass is known before its device decides: one sweep
+suffices. Cost: O(passes and messages).
 """
 
 import numpy as np
@@ -14,20 +14,20 @@ from penstock.plan.pricing import ACTIVATION, GRADIENT, SAVED, Costs
 from penstock.program import Kind, Program, program_from_arrays, replicas_of
 
 LEAST_FIT = 0.5
-"""How much of a weight gradient must fit into a wait for it to be done there."""
+"""The part of a weight gradient that must fit into a wait."""
 FORWARD, RECOMPUTE, BACKWARD, WEIGHTS = range(4)
 
 
 def fill_weights(track: Program, costs: Costs, most_kept: int) -> Program:
-    """The track, whose backwards are B, with each B parted into I and W and the Ws put where they cost least.
+    """The track, whose backwards are B, with each B split into I and W and each W where it costs least.
 
-    `most_kept` is the number of (stage, micro-batch) pairs whose tensors a device may keep before it must do Ws.
+    `most_kept` is the number of (stage, micro-batch) pairs whose tensors a device may keep before it must run Ws.
     """
     from penstock.schedules.ordering.weight_filling_kernel import run_filling
 
     kinds = np.zeros(int(Kind.B) + 1, dtype=np.int64)
     kinds[[Kind.F, Kind.R, Kind.B]] = FORWARD, RECOMPUTE, BACKWARD
-    counts, kind, place, microbatch = run_filling(
+    counts, kind, replica, microbatch = run_filling(
         track.offsets,
         kinds[track.kind],
         replicas_of(track, costs),
@@ -41,20 +41,20 @@ def fill_weights(track: Program, costs: Costs, most_kept: int) -> Program:
         LEAST_FIT,
     )
     names = np.array([Kind.F, Kind.R, Kind.I, Kind.W], dtype=np.int8)
-    return program_from_arrays(track.plan, track.devices, counts, names[kind], costs.replica_stage[place], microbatch)
+    return program_from_arrays(track.plan, track.devices, counts, names[kind], costs.replica_stage[replica], microbatch)
 
 
 def _needs(costs: Costs) -> tuple[Ints, Ints, Floats]:
-    """For each state (a kind of job of a place) what must be done before, of the same micro-batch, and the delay."""
+    """For each state (a kind of pass of a replica) its dependencies in the same micro-batch, and the delays."""
     num, flows, delay = costs.num_replicas, costs.flows, costs.delay_s
     again = costs.recompute[costs.replica_stage]
-    places = np.arange(num)
-    first = np.where(again, RECOMPUTE, BACKWARD) * num + places
+    replicas = np.arange(num)
+    first = np.where(again, RECOMPUTE, BACKWARD) * num + replicas
     saved_s = np.zeros(num)
     moved = flows.what == SAVED
     saved_s[flows.target_replica[moved]] = delay[moved]
-    rows: list[tuple[Ints, Ints, Floats]] = [(first, FORWARD * num + places, saved_s)]
-    rows.append((BACKWARD * num + places[again], RECOMPUTE * num + places[again], np.zeros(int(again.sum()))))
+    rows: list[tuple[Ints, Ints, Floats]] = [(first, FORWARD * num + replicas, saved_s)]
+    rows.append((BACKWARD * num + replicas[again], RECOMPUTE * num + replicas[again], np.zeros(int(again.sum()))))
     for side, what, local in (
         (FORWARD, ACTIVATION, flows.local_forward),
         (BACKWARD, GRADIENT, flows.local_backward),
@@ -69,7 +69,7 @@ def _needs(costs: Costs) -> tuple[Ints, Ints, Floats]:
 
 
 def _wakes(costs: Costs) -> tuple[Ints, Ints]:
-    """For each state the other devices that may go on once it is done."""
+    """For each state the other devices that it may unblock."""
     num, flows = costs.num_replicas, costs.flows
     here = np.isin(flows.what, (ACTIVATION, GRADIENT, SAVED))
     side = np.where(flows.what[here] == GRADIENT, BACKWARD, FORWARD)

@@ -14,7 +14,7 @@ NOT_YET = -1.0
 def run_filling(
     offsets: Ints,
     kind: Ints,
-    place: Ints,
+    replica: Ints,
     microbatch: Ints,
     num_microbatches: int,
     seconds: Floats,
@@ -27,9 +27,9 @@ def run_filling(
     most_kept: int,
     least_fit: float,
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """How many jobs each device does; then kind, place and micro-batch of all, device after device.
+    """How many jobs each device does; then kind, replica and micro-batch of all, device after device.
 
-    A state is kind * places + place. Devices take turns; whoever cannot go on is woken by what it waits for.
+    A state is kind * replicas + replica. Devices take turns; whoever cannot go on is woken by what it waits for.
     """
     num_devices, num_replicas = len(offsets) - 1, len(is_home)
     end = np.full(3 * num_replicas * num_microbatches, NOT_YET)
@@ -46,9 +46,9 @@ def run_filling(
         due_begin[device + 1] = due_begin[device] + backwards
         out_begin[device + 1] = out_begin[device] + offsets[device + 1] - offsets[device] + backwards
     size = out_begin[num_devices]
-    out_kind, out_place, out_microbatch = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    out_kind, out_replica, out_microbatch = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     out = out_begin[:-1].copy()
-    due_place, due_microbatch = np.empty(len(kind), np.int64), np.empty(len(kind), np.int64)
+    due_replica, due_microbatch = np.empty(len(kind), np.int64), np.empty(len(kind), np.int64)
     due_head, due_tail = due_begin[:-1].copy(), due_begin[:-1].copy()
     stack, is_waiting = np.empty(num_devices, np.int64), np.ones(num_devices, np.bool_)
     for device in range(num_devices):
@@ -60,7 +60,7 @@ def run_filling(
         is_waiting[device] = False
         while counter[device] < offsets[device + 1]:
             entry = counter[device]
-            state = kind[entry] * num_replicas + place[entry]
+            state = kind[entry] * num_replicas + replica[entry]
             ready, is_ready = 0.0, True
             for need in range(need_begin[state], need_begin[state + 1]):
                 done = end[need_state[need] * num_microbatches + microbatch[entry]]
@@ -72,7 +72,7 @@ def run_filling(
                 break
             while due_head[device] < due_tail[device]:
                 due = due_head[device]
-                weights = WEIGHTS * num_replicas + due_place[due]
+                weights = WEIGHTS * num_replicas + due_replica[due]
                 fits = clock[device] + least_fit * seconds[weights] <= ready
                 full = kind[entry] == FORWARD and kept[device] >= most_kept
                 if not (fits or full):
@@ -80,20 +80,20 @@ def run_filling(
                 clock[device] += seconds[weights]
                 kept[device] -= 1
                 out_kind[out[device]] = WEIGHTS
-                out_place[out[device]], out_microbatch[out[device]] = due_place[due], due_microbatch[due]
+                out_replica[out[device]], out_microbatch[out[device]] = due_replica[due], due_microbatch[due]
                 out[device] += 1
                 due_head[device] += 1
             clock[device] = max(clock[device], ready) + seconds[state]
             end[state * num_microbatches + microbatch[entry]] = clock[device]
             out_kind[out[device]] = kind[entry]
-            out_place[out[device]], out_microbatch[out[device]] = place[entry], microbatch[entry]
+            out_replica[out[device]], out_microbatch[out[device]] = replica[entry], microbatch[entry]
             out[device] += 1
             if kind[entry] == BACKWARD:
-                due_place[due_tail[device]], due_microbatch[due_tail[device]] = place[entry], microbatch[entry]
+                due_replica[due_tail[device]], due_microbatch[due_tail[device]] = replica[entry], microbatch[entry]
                 due_tail[device] += 1
-                if not is_home[place[entry]]:
+                if not is_home[replica[entry]]:
                     kept[device] += 1
-            elif kind[entry] == FORWARD and is_home[place[entry]]:
+            elif kind[entry] == FORWARD and is_home[replica[entry]]:
                 kept[device] += 1
             counter[device] += 1
             for wake in range(wake_begin[state], wake_begin[state + 1]):
@@ -105,9 +105,9 @@ def run_filling(
     for device in range(num_devices):
         for due in range(due_head[device], due_tail[device]):
             out_kind[out[device]] = WEIGHTS
-            out_place[out[device]], out_microbatch[out[device]] = due_place[due], due_microbatch[due]
+            out_replica[out[device]], out_microbatch[out[device]] = due_replica[due], due_microbatch[due]
             out[device] += 1
     counts = np.empty(num_devices, np.int64)
     for device in range(num_devices):
         counts[device] = out[device] - out_begin[device]
-    return counts, out_kind, out_place, out_microbatch
+    return counts, out_kind, out_replica, out_microbatch

@@ -5,7 +5,7 @@ is closed by steps, reductions and the return of parameters, each on its own. Le
 that are posted late, interfaces that devices share, and what closes the iteration waiting for each other. So what is
 found is never above what the simulator says, and nearly always equal to it on programs without replication.
 
-A *state* is a kind of job of a place (F, R, I or B, W); with a micro-batch it is a job. Cost: O(jobs and messages).
+A *state* is a kind of job of a replica (F, R, I or B, W); with a micro-batch it is a job. Cost: O(jobs and messages).
 """
 
 from itertools import chain
@@ -91,8 +91,8 @@ class Estimator:
         costs = self.costs
         num = costs.num_microbatches
         states = np.array([_STATE_OF_KIND.get(Kind(kind), -1) for kind in range(int(program.kind.max()) + 1)])
-        place = replicas_of(program, costs)
-        jobs = (states[program.kind] * costs.num_replicas + place) * num + program.microbatch
+        replica = replicas_of(program, costs)
+        jobs = (states[program.kind] * costs.num_replicas + replica) * num + program.microbatch
         is_whole = np.zeros(4 * costs.num_replicas * num, dtype=bool)
         is_whole[jobs[program.kind == Kind.B]] = True
         seconds = np.repeat(self._seconds, num)
@@ -103,12 +103,12 @@ class Estimator:
         """The program with these jobs."""
         costs = self.costs
         state, microbatch = np.divmod(order.jobs, costs.num_microbatches)
-        kind_of, place = np.divmod(state, costs.num_replicas)
+        kind_of, replica = np.divmod(state, costs.num_replicas)
         kinds = np.array([Kind.F, Kind.R, Kind.I, Kind.W], dtype=np.int8)[kind_of]
         kinds[order.is_whole[order.jobs]] = Kind.B
         names = [device.name for device in costs.cluster.devices]
         counts = np.diff(order.offsets)
-        return program_from_arrays(costs.plan, names, counts, kinds, costs.replica_stage[place], microbatch)
+        return program_from_arrays(costs.plan, names, counts, kinds, costs.replica_stage[replica], microbatch)
 
     def seconds(self, program: Program) -> float:
         """The iteration takes at least so long; inf if the devices wait for each other."""
@@ -235,9 +235,9 @@ def _closings(costs: Costs, device_of: Ints) -> tuple[Ints, Ints, Floats]:
     states = [by_device[bounds[device] : bounds[device + 1]] for device in range(costs.num_devices)]
     seconds = steps.tolist()
     for reduction in costs.reductions:
-        places = np.concatenate([np.arange(num)[costs.replicas(stage)] for stage in reduction.stages])
-        states.append(np.concatenate([BACKWARD * num + places, WEIGHTS * num + places]))
-        seconds.append(reduction.ring.occupancy_s + reduction.ring.latency_s + float(costs.step_s[places].min()))
+        replicas = np.concatenate([np.arange(num)[costs.replicas(stage)] for stage in reduction.stages])
+        states.append(np.concatenate([BACKWARD * num + replicas, WEIGHTS * num + replicas]))
+        seconds.append(reduction.ring.occupancy_s + reduction.ring.latency_s + float(costs.step_s[replicas].min()))
     flows = costs.flows
     for flow in np.flatnonzero(flows.what == PARAMETERS).tolist():
         states.append(states[int(flows.source[flow])])

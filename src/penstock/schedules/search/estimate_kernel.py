@@ -10,7 +10,7 @@ STUCK = np.inf
 STAYS_HERE = -1
 """The link of what does not leave its device."""
 REACHES = (1, 2, 3, 6, 1, 1)
-"""By how many places a job is moved."""
+"""By how many positions a job is moved."""
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
@@ -52,8 +52,8 @@ def run_order(
             cause[job] = NOWHERE
             queued[job] = NOWHERE
             missing[job] = num_needs[state]
-    for place in range(num_links):
-        link_free[place] = 0.0
+    for index in range(num_links):
+        link_free[index] = 0.0
     size = 0
     for device in range(num_devices):
         counter[device] = offsets[device]
@@ -63,21 +63,21 @@ def run_order(
     while size > 0:
         size -= 1
         device = stack[size]
-        place = counter[device]
-        while place < offsets[device + 1]:
-            job = order[place]
+        index = counter[device]
+        while index < offsets[device + 1]:
+            job = order[index]
             if missing[job] > 0:
                 break
             state, microbatch = job // num_microbatches, job % num_microbatches
-            if place > offsets[device] and end[order[place - 1]] >= start[job]:
-                start[job] = end[order[place - 1]]
-                cause[job] = order[place - 1]
+            if index > offsets[device] and end[order[index - 1]] >= start[job]:
+                start[job] = end[order[index - 1]]
+                cause[job] = order[index - 1]
                 queued[job] = NOWHERE
             now = start[job] + seconds[job]
             end[job] = now
-            place += 1
+            index += 1
             done += 1
-            counter[device] = place
+            counter[device] = index
             for entry in range(begin[state], begin[state + 1]):
                 follower = target[entry] * num_microbatches + microbatch
                 arrival = now
@@ -127,10 +127,10 @@ def last_moment(
 def _peak(first: int, last: int, order: Ints, before: Floats, after: Floats) -> float:
     """The most that a device keeps along its order."""
     held, peak = 0.0, 0.0
-    for place in range(first, last):
-        held += before[order[place]]
+    for index in range(first, last):
+        held += before[order[index]]
         peak = max(peak, held)
-        held += after[order[place]]
+        held += after[order[index]]
     return peak
 
 
@@ -144,11 +144,11 @@ def _next_random(state: np.uint64) -> np.uint64:
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def _shift(order: Ints, source: int, target: int) -> None:
-    """The job at one place goes to another; those between move up or down by one."""
+    """The job at one position goes to another; those between move up or down by one."""
     job = order[source]
     step = 1 if target > source else -1
-    for place in range(source, target, step):
-        order[place] = order[place + step]
+    for index in range(source, target, step):
+        order[index] = order[index + step]
     order[target] = job
 
 
@@ -182,7 +182,7 @@ def run_polish(
     cause, queued, missing = np.empty(num_jobs, np.int64), np.empty(num_jobs, np.int64), np.empty(num_jobs, np.int64)
     link_free, link_last, num_devices = np.zeros(num_links), np.zeros(num_links, np.int64), len(offsets) - 1
     counter, stack = np.empty(num_devices, np.int64), np.empty(num_devices + num_jobs, np.int64)
-    place_of = np.empty(num_jobs, np.int64)
+    index_of = np.empty(num_jobs, np.int64)
     critical = np.empty(2 * num_jobs, np.int64)
     order, best_order = first_order.copy(), first_order.copy()
     best = current = STUCK
@@ -230,25 +230,25 @@ def run_polish(
             if latest < best:
                 best = latest
                 best_order[:] = order
-            # Places at which a job waits for its neighbour on the device, or its message for another one on the link,
+            # Indices at which a job waits for its neighbour on the device, or its message for another one on the link,
             # along the critical path.
-            for place in range(len(order)):
-                place_of[order[place]] = place
+            for index in range(len(order)):
+                index_of[order[index]] = index
             size = 0
             job = culprit
             while job != NOWHERE:
                 before_it = cause[job]
-                place = place_of[job]
-                if place > 0 and before_it != NOWHERE and order[place - 1] == before_it:
+                index = index_of[job]
+                if index > 0 and before_it != NOWHERE and order[index - 1] == before_it:
                     device = device_of[job // num_microbatches]
-                    if place > offsets[device]:
-                        critical[size] = place
+                    if index > offsets[device]:
+                        critical[size] = index
                         size += 1
                 if queued[job] != NOWHERE:
-                    place = place_of[before_it]
+                    index = index_of[before_it]
                     device = device_of[before_it // num_microbatches]
-                    if place > offsets[device]:
-                        critical[size] = place
+                    if index > offsets[device]:
+                        critical[size] = index
                         size += 1
                     before_it = queued[job]
                 job = before_it
@@ -256,14 +256,14 @@ def run_polish(
         if num_critical == 0:
             break
         state = _next_random(state)
-        place = critical[np.int64(state % np.uint64(num_critical))]
-        device = device_of[order[place] // num_microbatches]
+        index = critical[np.int64(state % np.uint64(num_critical))]
+        device = device_of[order[index] // num_microbatches]
         state = _next_random(state)
-        # Mostly to the neighbouring place, at times up to three further.
+        # Mostly to the neighbouring position, at times up to three further.
         reach = REACHES[np.int64((state >> np.uint64(8)) % np.uint64(len(REACHES)))]
         if (state >> np.uint64(20)) % np.uint64(2) == np.uint64(0):
-            moved_from, moved_to = place, max(place - reach, offsets[device])
+            moved_from, moved_to = index, max(index - reach, offsets[device])
         else:
-            moved_from, moved_to = place - 1, min(place - 1 + reach, offsets[device + 1] - 1)
+            moved_from, moved_to = index - 1, min(index - 1 + reach, offsets[device + 1] - 1)
         _shift(order, moved_from, moved_to)
     return best_order, best

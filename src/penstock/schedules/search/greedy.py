@@ -59,7 +59,7 @@ class Greedy:
 
         costs = self.costs
         rank = costs.replica_stage.astype(np.float64) * (1.0 if rules.later_first else -1.0)
-        counts, kind, place, microbatch, seconds, complete = run_greedy(
+        counts, kind, replica, microbatch, seconds, complete = run_greedy(
             costs.num_devices,
             costs.num_microbatches,
             costs.forward_device,
@@ -89,7 +89,7 @@ class Greedy:
         if not complete:
             return None
         names = [device.name for device in costs.cluster.devices]
-        program = program_from_arrays(costs.plan, names, counts, kind, costs.replica_stage[place], microbatch)
+        program = program_from_arrays(costs.plan, names, counts, kind, costs.replica_stage[replica], microbatch)
         return program, float(seconds)
 
 
@@ -101,7 +101,7 @@ class _Lists(NamedTuple):
 
 
 def _lists(local: Ints, flows: Flows, mask: npt.NDArray[np.bool_], delay: Floats, num_replicas: int) -> _Lists:
-    """For each target place its source places with their delays."""
+    """For each target replica its source replicas with their delays."""
     target = np.concatenate([local[:, 1], flows.target_replica[mask]])
     source = np.concatenate([local[:, 0], flows.source_replica[mask]])
     delays = np.concatenate([np.zeros(len(local)), delay[mask]])
@@ -111,7 +111,7 @@ def _lists(local: Ints, flows: Flows, mask: npt.NDArray[np.bool_], delay: Floats
 
 
 def _pairs(lists: _Lists, device: Ints) -> Ints:
-    """(source place, device of the target place)."""
+    """(source replica, device of the target replica)."""
     return np.stack([lists.values, device[lists.target]], axis=1)
 
 
@@ -130,8 +130,8 @@ def _reserve(costs: Costs, kept: Floats) -> Floats:
     """Room that a forward must leave: one micro-batch of each later stage of its device."""
     found = np.zeros(costs.num_replicas)
     home = costs.forward_device == costs.backward_device
-    for place in np.flatnonzero(home).tolist():
-        later = home & (costs.forward_device == costs.forward_device[place])
-        later &= costs.replica_stage > costs.replica_stage[place]
-        found[place] = kept[later].sum()
+    for replica in np.flatnonzero(home).tolist():
+        later = home & (costs.forward_device == costs.forward_device[replica])
+        later &= costs.replica_stage > costs.replica_stage[replica]
+        found[replica] = kept[later].sum()
     return found

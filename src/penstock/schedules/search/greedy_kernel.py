@@ -12,10 +12,10 @@ FORWARD, RECOMPUTE, INPUT_GRAD, WEIGHT_GRAD, BACKWARD = 0, 1, 2, 3, 4
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def _ready(ends: Floats, begin: Ints, source: Ints, delay: Floats, place: int, microbatch: int) -> float:
+def _ready(ends: Floats, begin: Ints, source: Ints, delay: Floats, replica: int, microbatch: int) -> float:
     """When all that a job needs has arrived; NOT_YET if some of it is not even done."""
     ready = 0.0
-    for entry in range(begin[place], begin[place + 1]):
+    for entry in range(begin[replica], begin[replica + 1]):
         ready = max(ready, ends[source[entry], microbatch] + delay[entry])
     return ready
 
@@ -60,7 +60,7 @@ def run_greedy(
     split: bool,
     patience: float,
 ) -> tuple[Ints, Ints, Ints, Ints, float, bool]:
-    """Orders of all devices: how many jobs each has, then kind, place and micro-batch, device after device."""
+    """Orders of all devices: how many jobs each has, then kind, replica and micro-batch, device after device."""
     num_replicas = len(forward_device)
     forward_end = np.full((num_replicas, num_microbatches), NOT_YET)
     backward_end = np.full((num_replicas, num_microbatches), NOT_YET)
@@ -69,21 +69,21 @@ def run_greedy(
     next_weights = np.zeros(num_replicas, np.int64)
     free_at = np.zeros(num_devices)
     held = np.zeros(num_devices)
-    # Places by device, both sides.
+    # Replicas by device, both sides.
     first_forward = np.zeros(num_devices + 1, np.int64)
     first_backward = np.zeros(num_devices + 1, np.int64)
-    for place in range(num_replicas):
-        first_forward[forward_device[place] + 1] += 1
-        first_backward[backward_device[place] + 1] += 1
+    for replica in range(num_replicas):
+        first_forward[forward_device[replica] + 1] += 1
+        first_backward[backward_device[replica] + 1] += 1
     for device in range(num_devices):
         first_forward[device + 1] += first_forward[device]
         first_backward[device + 1] += first_backward[device]
-    forward_places, backward_places = np.argsort(forward_device), np.argsort(backward_device)
+    forward_replicas, backward_replicas = np.argsort(forward_device), np.argsort(backward_device)
     most = 0
-    for place in range(num_replicas):
-        most += num_microbatches * (3 if split else 2) + (num_microbatches if is_recomputed[place] else 0)
+    for replica in range(num_replicas):
+        most += num_microbatches * (3 if split else 2) + (num_microbatches if is_recomputed[replica] else 0)
     out_device = np.empty(most, np.int64)
-    out_kind, out_place, out_microbatch = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    out_kind, out_replica, out_microbatch = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     size = 0
     wake = np.zeros(num_devices)
     # Every change of a wake-up pushes an entry; at most one a job and one a need of a job.
@@ -104,41 +104,46 @@ def run_greedy(
         # Input gradients first: they are on the critical path, and what they free comes free.
         best, best_rank = -1, np.inf
         for entry in range(first_backward[device], first_backward[device + 1]):
-            place = backward_places[entry]
-            microbatch = next_backward[place]
+            replica = backward_replicas[entry]
+            microbatch = next_backward[replica]
             if microbatch < num_microbatches:
                 ready = max(
-                    _ready(backward_end, backward_begin, backward_source, backward_delay, place, microbatch),
-                    forward_end[place, microbatch] + saved_delay[place],
+                    _ready(backward_end, backward_begin, backward_source, backward_delay, replica, microbatch),
+                    forward_end[replica, microbatch] + saved_delay[replica],
                 )
                 if ready <= now:
-                    if microbatch - 0.001 * rank[place] < best_rank:
-                        best, best_rank = place, microbatch - 0.001 * rank[place]
+                    if microbatch - 0.001 * rank[replica] < best_rank:
+                        best, best_rank = replica, microbatch - 0.001 * rank[replica]
                 else:
                     soonest = min(soonest, ready)
         if best >= 0:
-            place, microbatch = best, next_backward[best]
-            if is_recomputed[place]:
-                out_device[size], out_kind[size], out_place[size], out_microbatch[size] = (
+            replica, microbatch = best, next_backward[best]
+            if is_recomputed[replica]:
+                out_device[size], out_kind[size], out_replica[size], out_microbatch[size] = (
                     device,
                     RECOMPUTE,
-                    place,
+                    replica,
                     microbatch,
                 )
                 size += 1
-                now += recompute_s[place]
+                now += recompute_s[replica]
             kind = INPUT_GRAD if split else BACKWARD
-            out_device[size], out_kind[size], out_place[size], out_microbatch[size] = device, kind, place, microbatch
+            out_device[size], out_kind[size], out_replica[size], out_microbatch[size] = (
+                device,
+                kind,
+                replica,
+                microbatch,
+            )
             size += 1
-            now += input_grad_s[place] if split else backward_s[place]
+            now += input_grad_s[replica] if split else backward_s[replica]
             if not split:
-                held[device] -= kept[place]
-                next_weights[place] += 1
-            backward_end[place, microbatch] = now
-            next_backward[place] += 1
-            if forward_device[place] != device:
-                held[device] += kept[place]
-            for entry in range(backward_wakes_begin[place], backward_wakes_begin[place + 1]):
+                held[device] -= kept[replica]
+                next_weights[replica] += 1
+            backward_end[replica, microbatch] = now
+            next_backward[replica] += 1
+            if forward_device[replica] != device:
+                held[device] += kept[replica]
+            for entry in range(backward_wakes_begin[replica], backward_wakes_begin[replica + 1]):
                 heap = _wake(backward_wakes[entry], began, free_at, wake, keys, items, heap)
             free_at[device] = now
             wake[device] = now
@@ -149,28 +154,33 @@ def run_greedy(
         best, best_rank = -1, np.inf
         is_full = False
         for entry in range(first_forward[device], first_forward[device + 1]):
-            place = forward_places[entry]
-            microbatch = next_forward[place]
+            replica = forward_replicas[entry]
+            microbatch = next_forward[replica]
             if microbatch < num_microbatches:
-                ready = _ready(forward_end, forward_begin, forward_source, forward_delay, place, microbatch)
+                ready = _ready(forward_end, forward_begin, forward_source, forward_delay, replica, microbatch)
                 if ready <= now:
-                    home = backward_device[place] == device
-                    if home and held[device] > 0 and held[device] + kept[place] + reserve[place] > room[device]:
+                    home = backward_device[replica] == device
+                    if home and held[device] > 0 and held[device] + kept[replica] + reserve[replica] > room[device]:
                         is_full = True
-                    elif -rank[place] < best_rank:
-                        best, best_rank = place, -rank[place]
+                    elif -rank[replica] < best_rank:
+                        best, best_rank = replica, -rank[replica]
                 else:
                     soonest = min(soonest, ready)
         if best >= 0:
-            place, microbatch = best, next_forward[best]
-            out_device[size], out_kind[size], out_place[size], out_microbatch[size] = device, FORWARD, place, microbatch
+            replica, microbatch = best, next_forward[best]
+            out_device[size], out_kind[size], out_replica[size], out_microbatch[size] = (
+                device,
+                FORWARD,
+                replica,
+                microbatch,
+            )
             size += 1
-            now += forward_s[place]
-            forward_end[place, microbatch] = now
-            next_forward[place] += 1
-            if backward_device[place] == device:
-                held[device] += kept[place]
-            for entry in range(forward_wakes_begin[place], forward_wakes_begin[place + 1]):
+            now += forward_s[replica]
+            forward_end[replica, microbatch] = now
+            next_forward[replica] += 1
+            if backward_device[replica] == device:
+                held[device] += kept[replica]
+            for entry in range(forward_wakes_begin[replica], forward_wakes_begin[replica + 1]):
                 heap = _wake(forward_wakes[entry], began, free_at, wake, keys, items, heap)
             free_at[device] = now
             wake[device] = now
@@ -180,11 +190,11 @@ def run_greedy(
         # Else a weight gradient, unless something better is about to arrive.
         best, oldest = -1, num_microbatches
         for entry in range(first_backward[device], first_backward[device + 1]):
-            place = backward_places[entry]
-            if next_weights[place] < next_backward[place] and next_weights[place] < oldest:
-                best, oldest = place, next_weights[place]
+            replica = backward_replicas[entry]
+            if next_weights[replica] < next_backward[replica] and next_weights[replica] < oldest:
+                best, oldest = replica, next_weights[replica]
         if best >= 0 and (is_full or soonest - now >= patience * weight_grad_s[best]):
-            out_device[size], out_kind[size], out_place[size], out_microbatch[size] = (
+            out_device[size], out_kind[size], out_replica[size], out_microbatch[size] = (
                 device,
                 WEIGHT_GRAD,
                 best,
@@ -203,11 +213,11 @@ def run_greedy(
             wake[device] = soonest
             heap = push(keys, items, heap, soonest, device)
     complete = True
-    for place in range(num_replicas):
-        if next_weights[place] < num_microbatches or next_forward[place] < num_microbatches:
+    for replica in range(num_replicas):
+        if next_weights[replica] < num_microbatches or next_forward[replica] < num_microbatches:
             complete = False
     counts = np.zeros(num_devices, np.int64)
     for entry in range(size):
         counts[out_device[entry]] += 1
     order = np.argsort(out_device[:size], kind="mergesort")
-    return counts, out_kind[:size][order], out_place[:size][order], out_microbatch[:size][order], makespan, complete
+    return counts, out_kind[:size][order], out_replica[:size][order], out_microbatch[:size][order], makespan, complete

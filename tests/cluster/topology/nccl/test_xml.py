@@ -1,18 +1,18 @@
-"""NCCL's topology: what joins two GPUs, by the tree that it writes."""
+"""NCCL's topology: the connection of two GPUs in its tree."""
 
 import numpy as np
 import pytest
 
 from penstock.cluster.topology.link_types import parse_link_types
 from penstock.cluster.topology.nccl.xml import looks_like_nccl, parse_nccl
-from penstock.cluster.topology.options import Wanted
+from penstock.cluster.topology.options import ImportOptions
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
 from tests.support.topology_texts import DGX_A100, NCCL_PCI, NCCL_SWITCHED
 
 
 def parse(text: str, **given: object) -> Cluster:
-    return parse_nccl(text, name="host", where="topo.xml", wanted=Wanted(**given))  # type: ignore[arg-type]
+    return parse_nccl(text, name="host", where="topo.xml", options=ImportOptions(**given))  # type: ignore[arg-type]
 
 
 def test_switches_of_nvlink() -> None:
@@ -39,7 +39,7 @@ def test_hosts_are_joined_by_the_interfaces() -> None:
     assert [host.interface_bandwidth for host in cluster.hosts] == [25e9, 25e9]
     cluster = parse(NCCL_SWITCHED, num_hosts=2, between=Wire(bandwidth=5e9))
     assert cluster.between.bandwidth == 5e9
-    with pytest.raises(InputError, match="what joins hosts"):
+    with pytest.raises(InputError, match="no bandwidth between hosts"):
         parse(NCCL_PCI, num_hosts=2)
 
 
@@ -59,7 +59,7 @@ def test_hosts_of_one_nvlink_domain() -> None:
     assert cluster.between.bandwidth == 240e9
 
 
-def test_links_can_be_given() -> None:
+def test_links_can_be_overridden() -> None:
     links = parse_link_types(["NV=22GB/s", "SYS=30GB/s", "PHB=9GB/s"])
     cluster = parse(NCCL_PCI, links=links)
     assert cluster.bandwidth[0, [1, 3, 4]].tolist() == [44e9, 9e9, 30e9]
@@ -68,8 +68,8 @@ def test_links_can_be_given() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<system/>", "there is no GPU"),
-        ("<graphs/>", "not a <system>"),
+        ("<system/>", "has no GPU"),
+        ("<graphs/>", "not <system>"),
         ("<system>", "broken XML: no element found"),
         ("", "broken XML"),
         ('<!DOCTYPE x [<!ENTITY a "aaaa">]><system>&a;</system>', "declares a document type"),
@@ -79,7 +79,7 @@ def test_links_can_be_given() -> None:
         ('<system><cpu><pci><gpu><nvlink count="9999"/></gpu></pci></cpu></system>', "count of <nvlink>"),
     ],
 )
-def test_what_is_refused(text: str, message: str) -> None:
+def test_invalid_inputs(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(text)
     assert message in str(caught.value)

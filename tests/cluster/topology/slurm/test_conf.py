@@ -1,9 +1,9 @@
-"""Slurm's topology.conf and topology.yaml: trees, blocks, and what cannot be read."""
+"""Slurm's topology.conf and topology.yaml: trees, blocks, and invalid files."""
 
 import pytest
 
 from penstock.cluster.topology.link_types import parse_link_types
-from penstock.cluster.topology.options import Wanted
+from penstock.cluster.topology.options import ImportOptions
 from penstock.cluster.topology.slurm.conf import looks_like_slurm, parse_slurm
 from penstock.cluster.topology.slurm.yaml import looks_like_slurm_yaml, parse_slurm_yaml
 from penstock.cluster.types import Cluster
@@ -14,11 +14,11 @@ LINKS = parse_link_types(["SW1=40GB/s", "SW2=20GB/s", "SW3=10GB/s", "BLOCK=400GB
 
 
 def conf(text: str, **given: object) -> Cluster:
-    return parse_slurm(text, name="c", where="topology.conf", wanted=Wanted(links=LINKS, **given))  # type: ignore[arg-type]
+    return parse_slurm(text, name="c", where="topology.conf", options=ImportOptions(links=LINKS, **given))  # type: ignore[arg-type]
 
 
 def yaml(text: str, **given: object) -> Cluster:
-    return parse_slurm_yaml(text, name="c", where="topology.yaml", wanted=Wanted(links=LINKS, **given))  # type: ignore[arg-type]
+    return parse_slurm_yaml(text, name="c", where="topology.yaml", options=ImportOptions(links=LINKS, **given))  # type: ignore[arg-type]
 
 
 def test_tree() -> None:
@@ -34,7 +34,7 @@ def test_tree() -> None:
 
 
 def test_by_default_a_tree_is_one_network() -> None:
-    cluster = parse_slurm(SLURM_TREE, name="c", where="t", wanted=Wanted())
+    cluster = parse_slurm(SLURM_TREE, name="c", where="t", options=ImportOptions())
     assert (cluster.links, cluster.between.bandwidth) == ((), 12e9)
 
 
@@ -48,7 +48,7 @@ def test_nodes_and_devices() -> None:
     assert [device.name for device in cluster.devices[:3]] == ["big1.d0", "big1.d1", "node01.d0"]
     assert cluster.num_devices == 6
     assert cluster.bandwidth[2, [3, 4, 0]].tolist() == [100e9, 20e9, 10e9]
-    with pytest.raises(InputError, match="there is no node node77"):
+    with pytest.raises(InputError, match="node node77 does not exist"):
         conf(SLURM_TREE, nodes="node77")
 
 
@@ -56,7 +56,7 @@ def test_yaml_takes_the_default() -> None:
     cluster = yaml(SLURM_YAML)
     assert [host.name for host in cluster.hosts] == ["node01", "node02", "node03", "node04"]
     assert cluster.bandwidth[0, 1:].tolist() == [40e9, 20e9, 20e9]
-    assert any("'tree_one' is read" in note for note in cluster.assumptions)
+    assert any("'tree_one' is used" in note for note in cluster.assumptions)
 
 
 def test_yaml_blocks() -> None:
@@ -66,20 +66,20 @@ def test_yaml_blocks() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "there is no node"),
-        ("Nodes=a", "names no switch"),
-        ("SwitchName=a Nodes=n1 Colour=red", "'Colour' is not known"),
-        ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "topology.conf:2: switch 'a' is there twice"),
+        ("", "has no nodes"),
+        ("Nodes=a", "names neither a switch"),
+        ("SwitchName=a Nodes=n1 Colour=red", "unknown key 'Colour'"),
+        ("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2", "topology.conf:2: duplicate switch 'a'"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1", "below both 'a' and 'b'"),
-        ("SwitchName=a Switches=b", "switch 'b' is not there"),
-        ("SwitchName=a Switches=b Nodes=n1\nSwitchName=b Switches=a Nodes=n2", "have no end"),
-        ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2", "nothing joins 'a' and 'b'"),
-        ("SwitchName=a Nodes=n[1-5000]", "more than 1,024"),
-        ("SwitchName=a Nodes=n[1-", "no list of hosts"),
-        ("SwitchName=a Nodes=n1 and more", "'and more' is no key and value"),
+        ("SwitchName=a Switches=b", "switch 'b' does not exist"),
+        ("SwitchName=a Switches=b Nodes=n1\nSwitchName=b Switches=a Nodes=n2", "form a cycle"),
+        ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2", "'a' and 'b' are not connected"),
+        ("SwitchName=a Nodes=n[1-5000]", "exceeds the limit of 1,024"),
+        ("SwitchName=a Nodes=n[1-", "is not a host list"),
+        ("SwitchName=a Nodes=n1 and more", "'and more' is not KEY=VALUE"),
     ],
 )
-def test_what_conf_refuses(text: str, message: str) -> None:
+def test_invalid_conf(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         conf(text)
     assert message in str(caught.value)
@@ -88,23 +88,23 @@ def test_what_conf_refuses(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("topology: a", "a list should stand here"),
-        ("- topology: a\n  flat: true\n", "neither a tree nor made of blocks"),
-        ("- topology: a\n  ring: true\n", "topology.yaml:2: the key 'ring' is not known"),
-        ("- topology: a\n  tree: yes\n", "a map of keys"),
+        ("topology: a", "expected a list"),
+        ("- topology: a\n  flat: true\n", "neither a tree nor blocks"),
+        ("- topology: a\n  ring: true\n", "topology.yaml:2: unknown key 'ring'"),
+        ("- topology: a\n  tree: yes\n", "expected a map"),
         ("- topology: a\n  tree:\n    nodes: n1\n", "switches is missing"),
         ("- topology: a\n  tree:\n    switches:\n    - nodes: n1\n", "a switch has no name"),
-        ("- topology: a\n  tree:\n    switches:\n    - switch: s\n      speed: 3\n", "'speed' is not known"),
+        ("- topology: a\n  tree:\n    switches:\n    - switch: s\n      speed: 3\n", "unknown key 'speed'"),
     ],
 )
-def test_what_yaml_refuses(text: str, message: str) -> None:
+def test_invalid_yaml(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         yaml(text)
     assert message in str(caught.value)
 
 
-def test_options_that_say_nothing_here() -> None:
-    with pytest.raises(InputError, match="--hosts is of no use"):
+def test_options_that_do_not_apply() -> None:
+    with pytest.raises(InputError, match="--hosts does not apply to"):
         conf(SLURM_TREE, num_hosts=2)
 
 

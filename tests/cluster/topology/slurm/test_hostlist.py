@@ -1,4 +1,4 @@
-"""Lists of hosts, as Slurm writes them."""
+"""Slurm's host lists."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_names(text: str, names: list[str]) -> None:
     ["", "a,,b", "a,", "n[1-", "n]1[", "n[[1]]", "n[]", "n[3-1]", "n[a-b]", "n[1-99999999]", "a b",
      "n[1-60000],m[1-60000]", "a[1-999]b[1-999]c[1-999]"],
 )  # fmt: skip
-def test_what_is_refused(text: str) -> None:
+def test_invalid_inputs(text: str) -> None:
     with pytest.raises(InputError) as caught:
         expand(text, where="here")
     assert caught.value.where == "here"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
-from penstock.planners.methods.spp.device_order import MOST_NODES, minimum_cut, order_devices, weights
+from penstock.planners.methods.spp.device_order import MOST_NODES, link_weights, minimum_cut, order_devices
 from tests.support.strategies import clusters
 from tests.support.thoroughness import examples
 
@@ -107,9 +107,9 @@ def test_only_the_first_devices() -> None:
 
 def test_weights() -> None:
     # Inside 10 + 10; between 1 + 1; relative to 10. An interface of 2 is shared by the 2 * 2 pairs that leave the host.
-    assert weights(cluster_of("aabb"))[0].tolist() == [0.0, 2.0, 0.2, 0.2]
-    assert weights(cluster_of("aabb", interface=2.0))[0].tolist() == [0.0, 2.0, 0.1, 0.1]
-    assert weights(cluster_of("ab", between=float("inf")))[0].tolist() == [0.0, 2e6]
+    assert link_weights(cluster_of("aabb"))[0].tolist() == [0.0, 2.0, 0.2, 0.2]
+    assert link_weights(cluster_of("aabb", interface=2.0))[0].tolist() == [0.0, 2.0, 0.1, 0.1]
+    assert link_weights(cluster_of("ab", between=float("inf")))[0].tolist() == [0.0, 2e6]
 
 
 def random_links(num: int, seed: int) -> dict[tuple[int, int], float]:

@@ -1,4 +1,4 @@
-"""Predicted against measured, on times made by hand."""
+"""Comparison of predicted and measured timelines, on times set by hand."""
 
 from dataclasses import replace
 
@@ -10,8 +10,8 @@ import penstock
 from penstock.arrays import Floats
 from penstock.plan.types import on
 from penstock.program.actions import Kind
-from penstock.report.analysis.prediction.compare import compare_timelines, difference_sentences, typical
-from penstock.report.analysis.rounding import changed_sums
+from penstock.report.analysis.prediction.compare import compare_timelines, difference_sentences, median_iteration
+from penstock.report.analysis.summation_order import reordered_sums
 from penstock.simulate.evaluation import Evaluation
 from penstock.timeline.build import build_timeline
 from penstock.timeline.types import Timeline
@@ -25,25 +25,25 @@ def predicted() -> Evaluation:
     return penstock.evaluate(plan, profile, cluster)
 
 
-def _stretched(found: Evaluation, factor: float) -> Timeline:
-    timeline = found.timeline
-    return build_timeline(found.proof, timeline.start_s * factor, timeline.end_s * factor, "measured")
+def _stretched(evaluation: Evaluation, factor: float) -> Timeline:
+    timeline = evaluation.timeline
+    return build_timeline(evaluation.proof, timeline.start_s * factor, timeline.end_s * factor, "measured")
 
 
 def test_every_kind_of_every_stage(predicted: Evaluation) -> None:
     measured = [_stretched(predicted, factor) for factor in (1.0, 2.0, 5.0)]
-    found = compare_timelines(predicted.timeline, measured)
-    assert found.ratio == pytest.approx(2.0)
-    assert found.num_measured == 3
-    computing = [row for row in found.rows if row.is_compute]
+    comparison = compare_timelines(predicted.timeline, measured)
+    assert comparison.ratio == pytest.approx(2.0)
+    assert comparison.num_measured == 3
+    computing = [row for row in comparison.rows if row.is_compute]
     assert {(row.kind, row.stage) for row in computing} == {
         (Kind.F, 0), (Kind.F, 1), (Kind.B, 0), (Kind.B, 1), (Kind.STEP, None)
     }  # fmt: skip
     assert all(row.ratio == pytest.approx(2.0) for row in computing)
     assert [row.num for row in computing] == [4, 4, 4, 4, 1, 1]
     # Work and messages alike are twice as long, so as much is left idle.
-    assert found.measured_bubble == pytest.approx(found.predicted_bubble)
-    assert typical(measured) is measured[1]
+    assert comparison.measured_bubble == pytest.approx(comparison.predicted_bubble)
+    assert median_iteration(measured) is measured[1]
 
 
 def test_what_differs_most_is_named(predicted: Evaluation) -> None:
@@ -54,34 +54,34 @@ def test_what_differs_most_is_named(predicted: Evaluation) -> None:
     lines = difference_sentences(compare_timelines(timeline, [measured]))
     assert len(lines) == 2
     assert "(one iteration was measured)" in lines[0]
-    told = difference_sentences(compare_timelines(timeline, [measured]), of_one="one of them is in the file")
-    assert "(one of them is in the file)" in told[0]
+    noted = difference_sentences(compare_timelines(timeline, [measured]), single_note="one of them is in the file")
+    assert "(one of them is in the file)" in noted[0]
     two = difference_sentences(compare_timelines(timeline, [measured, measured]))
     assert "(median of 2)" in two[0]
     assert lines[1].startswith("Backward of stage 1 on d1 took 1.")
-    assert lines[1].endswith("4 times an iteration: 4.00 s more in all.")
+    assert lines[1].endswith("4 times an iteration: 4.00 s more in total.")
 
 
 @pytest.mark.parametrize(
-    ("factor", "words"),
+    ("factor", "text"),
     [(1.0009, "as predicted"), (0.9995, "as predicted"), (1.002, "0.2 % more"), (0.5, "50.0 % less")],
 )
-def test_what_is_next_to_nothing_is_no_difference(predicted: Evaluation, factor: float, words: str) -> None:
+def test_tiny_differences_count_as_none(predicted: Evaluation, factor: float, text: str) -> None:
     lines = difference_sentences(compare_timelines(predicted.timeline, [_stretched(predicted, factor)]))
-    assert f", {words} (" in lines[0]
+    assert f", {text} (" in lines[0]
 
 
-def test_where_sums_are_in_another_order(predicted: Evaluation) -> None:
+def test_sums_in_another_order(predicted: Evaluation) -> None:
     # GPT-2 shares its table of tokens between the first and the last stage.
-    assert [text.partition(":")[0] for text in changed_sums(predicted.costs, predicted.program)] == [
+    assert [text.partition(":")[0] for text in reordered_sums(predicted.costs, predicted.program)] == [
         "stages 0, 1 share parameters"
     ]
     profile = penstock.load_profile("vgg16", kinds=["T4"], micro_batch_size=2)
     cluster = penstock.load_cluster("2 x T4 @ 10 GB/s")
     plain = penstock.evaluate(penstock.plan(profile, cluster, 4, planner="balanced", schedule="1f1b"), profile, cluster)
-    assert changed_sums(plain.costs, plain.program) == []
+    assert reordered_sums(plain.costs, plain.program) == []
     shared = penstock.evaluate(penstock.plan(profile, cluster, 4, planner="data_parallel"), profile, cluster)
-    assert "stage 0 is on 2 devices" in changed_sums(shared.costs, shared.program)[0]
+    assert "stage 0 has 2 replicas" in reordered_sums(shared.costs, shared.program)[0]
 
 
 @pytest.fixture(scope="module")
@@ -94,42 +94,42 @@ def shared() -> Evaluation:
     return penstock.evaluate(msgspec.structs.replace(plan, stages=(both, *plan.stages[2:])), profile, cluster)
 
 
-def _measured(found: Evaluation, start_s: Floats, end_s: Floats) -> Timeline:
-    return build_timeline(found.proof, start_s, end_s, "measured")
+def _measured(evaluation: Evaluation, start_s: Floats, end_s: Floats) -> Timeline:
+    return build_timeline(evaluation.proof, start_s, end_s, "measured")
 
 
-def test_a_slow_replica_is_told_from_the_others(shared: Evaluation) -> None:
+def test_a_slow_replica_has_a_row_of_its_own(shared: Evaluation) -> None:
     timeline, program = shared.timeline, shared.program
     slow = timeline.is_compute & (program.device_of == program.devices.index("d1"))
     taken = (timeline.end_s - timeline.start_s) * np.where(slow, 3.0, 1.0)
-    found = compare_timelines(timeline, [_measured(shared, timeline.start_s, timeline.start_s + taken)])
-    forwards = {row.devices: row.ratio for row in found.rows if row.kind == Kind.F and row.stage == 0}
+    comparison = compare_timelines(timeline, [_measured(shared, timeline.start_s, timeline.start_s + taken)])
+    forwards = {row.devices: row.ratio for row in comparison.rows if row.kind == Kind.F and row.stage == 0}
     assert forwards == {("d0",): pytest.approx(1.0), ("d1",): pytest.approx(3.0)}
-    assert [item.device for item in found.devices] == ["d1"]
-    lines = difference_sentences(found)
+    assert [item.device for item in comparison.devices] == ["d1"]
+    lines = difference_sentences(comparison)
     assert len(lines) == 2
-    assert lines[1].startswith("d1 was slow: its jobs took 3.00 times as long as predicted, ")
+    assert lines[1].startswith("d1 was slow: its actions took 3.00 times as long as predicted, ")
 
 
 def test_replicas_that_keep_up_have_one_row(shared: Evaluation) -> None:
-    found = compare_timelines(shared.timeline, [_stretched(shared, 2.0)])
-    assert [row.devices for row in found.rows if row.kind == Kind.F and row.stage == 0] == [("d0", "d1")]
+    comparison = compare_timelines(shared.timeline, [_stretched(shared, 2.0)])
+    assert [row.devices for row in comparison.rows if row.kind == Kind.F and row.stage == 0] == [("d0", "d1")]
 
 
 def test_a_device_that_is_slow_at_one_thing_is_not_slow(shared: Evaluation) -> None:
     timeline, program = shared.timeline, shared.program
     slow = (program.kind == Kind.B) & (program.device_of == program.devices.index("d1"))
     taken = (timeline.end_s - timeline.start_s) * np.where(slow, 3.0, 1.0)
-    found = compare_timelines(timeline, [_measured(shared, timeline.start_s, timeline.start_s + taken)])
-    assert found.devices == ()
-    assert difference_sentences(found)[1].startswith("Backward of stage 0 on d1 took ")
+    comparison = compare_timelines(timeline, [_measured(shared, timeline.start_s, timeline.start_s + taken)])
+    assert comparison.devices == ()
+    assert difference_sentences(comparison)[1].startswith("Backward of stage 0 on d1 took ")
 
 
-def test_what_warms_up_is_no_result(predicted: Evaluation) -> None:
+def test_a_warm_up_iteration_is_no_result(predicted: Evaluation) -> None:
     warm = replace(_stretched(predicted, 2.0), is_warm_up=True)
     lines = difference_sentences(compare_timelines(predicted.timeline, [warm]))
     assert len(lines) == 1
-    assert lines[0].startswith("Only the first iteration was measured, which warms up: that it took ")
+    assert lines[0].startswith("Only the first iteration was measured, and it includes warm-up: it took ")
     assert " % more" not in lines[0]
     # Beside others it is one of them.
     lines = difference_sentences(compare_timelines(predicted.timeline, [warm, _stretched(predicted, 2.0)]))

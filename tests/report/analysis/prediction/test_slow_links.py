@@ -1,4 +1,4 @@
-"""Links that were slower than predicted, found in timelines that are simulated with such links, and changed by hand."""
+"""Slow links in timelines that are simulated with such links or changed by hand."""
 
 import numpy as np
 import pytest
@@ -9,19 +9,19 @@ from penstock.plan.pricing.pricing import price
 from penstock.plan.types import Stage, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import SEND_KINDS
+from penstock.report.analysis.prediction import SlowLink, find_slow_links
 from penstock.report.analysis.prediction.compare import compare_timelines, difference_sentences
-from penstock.report.analysis.prediction.slow_links import SlowLink, slow_links
 from penstock.simulate.evaluation import Evaluation, evaluate_costs
 from penstock.timeline.build import build_timeline
 from penstock.timeline.types import Timeline
 from tests.support.small import hand_plan
 
 MESSAGE_BYTES = 2e6
-"""Of half of a micro-batch's rows."""
+"""For half of the rows of a micro-batch."""
 
 
-def made(*links: Link) -> Evaluation:
-    """Two replicas (d0, d1) that hand on to d2: messages of 2 MB at 100 MB/s, so 20 ms each, and 10 ms jobs."""
+def evaluate_links(*links: Link) -> Evaluation:
+    """Two replicas (d0, d1) that send to d2: messages of 2 MB at 100 MB/s, so 20 ms each, and actions of 10 ms."""
     times = Times(kind="X", micro_batch_size=4, forward_s=0.01, input_grad_s=0.005, weight_grad_s=0.005)
     sizes = Sizes(micro_batch_size=4, cut_bytes=int(2 * MESSAGE_BYTES), saved_bytes=1000)
     units = tuple(Unit(name=name, parameter_bytes=4_000_000, sizes=(sizes,), times=(times,)) for name in "ab")
@@ -47,54 +47,54 @@ def link(source: str, target: str, bandwidth: float) -> Link:
 
 @pytest.fixture(scope="module")
 def predicted() -> Timeline:
-    return made().timeline
+    return evaluate_links().timeline
 
 
 def test_a_slow_link_is_named(predicted: Timeline) -> None:
     # At a tenth of the bandwidth every message takes 200 ms, and d2 has nothing else to do than to wait for each.
-    found = slow_links(predicted, [made(link("d1", "d2", 10e6)).timeline])
-    assert found == (SlowLink("d1", ("d1", "d2"), 4, pytest.approx(0.02), pytest.approx(0.2)),)  # type: ignore[arg-type]
-    assert found[0].excess_s == pytest.approx(4 * 0.18)
+    slow = find_slow_links(predicted, [evaluate_links(link("d1", "d2", 10e6)).timeline])
+    assert slow == (SlowLink("d1", ("d1", "d2"), 4, pytest.approx(0.02), pytest.approx(0.2)),)  # type: ignore[arg-type]
+    assert slow[0].excess_s == pytest.approx(4 * 0.18)
 
 
-def test_what_is_as_predicted_is_not_slow(predicted: Timeline) -> None:
-    assert slow_links(predicted, [predicted, predicted]) == ()
+def test_links_as_fast_as_predicted_are_not_slow(predicted: Timeline) -> None:
+    assert find_slow_links(predicted, [predicted, predicted]) == ()
     # Faster than predicted is not slow either.
-    assert slow_links(predicted, [made(link("d1", "d2", 1e9)).timeline]) == ()
+    assert find_slow_links(predicted, [evaluate_links(link("d1", "d2", 1e9)).timeline]) == ()
 
 
 def test_one_bad_iteration_of_three_is_not_a_slow_link(predicted: Timeline) -> None:
-    slow = made(link("d1", "d2", 10e6)).timeline
-    assert slow_links(predicted, [predicted, slow, predicted]) == ()
-    assert len(slow_links(predicted, [slow, slow, predicted])) == 1
+    slow = evaluate_links(link("d1", "d2", 10e6)).timeline
+    assert find_slow_links(predicted, [predicted, slow, predicted]) == ()
+    assert len(find_slow_links(predicted, [slow, slow, predicted])) == 1
 
 
-def test_links_that_cost_nothing_are_not_blamed(predicted: Timeline) -> None:
+def test_links_without_excess_are_not_blamed(predicted: Timeline) -> None:
     # A message of 20 ms takes 23 ms at 87 MB/s: 4 x 3 ms more, of an iteration of more than 150 ms.
-    slow = made(link("d1", "d2", 87e6)).timeline
-    found = compare_timelines(predicted, [slow])
-    assert [item.devices for item in found.links] == [("d1", "d2")]
-    excess_s, longer_s = found.links[0].excess_s, found.measured_s - found.predicted_s
-    assert min(excess_s, longer_s) > 0.02 * found.predicted_s
-    assert "The link from d1 to d2 was slow" in difference_sentences(found)[1]
+    slow = evaluate_links(link("d1", "d2", 87e6)).timeline
+    comparison = compare_timelines(predicted, [slow])
+    assert [item.devices for item in comparison.links] == [("d1", "d2")]
+    excess_s, longer_s = comparison.links[0].excess_s, comparison.measured_s - comparison.predicted_s
+    assert min(excess_s, longer_s) > 0.02 * comparison.predicted_s
+    assert "The link from d1 to d2 was slow" in difference_sentences(comparison)[1]
     # As much lost, in an iteration that took as long as predicted, or of one that is far longer.
-    assert len(difference_sentences(found._replace(measured_s=1.01 * found.predicted_s))) == 1
-    longer = found._replace(predicted_s=100 * excess_s, measured_s=120 * excess_s)
+    assert len(difference_sentences(comparison._replace(measured_s=1.01 * comparison.predicted_s))) == 1
+    longer = comparison._replace(predicted_s=100 * excess_s, measured_s=120 * excess_s)
     assert len(difference_sentences(longer)) == 1
 
 
 def test_sums_over_a_slow_link(predicted: Timeline) -> None:
     # Two devices add up 4 MB: each sends 4 MB in all, at 10 MB/s instead of 100 MB/s.
-    found = slow_links(predicted, [made(link("d0", "d1", 10e6)).timeline])
-    assert found == (SlowLink(None, ("d0", "d1"), 1, pytest.approx(0.04), pytest.approx(0.4)),)  # type: ignore[arg-type]
-    assert found[0].in_words == (
-        "The network among d0, d1 was slow: an all-reduce took 400 ms, not 40.0 ms: 360 ms more in all."
+    slow = find_slow_links(predicted, [evaluate_links(link("d0", "d1", 10e6)).timeline])
+    assert slow == (SlowLink(None, ("d0", "d1"), 1, pytest.approx(0.04), pytest.approx(0.4)),)  # type: ignore[arg-type]
+    assert slow[0].sentence == (
+        "The network among d0, d1 was slow: an all-reduce took 400 ms instead of 40.0 ms: 360 ms more in total."
     )
 
 
-def test_what_was_there_before_is_not_blamed(predicted: Timeline) -> None:
-    """A rank asks for one message after the other: one that came long ago is found when the slow one has come."""
-    slow = made(link("d0", "d2", 10e6))
+def test_an_early_message_is_not_blamed(predicted: Timeline) -> None:
+    """A rank waits for one message after the other, so it notices an early message after the slow one."""
+    slow = evaluate_links(link("d0", "d2", 10e6))
     timeline, program = slow.timeline, slow.program
     to_last = np.isin(program.kind, SEND_KINDS) & (program.peer == 2)
     end_s = timeline.end_s.copy()
@@ -102,12 +102,12 @@ def test_what_was_there_before_is_not_blamed(predicted: Timeline) -> None:
         rows = np.flatnonzero(to_last & (program.microbatch == microbatch))
         end_s[rows[program.device_of[rows] == 1]] = end_s[rows[program.device_of[rows] == 0]] + 1e-4
     measured = build_timeline(slow.proof, timeline.start_s, end_s, "measured")
-    assert [item.devices for item in slow_links(predicted, [measured])] == [("d0", "d2")]
+    assert [item.devices for item in find_slow_links(predicted, [measured])] == [("d0", "d2")]
 
 
-def test_a_message_that_nobody_waited_for_is_not_blamed(predicted: Timeline) -> None:
-    """It is found when its job is due, however early it came."""
-    slow = made()
+def test_a_message_without_a_waiting_device_is_not_blamed(predicted: Timeline) -> None:
+    """Its arrival is noticed when its action is due, however early it was."""
+    slow = evaluate_links()
     timeline, program = slow.timeline, slow.program
     end_s = timeline.end_s.copy()
     last = np.flatnonzero(np.isin(program.kind, SEND_KINDS) & (program.peer == 2) & (program.microbatch == 3))
@@ -121,11 +121,11 @@ def test_a_message_that_nobody_waited_for_is_not_blamed(predicted: Timeline) -> 
     start_s[after] += busy_s
     end_s[after] += busy_s
     measured = build_timeline(slow.proof, start_s, end_s, "measured")
-    assert not [item for item in slow_links(predicted, [measured]) if item.devices[1] == "d2"]
+    assert not [item for item in find_slow_links(predicted, [measured]) if item.devices[1] == "d2"]
 
 
-def test_there_may_be_nothing_to_wait_for() -> None:
+def test_one_device_has_no_links() -> None:
     profile = penstock.load_profile("vgg16", kinds=["T4"], micro_batch_size=2)
     cluster = penstock.load_cluster("1 x T4 @ 1 GB/s")
-    found = penstock.evaluate(penstock.plan(profile, cluster, 2, planner="balanced"), profile, cluster)
-    assert slow_links(found.timeline, [found.timeline]) == ()
+    evaluation = penstock.evaluate(penstock.plan(profile, cluster, 2, planner="balanced"), profile, cluster)
+    assert find_slow_links(evaluation.timeline, [evaluation.timeline]) == ()

@@ -1,26 +1,30 @@
-"""What a page gets of a timeline: read back from its text, it is the timeline."""
+"""The packed arrays of a page: decoded, they are the timeline."""
 
 import base64
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from hypothesis import given
 
-from penstock.program.actions import NONE, RECV_KINDS, Kind
+from penstock.program.actions import RECV_KINDS, Kind
+from penstock.report.analysis.data_dependencies import find_data_dependencies
 from penstock.report.analysis.gaps import find_gaps
+from penstock.report.analysis.messages import messages
 from penstock.report.html.payload.arrays import Arrays, time_unit, timeline_arrays
 from penstock.report.html.payload.packing import Packer
 from penstock.simulate.evaluation import evaluate_costs
+from penstock.timeline.summary import critical_path
 from tests.support.strategies import Case, cases, two_stages
 from tests.support.thoroughness import examples
 
 Numbers = npt.NDArray[Any]
 
 
-def unpacked(where: dict[str, tuple[int, int, str]], text: str) -> dict[str, Numbers]:
+def unpacked(layout: dict[str, tuple[int, int, str]], text: str) -> dict[str, Numbers]:
     data = base64.b64decode(text)
-    return {name: np.frombuffer(data, f"<{code}", num, begin) for name, (begin, num, code) in where.items()}
+    return {name: np.frombuffer(data, f"<{code}", num, begin) for name, (begin, num, code) in layout.items()}
 
 
 def test_numbers_are_as_narrow_as_they_can_be() -> None:
@@ -30,10 +34,10 @@ def test_numbers_are_as_narrow_as_they_can_be() -> None:
     packer.integers("large", np.array([2**32 - 1]))
     packer.integers("none", [])
     packer.floats("floats", [0.5, 2.0])
-    assert [code for _, _, code in packer.where.values()] == ["u1", "u2", "u4", "u1", "f4"]
-    assert all(begin % 4 == 0 for begin, _, _ in packer.where.values())
-    found = unpacked(packer.where, packer.text)
-    assert {name: values.tolist() for name, values in found.items()} == {
+    assert [code for _, _, code in packer.layout.values()] == ["u1", "u2", "u4", "u1", "f4"]
+    assert all(begin % 4 == 0 for begin, _, _ in packer.layout.values())
+    decoded = unpacked(packer.layout, packer.text)
+    assert {name: values.tolist() for name, values in decoded.items()} == {
         "small": [0, 255], "middle": [256], "large": [2**32 - 1], "none": [], "floats": [0.5, 2.0]
     }  # fmt: skip
 
@@ -41,18 +45,20 @@ def test_numbers_are_as_narrow_as_they_can_be() -> None:
 def test_receives_are_left_out_and_references_follow() -> None:
     timeline = evaluate_costs(two_stages(num_microbatches=1).costs).timeline
     arrays = timeline_arrays(timeline)
-    found = unpacked(arrays.where, arrays.text)
-    names = [Kind(kind).name for kind in found["kind"].tolist()]
+    decoded = unpacked(arrays.layout, arrays.text)
+    names = [Kind(kind).name for kind in decoded["kind"].tolist()]
     assert names == ["F", "SEND_F", "B", "STEP", "F", "B", "SEND_B", "STEP"]
     assert arrays.begins == [0, 4, 8]
-    # 0B0 waited for 1SEND_B0, which stands seventh; 1F0 for 0SEND_F0.
-    assert found["cause"].tolist()[2] == 7
-    assert found["cause"].tolist()[4] == 2
-    assert found["peer"].tolist() == [2, 1]
-    assert found["bytes"].tolist() == [4.0, 4.0]
+    # 0B0 needs 1SEND_B0, which has index 6, and 0F0; 1F0 needs 0SEND_F0.
+    begin = np.append(0, np.cumsum(decoded["numNeeds"])).astype(np.int64)
+    needs = [decoded["needs"][first:last].tolist() for first, last in pairwise(begin.tolist())]
+    assert needs == [[], [0], [6, 0], [2], [1], [4], [5], [5]]
+    assert decoded["path"].tolist() == [0, 1, 4, 5, 6, 2]
+    assert decoded["peer"].tolist() == [2, 1]
+    assert decoded["bytes"].tolist() == [4.0, 4.0]
     # 14 seconds: in units of 10 nanoseconds they have 32 bits.
     assert arrays.unit_s == 1e-8
-    assert (found["end"] * arrays.unit_s).tolist()[:4] == [2.0, 5.0, 14.0, 14.0]
+    assert (decoded["end"] * arrays.unit_s).tolist()[:4] == [2.0, 5.0, 14.0, 14.0]
 
 
 def test_units_of_time() -> None:
@@ -64,21 +70,25 @@ def test_units_of_time() -> None:
 def test_read_back(case: Case) -> None:
     timeline = evaluate_costs(case.costs).timeline
     program, arrays = timeline.program, timeline_arrays(timeline)
-    found = unpacked(arrays.where, arrays.text)
+    decoded = unpacked(arrays.layout, arrays.text)
     shown = np.flatnonzero(~np.isin(program.kind, RECV_KINDS))
-    assert np.array_equal(found["kind"], program.kind[shown])
-    assert np.array_equal(found["stage"], program.stage[shown])
-    assert np.allclose(found["start"] * arrays.unit_s, timeline.start_s[shown], rtol=0, atol=arrays.unit_s)
-    cause = timeline.cause[shown]
-    back = np.append(shown, NONE)[found["cause"].astype(np.int64) - 1]
-    assert np.array_equal(back, cause)
-    _check_gaps(arrays, found, find_gaps(timeline))
+    assert np.array_equal(decoded["kind"], program.kind[shown])
+    assert np.array_equal(decoded["stage"], program.stage[shown])
+    assert np.allclose(decoded["start"] * arrays.unit_s, timeline.start_s[shown], rtol=0, atol=arrays.unit_s)
+    # No receive has needs, and what arrives with one is named by its send.
+    dependencies = find_data_dependencies(timeline)
+    assert np.array_equal(decoded["numNeeds"], np.diff(dependencies.begin)[shown])
+    assert np.array_equal(shown[decoded["needs"].astype(np.int64)], dependencies.needs)
+    send_of = {receive: send for send, receive in messages(program)}
+    path = [send_of.get(action, action) for action in critical_path(timeline)]
+    assert np.array_equal(shown[decoded["path"].astype(np.int64)], path)
+    _check_gaps(arrays, decoded, find_gaps(timeline))
 
 
-def _check_gaps(arrays: Arrays, found: dict[str, Numbers], gaps: list[Any]) -> None:
+def _check_gaps(arrays: Arrays, decoded: dict[str, Numbers], gaps: list[Any]) -> None:
     assert arrays.gap_begins[-1] == len(gaps)
-    assert np.array_equal(found["gapParts"], [len(gap.parts) for gap in gaps])
+    assert np.array_equal(decoded["gapParts"], [len(gap.parts) for gap in gaps])
     parts = [part for gap in gaps for part in gap.parts]
-    assert np.array_equal(found["partReason"], [part.reason for part in parts])
+    assert np.array_equal(decoded["partReason"], [part.reason for part in parts])
     ends = np.array([part.end_s for part in parts])
-    assert np.allclose(found["partEnd"] * arrays.unit_s, ends, rtol=0, atol=arrays.unit_s)
+    assert np.allclose(decoded["partEnd"] * arrays.unit_s, ends, rtol=0, atol=arrays.unit_s)

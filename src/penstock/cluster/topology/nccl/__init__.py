@@ -1,4 +1,4 @@
-"""NCCL's topology XML."""
+"""Reader of NCCL's topology XML."""
 
 from penstock.cluster.topology.nccl.xml import looks_like_nccl, parse_nccl
 

@@ -1,4 +1,4 @@
-"""GPUs, NVLinks and network interfaces in NCCL's tree of CPUs and PCI devices, and the way between two GPUs."""
+"""GPUs, NVLinks and network interfaces in NCCL's tree of CPUs and PCI devices, and the path between two GPUs."""
 
 import re
 from xml.etree.ElementTree import Element
@@ -10,7 +10,7 @@ from penstock.cluster.types import Wire
 from penstock.errors import InputError
 
 MAX_SPEED = 10_000_000
-"""Of a network interface, in Mbit/s."""
+"""Highest speed of a network interface, in Mbit/s."""
 _RATE = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,3})?)\s*GT/s")
 _SWITCH = "0x0680"
 """PCI devices of this class are NVSwitches, or the bridges of a CPU with NVLink."""
@@ -24,14 +24,14 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     sm: int | None
     pci_device: str
-    """Its PCI device number, which tells the kind."""
+    """PCI device number, which identifies the kind."""
     busid: str
     cpu: int
-    """The place of its CPU in the file."""
+    """Index of its CPU in the file."""
     bridges: tuple[str, ...]
-    """Bus ids from the CPU down to it."""
+    """Bus ids from the CPU down to the GPU."""
     pci_rates: tuple[float, ...]
-    """Bytes a second of each of them; inf where it is not said."""
+    """Bytes per second of each of them; inf where it is not specified."""
     to_switch: int
     """NVLinks to switches."""
     to_gpus: tuple[tuple[str, int], ...]
@@ -47,16 +47,16 @@ class Net(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_gpus(root: Element, where: str) -> tuple[list[Gpu], list[Net]]:
-    """Everything of interest, in the order of the file."""
+    """Return the GPUs and network interfaces, in the order of the file."""
     gpus: list[Gpu] = []
     nets: list[Net] = []
-    for place, cpu in enumerate(root.iter("cpu")):
+    for index, cpu in enumerate(root.iter("cpu")):
         host = cpu.get("host_hash", "")
         waiting: list[tuple[Element, tuple[Element, ...]]] = [(cpu, ())]
         while waiting:
             element, above = waiting.pop()
             if element.tag == "gpu":
-                gpus.append(_gpu(element, above, host, place, where))
+                gpus.append(_gpu(element, above, host, index, where))
             elif element.tag == "net":
                 nets.append(_net(element, host, where))
             deeper = (*above, element) if element.tag == "pci" else above
@@ -64,8 +64,8 @@ def find_gpus(root: Element, where: str) -> tuple[list[Gpu], list[Net]]:
     return gpus, nets
 
 
-def way_between(one: Gpu, other: Gpu, links: LinkTypes) -> Wire:
-    """The wire from one GPU to another of its host: NVLink if there is one, else PCI and what is above it."""
+def wire_between(one: Gpu, other: Gpu, links: LinkTypes) -> Wire:
+    """Return the wire from one GPU to another of its host: NVLink if there is one, else the PCI path."""
     direct = sum(count for target, count in one.to_gpus if target == other.busid)
     if direct:
         return links.nvlinks(direct, one.sm)
@@ -81,14 +81,14 @@ def way_between(one: Gpu, other: Gpu, links: LinkTypes) -> Wire:
         name = "PHB" if common == 0 else "PIX" if hops <= 2 else "PXB"
     wire = links.wire(name)
     pci = min((*one.pci_rates[common:], *other.pci_rates[common:]), default=float("inf"))
-    if name in links.given or pci == float("inf"):
+    if name in links.overrides or pci == float("inf"):
         return wire
     return Wire(bandwidth=min(pci, wire.bandwidth) if name == "SYS" else pci, latency_s=wire.latency_s)
 
 
 def _gpu(element: Element, above: tuple[Element, ...], host: str, cpu: int, where: str) -> Gpu:
     if not above:
-        raise InputError("a GPU is not inside a PCI device", where=where, hint="Dump it again.")
+        raise InputError("a GPU is not inside a PCI device", where=where, hint="Dump the topology again.")
     to_switch, to_gpus = 0, []
     for link in element.iter("nvlink"):
         count = _number(link, "count", 1, MAX_LINKS_OF_A_GPU, where) or 1
@@ -98,7 +98,7 @@ def _gpu(element: Element, above: tuple[Element, ...], host: str, cpu: int, wher
         elif kind != _CPU_CLASS:
             to_gpus.append((link.get("target", "").lower(), count))
     if to_switch > MAX_LINKS_OF_A_GPU:
-        raise InputError(f"a GPU has {to_switch:,} NVLinks", where=where, hint="Dump it again.")
+        raise InputError(f"a GPU has {to_switch:,} NVLinks", where=where, hint="Dump the topology again.")
     return Gpu(
         dev=_number(element, "dev", 0, 1 << 20, where) or 0,
         host=host,
@@ -119,7 +119,7 @@ def _net(element: Element, host: str, where: str) -> Net:
 
 
 def _pci_rate(element: Element, where: str) -> float:
-    """What the link above a PCI device carries."""
+    """Return the bandwidth of the link above a PCI device."""
     match = _RATE.match(element.get("link_speed", ""))
     lanes = _number(element, "link_width", 0, 64, where)
     if match is None or not lanes or not float(match[1]):
@@ -133,5 +133,5 @@ def _number(element: Element, name: str, least: int, most: int, where: str) -> i
         return None
     if not re.fullmatch(r"-?[0-9]{1,12}", text.strip()) or not least <= int(text) <= most:
         what = f"{name} of <{element.tag[:40]}> must be a number from {least:,} to {most:,}, not {text[:40]!r}"
-        raise InputError(what, where=where, hint="Dump it again.")
+        raise InputError(what, where=where, hint="Dump the topology again.")
     return int(text)

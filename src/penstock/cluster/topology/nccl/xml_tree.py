@@ -1,4 +1,4 @@
-"""XML without surprises: no document types, so no entities that unfold without end; not too deep, not too long."""
+"""Safe XML parsing: no document types, hence no entity expansion; limited depth and size."""
 
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
@@ -9,9 +9,10 @@ MAX_ELEMENTS = 100_000
 
 
 def parse_xml(text: str, *, where: str) -> Element:
-    """The root element of an XML text."""
+    """Parse an XML text and return its root element."""
     if "<!DOCTYPE" in text.upper() or "<!ENTITY" in text.upper():
-        raise InputError("the XML declares a document type", where=where, hint="Remove it: NCCL writes none.")
+        hint = "Remove it: NCCL does not write one."
+        raise InputError("the XML declares a document type", where=where, hint=hint)
     parser = XMLParser(target=_Bounded(where))
     try:
         parser.feed(text)
@@ -19,16 +20,17 @@ def parse_xml(text: str, *, where: str) -> Element:
     except ParseError as error:
         line, column = error.position
         what = str(error).partition(":")[0]
-        raise InputError(f"broken XML: {what}", where=f"{where}:{line}:{column + 1}", hint="Dump it again.") from None
+        at, hint = f"{where}:{line}:{column + 1}", "Dump the topology again."
+        raise InputError(f"broken XML: {what}", where=at, hint=hint) from None
     except (ValueError, LookupError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"broken XML: {error}", where=where, hint="Dump it again.") from None
+        raise InputError(f"broken XML: {error}", where=where, hint="Dump the topology again.") from None
     return root
 
 
 class _Bounded(TreeBuilder):
-    """Builds the tree, as long as it is neither too deep nor too large."""
+    """Builds the tree within limits of depth and size."""
 
     def __init__(self, where: str) -> None:
         super().__init__()
@@ -39,8 +41,8 @@ class _Bounded(TreeBuilder):
         self._depth += 1
         self._count += 1
         if self._depth > MAX_DEPTH or self._count > MAX_ELEMENTS:
-            hint = "Is it the right file?"
-            raise InputError("the XML is nested too deeply, or too long", where=self._where, hint=hint)
+            hint = "Check that this is the right file."
+            raise InputError("the XML is nested too deeply or has too many elements", where=self._where, hint=hint)
         return super().start(tag, attrs)
 
     def end(self, tag: str, /) -> Element:

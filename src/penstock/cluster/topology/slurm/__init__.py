@@ -1,4 +1,4 @@
-"""Slurm's topology.conf and topology.yaml."""
+"""Readers of Slurm's topology.conf and topology.yaml."""
 
 from penstock.cluster.topology.slurm.conf import looks_like_slurm, parse_slurm
 from penstock.cluster.topology.slurm.yaml import looks_like_slurm_yaml, parse_slurm_yaml

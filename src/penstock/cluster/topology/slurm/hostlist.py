@@ -1,4 +1,4 @@
-"""Slurm's short form of many names: node[01-16,20] is node01 to node16 and node20."""
+"""Slurm's host lists: node[01-16,20] is node01 to node16 and node20."""
 
 import re
 from itertools import product
@@ -8,11 +8,11 @@ from penstock.errors import InputError
 MAX_NAMES = 65_536
 _RANGE = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?\Z")
 _PART = re.compile(r"[^\[\],\s]+|\[[^\[\]]*\]")
-_HINT = "Write names with commas, and numbers in brackets: node[01-16,20],login1."
+_HINT = "Separate names by commas, and write ranges in brackets: node[01-16,20],login1."
 
 
 def expand(text: str, *, where: str) -> list[str]:
-    """All names of a host list, in order.
+    """Expand a host list to its names, in order.
 
     >>> expand("node[01-03,20],login1", where="")
     ['node01', 'node02', 'node03', 'node20', 'login1']
@@ -32,33 +32,33 @@ def expand(text: str, *, where: str) -> list[str]:
 
 
 def _split(text: str, where: str) -> list[str]:
-    """The items between commas that are not in brackets."""
+    """Split at the commas outside brackets."""
     items, depth, start = [], 0, 0
-    for place, character in enumerate(text):
+    for position, character in enumerate(text):
         depth += (character == "[") - (character == "]")
         if depth not in (0, 1) or character.isspace():
-            raise InputError(f"{_short(text)} is no list of hosts", where=where, hint=_HINT)
+            raise InputError(f"{_short(text)} is not a host list", where=where, hint=_HINT)
         if character == "," and depth == 0:
-            items.append(text[start:place])
-            start = place + 1
+            items.append(text[start:position])
+            start = position + 1
     items.append(text[start:])
     if depth or not all(items):
-        raise InputError(f"{_short(text)} is no list of hosts", where=where, hint=_HINT)
+        raise InputError(f"{_short(text)} is not a host list", where=where, hint=_HINT)
     return items
 
 
 def _choices(part: str, where: str) -> list[str]:
-    found: list[str] = []
+    numbers: list[str] = []
     for item in part[1:-1].split(","):
         match = _RANGE.match(item)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if match is None or last < first or last - first >= MAX_NAMES:
-            raise InputError(f"{_short(item)} is no range of numbers", where=where, hint=_HINT)
-        # Zeros in front are part of the names.
-        found += [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
-        if len(found) > MAX_NAMES:
+            raise InputError(f"{_short(item)} is not a range of numbers", where=where, hint=_HINT)
+        # Leading zeros are part of the names.
+        numbers += [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
+        if len(numbers) > MAX_NAMES:
             raise InputError(f"{_short(part)} has more than {MAX_NAMES:,} names", where=where, hint=_HINT)
-    return found
+    return numbers
 
 
 def _short(text: str) -> str:

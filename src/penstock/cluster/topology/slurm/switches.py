@@ -1,17 +1,17 @@
-"""Switches with nodes and other switches below them: how many levels up two nodes meet."""
+"""Trees of switches with nodes below them, and the level of the lowest common switch of two nodes."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from penstock.cluster.names import listed, near_names
+from penstock.cluster.names import list_names, suggest_names
 from penstock.errors import InputError
 
 MAX_LEVELS = 32
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """One switch, or a block of nodes that are joined more closely than by switches."""
+    """A switch, or a block of nodes with a faster connection than by switches."""
 
     name: str
     where: str
@@ -20,52 +20,53 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     is_block: bool = False
 
 
-def ways_up(switches: Sequence[Switch]) -> dict[str, tuple[str, ...]]:
-    """For each node the switches above it, the nearest first."""
+def paths_to_root(switches: Sequence[Switch]) -> dict[str, tuple[str, ...]]:
+    """Return the switches above each node, the nearest first."""
     by_name: dict[str, Switch] = {}
     for switch in switches:
         if switch.name in by_name:
-            raise InputError(f"switch {switch.name!r} is there twice", where=switch.where)
+            raise InputError(f"duplicate switch {switch.name!r}", where=switch.where)
         by_name[switch.name] = switch
     above: dict[str, str] = {}
     for switch in switches:
         for child in switch.switches:
             if child not in by_name:
-                what = f"switch {child!r} is not there"
-                raise InputError(what, where=switch.where, hint=near_names(child, by_name))
+                what = f"switch {child!r} does not exist"
+                raise InputError(what, where=switch.where, hint=suggest_names(child, by_name))
             if child in above:
                 what = f"switch {child!r} is below both {above[child]!r} and {switch.name!r}"
-                raise InputError(what, where=switch.where, hint="Only trees can be read.")
+                raise InputError(what, where=switch.where, hint="Only trees are supported.")
             above[child] = switch.name
-    found: dict[str, tuple[str, ...]] = {}
+    paths: dict[str, tuple[str, ...]] = {}
     for switch in switches:
-        way = [switch.name]
-        while way[-1] in above:
-            way.append(above[way[-1]])
-            if len(way) > MAX_LEVELS:
-                raise InputError(f"the switches above {switch.name!r} have no end", where=switch.where)
+        path = [switch.name]
+        while path[-1] in above:
+            path.append(above[path[-1]])
+            if len(path) > MAX_LEVELS:
+                what = f"the switches above {switch.name!r} form a cycle or exceed {MAX_LEVELS} levels"
+                raise InputError(what, where=switch.where)
         for node in switch.nodes:
-            if node in found:
-                what = f"node {node!r} is below both {found[node][0]!r} and {switch.name!r}"
-                raise InputError(what, where=switch.where, hint="A node may be below one switch.")
-            found[node] = tuple(way)
-    return found
+            if node in paths:
+                what = f"node {node!r} is below both {paths[node][0]!r} and {switch.name!r}"
+                raise InputError(what, where=switch.where, hint="A node must be below one switch.")
+            paths[node] = tuple(path)
+    return paths
 
 
-def meeting_level(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
-    """How many levels up two nodes meet: 1 on the same switch, None if never.
+def common_level(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
+    """Return the level of the lowest common switch of two nodes: 1 on the same switch, None if there is none.
 
-    >>> meeting_level(("s0", "top"), ("s1", "top"))
+    >>> common_level(("s0", "top"), ("s1", "top"))
     2
     """
-    places = {name: level for level, name in enumerate(other, 1)}
-    return next((max(level, places[name]) for level, name in enumerate(one, 1) if name in places), None)
+    levels = {name: level for level, name in enumerate(other, 1)}
+    return next((max(level, levels[name]) for level, name in enumerate(one, 1) if name in levels), None)
 
 
-def keep_nodes(ways: dict[str, tuple[str, ...]], wanted: Sequence[str], where: str) -> dict[str, tuple[str, ...]]:
-    """Only these nodes, in this order."""
-    missing = [name for name in wanted if name not in ways]
+def select_nodes(paths: dict[str, tuple[str, ...]], names: Sequence[str], where: str) -> dict[str, tuple[str, ...]]:
+    """Select nodes by name, in the order of the names."""
+    missing = [name for name in names if name not in paths]
     if missing:
-        what = f"there is no node {listed(missing)}"
-        raise InputError(what, where=where, hint=near_names(missing[0], ways))
-    return {name: ways[name] for name in wanted}
+        what = f"node {list_names(missing)} does not exist"
+        raise InputError(what, where=where, hint=suggest_names(missing[0], paths))
+    return {name: paths[name] for name in names}

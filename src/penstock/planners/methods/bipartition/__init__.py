@@ -1,4 +1,4 @@
-"""Bi-Partition: forward and backward cut at different places."""
+"""Bi-Partition: different cuts for the forward and for the backward."""
 
 from penstock.planners.methods.bipartition.planner import bipartition, two_set_plans
 

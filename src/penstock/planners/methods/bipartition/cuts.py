@@ -1,12 +1,12 @@
 """Two sets of cuts: forward cuts p_0 <= p_1 <= ... and backward cuts q_0 <= q_1 <= ..., chosen together.
 
-Stage k runs the forward of units p[k] up to p[k + 1] and the backward of units q[k] up to q[k + 1]. As long as only
-computing counts, the further q is for a given p the better, so for a bottleneck T it is enough to know the furthest q
-that can be reached for every p, stage by stage: from p' one gets to p and to the last q with B(q', q) <= T - F(p', p),
-so to the last one whose running sum is at most B(q') + F(p') + T - F(p). Of the p' that F(p', p) <= T allows (a window
-that moves with p), the one with the largest B(q') + F(p') gets furthest. Stages may be left empty.
+Stage k runs the forward of layers p[k] up to p[k + 1] and the backward of layers q[k] up to q[k + 1]. If only compute
+counts, a further q is better for a given p, so for a bottleneck T it suffices to compute the furthest reachable q for
+every p, stage by stage: from p' a stage reaches p and the last q with B(q', q) <= T - F(p', p), that is the last one
+whose running sum is at most B(q') + F(p') + T - F(p). Of the p' with F(p', p) <= T (a window that moves with p), the
+one with the largest B(q') + F(p') reaches furthest. Stages may be empty.
 
-Cost: O(stages units log units) for each T tried, about 60 of them.
+Cost: O(stages layers log layers) for each T, about 60 of them.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,21 @@ from penstock.arrays import Floats, Ints
 MOST_HALVINGS = 200
 NOT_REACHED = -1
 ROUNDING = 1e-12
-"""More than sums of this kind are off by."""
+"""More than the rounding error of running sums."""
 
 
 class TwoSets(NamedTuple):
-    """Forward and backward cuts, from 0 to the number of units; stage k lies between entries k and k + 1."""
+    """Forward and backward cuts, from 0 to the number of layers; stage k lies between entries k and k + 1."""
 
     forward: list[int]
     backward: list[int]
 
 
 def two_sets_of_cuts(forward: Sequence[Floats], backward: Sequence[Floats]) -> TwoSets:
-    """Cuts with the least maximum of forward + backward seconds; communication is left aside.
+    """Cuts with the least maximum of forward + backward seconds, without communication.
 
-    forward[k] and backward[k] are the running sums of the units' seconds on the device of stage k. Of the cuts with the
-    least maximum, those are taken that lie close to each other.
+    forward[k] and backward[k] are running sums of the layers' seconds on the device of stage k. Of the cuts with the
+    least maximum, the result has forward and backward cuts close to each other.
 
     >>> ones = [np.array([0.0, 1, 2, 3])] * 2
     >>> two_sets_of_cuts(ones, ones)
@@ -62,7 +62,7 @@ def two_sets_of_cuts(forward: Sequence[Floats], backward: Sequence[Floats]) -> T
 
 
 def bottleneck(forward: Sequence[Floats], backward: Sequence[Floats], cuts: TwoSets) -> float:
-    """Seconds of the slowest stage for one micro-batch."""
+    """Seconds per micro-batch of the slowest stage."""
     p, q = cuts
     return max(
         float(ahead[p[k + 1]] - ahead[p[k]] + back[q[k + 1]] - back[q[k]])
@@ -71,16 +71,16 @@ def bottleneck(forward: Sequence[Floats], backward: Sequence[Floats], cuts: TwoS
 
 
 def _reach(forward: Sequence[Floats], backward: Sequence[Floats], limit: float) -> list[Ints] | None:
-    """Before each stage and after the last: the furthest q for every p; None if the end is not reached."""
+    """The furthest q for every p, before each stage and after the last; None if the end is out of reach."""
     num_units = len(forward[0]) - 1
-    places = np.arange(num_units + 1)
+    every_cut = np.arange(num_units + 1)
     furthest = np.full(num_units + 1, NOT_REACHED, dtype=np.int64)
     furthest[0] = 0
     reached = [furthest]
     for ahead, back in zip(forward, backward, strict=True):
         value = np.where(furthest >= 0, back[furthest] + ahead, -np.inf)
         window = np.searchsorted(ahead, ahead - limit, side="left")
-        most = _largest_between(value, np.minimum(window, places), places)
+        most = _largest_between(value, np.minimum(window, every_cut), every_cut)
         furthest = np.searchsorted(back, most + (limit - ahead), side="right") - 1
         furthest = np.where(np.isfinite(most), furthest, NOT_REACHED)
         reached.append(furthest)
@@ -88,22 +88,22 @@ def _reach(forward: Sequence[Floats], backward: Sequence[Floats], limit: float) 
 
 
 def _largest_between(values: Floats, first: Ints, last: Ints) -> Floats:
-    """The largest of values[first[i]] to values[last[i]], for every i: from maxima over powers of two."""
+    """The largest of values[first[i]] to values[last[i]] for every i, from maxima over powers of two."""
     level = np.frexp((last - first + 1).astype(np.float64))[1] - 1
-    found = np.full(len(values), -np.inf)
+    largest = np.full(len(values), -np.inf)
     maxima = values
     for power in range(int(level.max()) + 1):
-        here = np.flatnonzero(level == power)
-        found[here] = np.maximum(maxima[first[here]], maxima[last[here] - (1 << power) + 1])
+        rows = np.flatnonzero(level == power)
+        largest[rows] = np.maximum(maxima[first[rows]], maxima[last[rows] - (1 << power) + 1])
         step = 1 << power
         maxima = np.maximum(maxima[:-step], maxima[step:]) if len(maxima) > step else maxima
-    return found
+    return largest
 
 
 def _trace(forward: Sequence[Floats], backward: Sequence[Floats], limit: float, reached: list[Ints]) -> TwoSets:
-    """Cuts from the end backwards, each q as near to its p as can be, so that little is moved.
+    """Trace the cuts from the end, with each q as close to its p as possible, so that few backwards are remote.
 
-    Whatever lies short of the furthest q can be reached as well: cuts that go too far may be moved back.
+    Every q before the furthest one can be reached as well.
     """
     p = q = len(forward[0]) - 1
     cuts = TwoSets([p], [q])
@@ -115,7 +115,7 @@ def _trace(forward: Sequence[Floats], backward: Sequence[Floats], limit: float, 
         least = np.searchsorted(back[: q + 1], back[q] - left, side="left")
         near = np.clip(start, np.minimum(least, most), most)
         over = np.where(most < 0, np.inf, back[q] - back[near] - left)
-        # Rounding may leave none within the limit: then those are taken that are least over it.
+        # Rounding may leave none within the limit; then take those that exceed it least.
         fits = np.flatnonzero(over <= max(0.0, float(over.min())))
         p = int(fits[np.argmin(np.abs(near[fits] - fits))])
         q = int(near[p])

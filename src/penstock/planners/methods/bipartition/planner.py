@@ -1,16 +1,16 @@
-"""Bi-Partition: cut the forward and the backward at different places, so that their sums can be made even.
+"""Bi-Partition: different cuts for the forward and for the backward, which balance their sums better.
 
-Stage k runs the forward of units p[k] up to p[k + 1] and the backward of units q[k] up to q[k + 1], chosen together to
-minimise the largest F(p[k], p[k + 1]) + B(q[k], q[k + 1]).
+Stage k runs the forward of layers p[k] up to p[k + 1] and the backward of layers q[k] up to q[k + 1]. Both are chosen
+together to minimize the largest F(p[k], p[k + 1]) + B(q[k], q[k + 1]). A layer between p and q has a remote backward.
 
-The idea is the paper's. Ours are the searches (bipartition_cuts.py, exact for computing alone on devices of any speed;
-bipartition_prices.py, with everything that passes between two stages over links of any speed, shared interfaces
-at their bandwidth, and recomputation in place of shipping), and that several ways of pricing the shipping are simulated
-under the problem's schedule together with `balanced`, of which the fastest is returned: never worse than balanced.
-Every stage has its device's own seconds. Where units are alike, there is little to gain, and balanced's cuts come back.
+The idea is the paper's. The searches are added here: cuts.py is exact for compute alone, on devices of any speed;
+priced_cuts.py includes all transfers between two stages, over links of any speed and shared interfaces, and may
+recompute instead of transferring saved tensors. The planner simulates the results for several prices of the transfers,
+together with `balanced`, under the problem's schedule, and returns the fastest: never worse than balanced. Every stage
+has the seconds of its own device. If all layers are alike, there is little to gain, and the result is balanced's cuts.
 
-Cost: O(stages units^2) for each of some dozen bottlenecks and each price, and one simulation for each price. Beyond
-`MOST_CUTS` units, only so many cuts, evenly spread over the work, are considered.
+Cost: O(stages layers^2) for each of some dozen bottlenecks and each price, and one simulation for each price. Beyond
+`MOST_CUTS` layers, the planner considers only that many cuts, evenly spread over the work.
 
 Reference: Cui et al., A bidirectional DNN partition mechanism for efficient pipeline parallel training in cloud, 2023.
 
@@ -35,28 +35,28 @@ from penstock.planners.problem import Problem
 from penstock.profile import fit
 from penstock.simulate import evaluate
 
-SHIPPING_WEIGHTS = (0.25, 1.0, 4.0, np.inf)
-"""Prices of what the mismatch ships: it overlaps with computing, so its true price lies between none and all of it."""
+TRANSFER_WEIGHTS = (0.25, 1.0, 4.0, np.inf)
+"""Weights of the transfers for remote backwards. They overlap with compute, so their true weight is unknown."""
 MOST_CUTS = 160
 
 
 def bipartition(problem: Problem) -> Plan:
-    """The fastest, when simulated, of balanced and of two sets of cuts at several prices of shipping."""
+    """Plan with two sets of cuts at several transfer prices, and with balanced; return the fastest in simulation."""
     return min(two_set_plans(problem), key=lambda plan: _iteration_s(problem, plan))
 
 
 def two_set_plans(problem: Problem) -> list[Plan]:
-    """What bipartition chooses from, each once: balanced, and two sets of cuts at several prices of shipping."""
+    """The candidates of bipartition, each once: balanced, and two sets of cuts at several transfer prices."""
     plans = [msgspec.structs.replace(balanced(problem), planner="bipartition")]
     lanes = _lanes(problem)
     cuts = _candidates(problem, lanes)
     row = _row(problem, lanes, cuts)
     free = two_sets_of_cuts(row.forward, row.backward)
-    choices = [[Joint(p, q, again) for p, q in zip(*free, strict=True)] for again in (0, 1)]
+    choices = [[Joint(p, q, recompute) for p, q in zip(*free, strict=True)] for recompute in (0, 1)]
     least = bottleneck(row.forward, row.backward, free)
-    choices += [priced_cuts(row, weight, at_least_s=least) for weight in SHIPPING_WEIGHTS]
+    choices += [priced_cuts(row, weight, at_least_s=least) for weight in TRANSFER_WEIGHTS]
     for joints in choices:
-        plan = _plan(problem, lanes, [Joint(int(cuts[p]), int(cuts[q]), again) for p, q, again in joints])
+        plan = _plan(problem, lanes, [Joint(int(cuts[p]), int(cuts[q]), recompute) for p, q, recompute in joints])
         if all(plan.stages != other.stages for other in plans):
             plans.append(plan)
     return plans
@@ -67,14 +67,14 @@ def _iteration_s(problem: Problem, plan: Plan) -> float:
 
 
 def _lanes(problem: Problem) -> list[int]:
-    """The device of each stage: in a straight row up to two for every unit, one for each direction."""
+    """The device of each stage; a straight pipeline uses up to two devices per layer, one for each direction."""
     if problem.shape is not Shape.STRAIGHT or problem.pipeline_depth is not None:
         return problem.lanes
     return list(range(min(problem.cluster.num_devices, 2 * problem.profile.num_units)))
 
 
 def _candidates(problem: Problem, lanes: Sequence[int]) -> Ints:
-    """The cuts to consider: all, or those that divide the work of a device evenly."""
+    """The cuts to consider: all, or cuts that divide the work of a device evenly."""
     num_units = problem.profile.num_units
     if num_units <= MOST_CUTS:
         return np.arange(num_units + 1)
@@ -102,7 +102,7 @@ def _row(problem: Problem, lanes: Sequence[int], cuts: Ints) -> Row:
 
 
 def _rate(cluster: Cluster, source: int, target: int) -> float:
-    """Bytes a second from one device to another, over the interfaces of their hosts."""
+    """Bytes per second from one device to another, limited by the interfaces of their hosts."""
     rate = float(cluster.bandwidth[source, target])
     hosts = cluster.host_index[[source, target]]
     if hosts[0] != hosts[1]:
@@ -112,15 +112,17 @@ def _rate(cluster: Cluster, source: int, target: int) -> float:
 
 
 def _plan(problem: Problem, lanes: Sequence[int], joints: Sequence[Joint]) -> Plan:
-    """The stages are the runs between all cuts."""
+    """The plan whose stages are the runs between all cuts."""
     stops = sorted({cut for joint in joints for cut in joint[:2]})
     names = [problem.cluster.devices[lane].name for lane in lanes]
-    recomputed = [(min(joint[:2]), max(joint[:2])) for joint in joints if joint.again]
+    recomputed_spans = [(min(joint[:2]), max(joint[:2])) for joint in joints if joint.recompute]
     stages = []
     for start, stop in pairwise(stops):
         forward = on(names[sum(joint.p <= start for joint in joints) - 1])
         backward = on(names[sum(joint.q <= start for joint in joints) - 1])
-        again = problem.recompute or (forward != backward and any(first <= start < last for first, last in recomputed))
-        stages.append(Stage(start=start, stop=stop, forward=forward, backward=backward, recompute=again))
+        recompute = problem.recompute or (
+            forward != backward and any(first <= start < last for first, last in recomputed_spans)
+        )
+        stages.append(Stage(start=start, stop=stop, forward=forward, backward=backward, recompute=recompute))
     plain = problem.plan("bipartition", [0, problem.profile.num_units], [stages[0].forward])
     return msgspec.structs.replace(plain, stages=tuple(stages))

@@ -1,10 +1,10 @@
-"""DAPPLE's placement policies, and every way to hand out devices stage by stage that they allow.
+"""DAPPLE's placement policies, and all sequences of device assignments that they allow, stage by stage.
 
-How many devices of each host are taken (always its first ones) is all that a policy looks at:
+A policy depends only on how many devices of each host are taken (always the first ones of the host):
 
-- fresh first: from hosts that nobody uses yet, one host after another, then from the others;
-- append first: from hosts that are in use but not full, then from fresh ones;
-- scatter first: one by one in turn from the hosts in use that have room, or from all if none has; then from the others.
+- fresh first: fill unused hosts one after another, then hosts in use;
+- append first: fill hosts in use, then unused hosts one after another;
+- scatter first: take devices round-robin from hosts in use, then round-robin from unused hosts.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,39 +17,39 @@ MOST_STEPS = 6000
 
 
 class Step(NamedTuple):
-    """A stage's devices: those between what was taken before and what is taken after."""
+    """A stage's devices: those that are taken after it, and not before."""
 
     before: Taken
     after: Taken
 
 
 def fresh_first(taken: Taken, sizes: Taken, count: int) -> Taken:
-    """Fill fresh hosts one after another, then hosts in use.
+    """Fill unused hosts one after another, then hosts in use.
 
     >>> fresh_first((1, 0, 0), (2, 2, 2), 3)
     (1, 2, 1)
     """
-    fresh, used = _parts(taken)
+    fresh, used = _split_hosts(taken)
     return _fill(taken, sizes, count, fresh + used)
 
 
 def append_first(taken: Taken, sizes: Taken, count: int) -> Taken:
-    """Fill hosts in use, then fresh hosts one after another.
+    """Fill hosts in use, then unused hosts one after another.
 
     >>> append_first((1, 0, 0), (2, 2, 2), 2)
     (2, 1, 0)
     """
-    fresh, used = _parts(taken)
+    fresh, used = _split_hosts(taken)
     return _fill(taken, sizes, count, used + fresh)
 
 
 def scatter_first(taken: Taken, sizes: Taken, count: int) -> Taken:
-    """Take from hosts in use that have room in turn, or from all where none is in use.
+    """Take devices round-robin from hosts in use, then round-robin from unused hosts.
 
     >>> scatter_first((0, 0, 0), (2, 2, 2), 4)
     (2, 1, 1)
     """
-    fresh, used = _parts(taken)
+    fresh, used = _split_hosts(taken)
     now = list(taken)
     for hosts in (used, fresh):
         while count and any(now[host] < sizes[host] for host in hosts):
@@ -67,35 +67,38 @@ POLICIES: tuple[Policy, ...] = (fresh_first, append_first, scatter_first)
 
 
 def find_steps(sizes: Taken) -> list[Step]:
-    """All steps that are searched, those that start from fewer devices first, and those from the same ones together.
+    """All steps of the search, sorted by the number of devices taken before; steps from the same state are adjacent.
 
-    Every stage may follow any policy and take any number of devices. Where that comes to more than `MOST_STEPS`, the
-    devices of a host are taken in bricks of 2, 4, 8 and so on, until it does not; and plans that append with every
-    stage, one device at a time, are searched as well. Where even whole hosts or single devices in a row are too many,
+    Every stage may follow any policy and take any number of devices. If that gives more than `MOST_STEPS` steps, stages
+    take the devices of a host in bricks of 2, 4, 8 and so on, until it does not; the search then adds the steps that
+    append single devices with every stage. If whole hosts, or single devices in a row, still give too many steps,
     stages take a power of two of them, or all that are left.
     """
-    found = _reach(sizes, POLICIES, MOST_STEPS)
-    if found is not None:
-        return found
+    steps = _reach(sizes, POLICIES, MOST_STEPS)
+    if steps is not None:
+        return steps
     brick = 1
-    while found is None and brick < max(sizes):
+    while steps is None and brick < max(sizes):
         brick *= 2
-        found = _reach(tuple(-(-size // brick) for size in sizes), POLICIES, MOST_STEPS)
-    if found is None:
-        found = _reach(tuple(-(-size // brick) for size in sizes), (append_first,), None, only_powers=True)
-    bricks = [Step(_whole(step.before, sizes, brick), _whole(step.after, sizes, brick)) for step in found or []]
+        steps = _reach(tuple(-(-size // brick) for size in sizes), POLICIES, MOST_STEPS)
+    if steps is None:
+        steps = _reach(tuple(-(-size // brick) for size in sizes), (append_first,), None, only_powers=True)
+    bricks = [
+        Step(_brick_devices(step.before, sizes, brick), _brick_devices(step.after, sizes, brick))
+        for step in steps or []
+    ]
     row = _reach(sizes, (append_first,), MOST_STEPS) or _reach(sizes, (append_first,), None, only_powers=True)
     return sorted(dict.fromkeys(bricks + (row or [])), key=lambda step: (sum(step.before), step.before))
 
 
 def _reach(sizes: Taken, policies: Sequence[Policy], most: int | None, *, only_powers: bool = False) -> Steps:
-    """The steps from nothing taken on; None if there are more than `most`."""
+    """All steps that can be reached from no device taken; None if there are more than `most`."""
     levels: list[dict[Taken, None]] = [{} for _ in range(sum(sizes) + 1)]
     levels[0][(0,) * len(sizes)] = None
     steps: list[Step] = []
     for level, states in enumerate(levels[:-1]):
         free = sum(sizes) - level
-        counts = [1 << place for place in range(free.bit_length())] if only_powers else range(1, free)
+        counts = [1 << power for power in range(free.bit_length())] if only_powers else range(1, free)
         for taken in states:
             for after in dict.fromkeys(policy(taken, sizes, count) for count in (*counts, free) for policy in policies):
                 steps.append(Step(taken, after))
@@ -105,13 +108,13 @@ def _reach(sizes: Taken, policies: Sequence[Policy], most: int | None, *, only_p
     return steps
 
 
-def _whole(bricks: Taken, sizes: Taken, brick: int) -> Taken:
-    """Devices instead of bricks; the last brick of a host may be smaller."""
+def _brick_devices(bricks: Taken, sizes: Taken, brick: int) -> Taken:
+    """Convert bricks to devices; the last brick of a host may be smaller."""
     return tuple(min(number * brick, size) for number, size in zip(bricks, sizes, strict=True))
 
 
-def _parts(taken: Taken) -> tuple[list[int], list[int]]:
-    """Fresh hosts, and hosts in use."""
+def _split_hosts(taken: Taken) -> tuple[list[int], list[int]]:
+    """Unused hosts, and hosts in use."""
     fresh = [host for host, count in enumerate(taken) if count == 0]
     return fresh, [host for host, count in enumerate(taken) if count > 0]
 

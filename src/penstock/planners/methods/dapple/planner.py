@@ -1,26 +1,26 @@
-"""DAPPLE: stages on groups of devices with the least latency of a synchronous pipeline around its pivot stage.
+"""DAPPLE: stages on groups of devices that minimize the latency of a synchronous pipeline around its pivot stage.
 
-Stages and the channels between them are jobs with F and B seconds for a micro-batch; stage s ends with an all-reduce of
-AR(s) seconds. Around a pivot Q an iteration of M micro-batches is
+Stages and the channels between them are jobs with F and B seconds per micro-batch; stage s ends with an all-reduce of
+AR(s) seconds. Around a pivot Q an iteration of M micro-batches consists of
 
     warm-up   F(0) + ... + F(Q)
     steady    (M - 1) (F(Q) + B(Q))
     ending    the longest over s of  AR(s) + B(s) + ... + B(Q)          for s up to Q,
                                      AR(s) - B(Q+1) - ... - B(s-1)      for s behind Q
 
-and stages get their devices by the policies fresh first, append first and scatter first (dapple_places.py).
+The policies fresh first, append first and scatter first assign devices to stages (placement.py).
 
-The paper's: that latency, and planning stage by stage over (units planned, devices taken) with the three policies.
-Ours: the pivot is the job for which the latency is longest, where the paper finds it by one pass over the stages; the
-search keeps all ways that may still become the best one (dapple_kernel.py), so it finds the least latency there is with
-these placements; rows are split by speed, times are those of the slowest member, transfers and reductions those of the
-very links, latencies and interfaces; devices may be left idle. Hosts, and the devices of a host, are taken in the order
-of the cluster. The whole model on all devices and that on the fastest one are candidates, so it never loses to them by
-its own latency. To bound the search, large clusters allow fewer placements (`find_steps`), and models of many units
-are merged to blocks of about equal work: to `MOST_BLOCKS` of them, or more where the search stays within `MOST_WORK`.
+From the paper: this latency, and planning stage by stage over (layers planned, devices taken) with the three policies.
+Different here: the pivot is the job with the longest latency, where the paper finds it by one pass over the stages. The
+search keeps a Pareto frontier (kernel.py), so it finds the least latency for these placements. Rows are split by speed,
+and times are those of the slowest replica. Transfers and reductions use the actual links, latencies and interfaces.
+Devices may stay idle. Stages take hosts, and the devices of a host, in the order of the cluster. The whole model on all
+devices and on the fastest one are candidates, so the result is never worse than these by its own latency. To bound the
+search, large clusters allow fewer placements (`find_steps`), and models of many layers are merged into blocks of about
+equal work: `MOST_BLOCKS` of them, or more if the search stays within `MOST_WORK`.
 
-Cost: O(steps units^2 + pairs of steps units), with steps at most quadratic in the devices on one host, and at
-most about `MOST_STEPS` otherwise.
+Cost: O(steps layers^2 + pairs of steps layers), with steps at most quadratic in the devices on one host, and at most
+about `MOST_STEPS` otherwise.
 
 Reference: Fan et al., DAPPLE: a pipelined data parallel approach for training large models, PPoPP 2021.
 
@@ -40,7 +40,7 @@ import numpy as np
 
 from penstock.arrays import Floats, Ints
 from penstock.plan import Plan
-from penstock.planners.costs import BACKWARD, FORWARD, HUGE, Replicas
+from penstock.planners.costs import BACKWARD, FORWARD, HUGE, GroupCosts
 from penstock.planners.methods.dapple.placement import Step, Taken, find_steps
 from penstock.planners.methods.pipedream import Stage
 from penstock.planners.problem import Problem
@@ -50,32 +50,32 @@ MOST_WORK = 8e7
 
 
 def dapple(problem: Problem) -> Plan:
-    """The pipeline with the least latency by DAPPLE's formula, data parallelism included."""
-    replicas = Replicas(problem)
+    """Plan the pipeline with the least latency by DAPPLE's formula; data parallelism is one of the candidates."""
+    group_costs = GroupCosts(problem)
     num_units = problem.profile.num_units
-    best = [Stage(0, num_units, (replicas.fastest,))]
-    if replicas.shares(replicas.row) is not None:
-        best = min([Stage(0, num_units, replicas.row)], best, key=lambda stages: latency_s(replicas, stages))
-    best = _search(replicas, latency_s(replicas, best)) or best
+    best = [Stage(0, num_units, (group_costs.fastest,))]
+    if group_costs.shares(group_costs.devices) is not None:
+        best = min([Stage(0, num_units, group_costs.devices)], best, key=lambda stages: latency_s(group_costs, stages))
+    best = _search(group_costs, latency_s(group_costs, best)) or best
     cuts = [0, *(stage.stop for stage in best)]
-    return problem.plan("dapple", cuts, [replicas.replicas(stage.group) for stage in best])
+    return problem.plan("dapple", cuts, [group_costs.plan_group(stage.group) for stage in best])
 
 
-def latency_s(replicas: Replicas, stages: Sequence[Stage]) -> float:
-    """Warm-up, steady phase and ending of an iteration, around the pivot for which they are longest."""
+def latency_s(group_costs: GroupCosts, stages: Sequence[Stage]) -> float:
+    """Seconds of warm-up, steady phase and ending of an iteration, around the pivot with the longest sum."""
     forward, backward, reduction = [], [], []
     for number, stage in enumerate(stages):
         if number > 0:
-            channel = replicas.channel(stages[number - 1].group, stage.group)
-            size = float(replicas.cut_bytes[stage.start])
+            channel = group_costs.channel(stages[number - 1].group, stage.group)
+            size = float(group_costs.cut_bytes[stage.start])
             forward.append(channel.forward.of(size))
             backward.append(channel.backward.of(size))
             reduction.append(0.0)
-        size = float(replicas.parameter_sums[stage.stop] - replicas.parameter_sums[stage.start])
-        forward.append(replicas.seconds(stage.group, stage.start, stage.stop, FORWARD))
-        backward.append(replicas.seconds(stage.group, stage.start, stage.stop, BACKWARD))
-        reduction.append(replicas.reduce_price(stage.group).of(size))
-    return pivot_latency_s(forward, backward, reduction, replicas.problem.num_microbatches)
+        size = float(group_costs.parameter_sums[stage.stop] - group_costs.parameter_sums[stage.start])
+        forward.append(group_costs.seconds(stage.group, stage.start, stage.stop, FORWARD))
+        backward.append(group_costs.seconds(stage.group, stage.start, stage.stop, BACKWARD))
+        reduction.append(group_costs.reduce_price(stage.group).of(size))
+    return pivot_latency_s(forward, backward, reduction, group_costs.problem.num_microbatches)
 
 
 def pivot_latency_s(
@@ -94,74 +94,74 @@ def pivot_latency_s(
     for pivot, (f, b) in enumerate(zip(forward, backward, strict=True)):
         warm_up += f
         steady = (num_microbatches - 1) * (f + b)
-        # Measured from the start of its last backward: stages before it end later, stages behind it are done already.
+        # Measured from the start of the pivot's last backward: stages before it end later, stages behind it earlier.
         ending = max(reduced + before[pivot + 1] - before[stage] for stage, reduced in enumerate(reduction))
         latency = max(latency, warm_up + steady + ending)
     return latency
 
 
-def _search(replicas: Replicas, limit: float) -> list[Stage] | None:
-    """The stages of least latency below a limit; None if there are none."""
+def _search(group_costs: GroupCosts, limit: float) -> list[Stage] | None:
+    """The stages with the least latency below a limit; None if there are none."""
     from penstock.planners.methods.dapple.kernel import search
 
-    places = _placements(replicas)
-    blocks = _blocks(replicas, len(places.step_group))
-    forward = [replicas.sums(group, FORWARD)[:, blocks] for group in places.groups]
-    backward = [replicas.sums(group, BACKWARD)[:, blocks] for group in places.groups]
-    prices = np.array([replicas.reduce_price(group) for group in places.groups])
-    ways, counts, choices = search(
+    placements = _placements(group_costs)
+    blocks = _blocks(group_costs, len(placements.step_group))
+    forward = [group_costs.sums(group, FORWARD)[:, blocks] for group in placements.groups]
+    backward = [group_costs.sums(group, BACKWARD)[:, blocks] for group in placements.groups]
+    prices = np.array([group_costs.reduce_price(group) for group in placements.groups])
+    frontier, counts, choices = search(
         limit,
-        float(replicas.problem.num_microbatches),
-        places.step_group,
-        places.num_first,
-        places.next_begin,
-        places.next_end,
-        places.channel_begin,
-        places.channels,
+        float(group_costs.problem.num_microbatches),
+        placements.step_group,
+        placements.num_first,
+        placements.next_begin,
+        placements.next_end,
+        placements.channel_begin,
+        placements.channels,
         np.concatenate([[0], np.cumsum([len(rows) for rows in forward])]).astype(np.int64),
         np.ascontiguousarray(np.concatenate(forward)),
         np.ascontiguousarray(np.concatenate(backward)),
         prices,
-        replicas.parameter_sums[blocks],
-        replicas.cut_bytes[blocks],
+        group_costs.parameter_sums[blocks],
+        group_costs.cut_bytes[blocks],
     )
-    least, step, way = math.inf, -1, -1
-    for number in range(places.num_first):
-        for place in range(int(counts[number, 0])):
-            if ways[number, 0, place, 1] < least:
-                least, step, way = float(ways[number, 0, place, 1]), number, place
+    least, step, entry = math.inf, -1, -1
+    for number in range(placements.num_first):
+        for index in range(int(counts[number, 0])):
+            if frontier[number, 0, index, 1] < least:
+                least, step, entry = float(frontier[number, 0, index, 1]), number, index
     stages = []
     start = 0
     while step >= 0:
-        stop, following, next_way = (int(value) for value in choices[step, start, way])
-        stages.append(Stage(int(blocks[start]), int(blocks[stop]), places.groups[places.step_group[step]]))
-        start, step, way = stop, following, next_way
+        stop, following, next_entry = (int(value) for value in choices[step, start, entry])
+        stages.append(Stage(int(blocks[start]), int(blocks[stop]), placements.groups[placements.step_group[step]]))
+        start, step, entry = stop, following, next_entry
     return stages or None
 
 
 @dataclass(frozen=True, eq=False)
 class _Placements:
-    """The steps as arrays: their groups, and the steps that may follow each (`next_begin` up to `next_end`)."""
+    """The steps as arrays: their groups, and the range of steps that may follow each."""
 
     groups: list[tuple[int, ...]]
     step_group: Ints
     num_first: int
-    """So many steps, the first ones, can be the first of a plan."""
+    """Number of steps that can be the first of a plan; they come first."""
     next_begin: Ints
     next_end: Ints
     channel_begin: Ints
-    """Where the channels from a step to those that may follow begin."""
+    """The first channel from each step to the steps that may follow it."""
     channels: Floats
 
 
-def _placements(replicas: Replicas) -> _Placements:
+def _placements(group_costs: GroupCosts) -> _Placements:
     groups: dict[tuple[int, ...], int] = {}
     steps: list[Step] = []
     numbers: list[int] = []
-    for step in find_steps(tuple(len(host) for host in replicas.hosts)):
-        spans = zip(replicas.hosts, step.before, step.after, strict=True)
-        group = tuple(place for host, first, last in spans for place in host[first:last])
-        if replicas.shares(group) is not None:
+    for step in find_steps(tuple(len(host) for host in group_costs.hosts)):
+        spans = zip(group_costs.hosts, step.before, step.after, strict=True)
+        group = tuple(device for host, first, last in spans for device in host[first:last])
+        if group_costs.shares(group) is not None:
             steps.append(step)
             numbers.append(groups.setdefault(group, len(groups)))
     begin: dict[Taken, int] = {}
@@ -176,25 +176,25 @@ def _placements(replicas: Replicas) -> _Placements:
     channel_begin = np.concatenate([[0], np.cumsum(width)])
     left = np.repeat(np.arange(len(steps)), width)
     right = np.arange(int(channel_begin[-1])) - np.repeat(channel_begin[:-1] - next_begin, width)
-    channels = replicas.channels(list(groups), step_group[left], step_group[right])
+    channels = group_costs.channels(list(groups), step_group[left], step_group[right])
     return _Placements(list(groups), step_group, end[steps[0].before], next_begin, next_end, channel_begin, channels)
 
 
-def _blocks(replicas: Replicas, num_steps: int) -> Ints:
-    """The cuts that are tried: all, or near the ends of equal parts of the work those with the fewest bytes."""
-    num_units = replicas.problem.profile.num_units
+def _blocks(group_costs: GroupCosts, num_steps: int) -> Ints:
+    """The cuts to try: all, or near the ends of equal parts of the work the cuts with the fewest bytes."""
+    num_units = group_costs.problem.profile.num_units
     most = max(MOST_BLOCKS, int(math.sqrt(MOST_WORK / num_steps)))
     if num_units <= most:
         return np.arange(num_units + 1)
-    work: Floats = np.minimum(replicas.problem.clock.work(replicas.row[0]), HUGE)
+    work: Floats = np.minimum(group_costs.problem.clock.work(group_costs.devices[0]), HUGE)
     if not work[-1] > 0:
         work = np.arange(num_units + 1, dtype=np.float64)
-    # The inner cuts fall to the nearest of the most - 1 ends between parts; the first and the last half part have none.
+    # Assign each inner cut to the nearest of the most - 1 ends between parts; the outer half parts have none.
     parts = work / work[-1] * most
     nearest = np.rint(parts[1:-1]).astype(np.int64)
     cuts = [0, num_units]
     for part in range(1, most):
         near = np.flatnonzero(nearest == part) + 1
         if len(near):
-            cuts.append(int(near[np.lexsort((np.abs(parts[near] - part), replicas.cut_bytes[near]))[0]]))
+            cuts.append(int(near[np.lexsort((np.abs(parts[near] - part), group_costs.cut_bytes[near]))[0]]))
     return np.array(sorted(cuts))

@@ -1,4 +1,4 @@
-"""PipeDream: stages and replication with the smallest bottleneck."""
+"""PipeDream: stages and replication with the least bottleneck."""
 
 from penstock.planners.methods.pipedream.levels import Stage
 from penstock.planners.methods.pipedream.planner import pipedream

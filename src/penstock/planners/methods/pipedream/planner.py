@@ -1,26 +1,29 @@
-"""PipeDream: stages, and how many devices share each, with the least bottleneck; level by level of the cluster.
+"""PipeDream: stages and replica counts with the least bottleneck, level by level of the cluster.
 
-A(i -> j, d) is the least bottleneck of units i up to j on d devices in a row. Its last stage takes the units behind
-some cut on the last r of them:
+A(i -> j, d) is the least bottleneck of layers i up to j on d devices in a row. Its last stage takes the layers behind
+some cut, on the last r devices:
 
     A(i -> j, d) = min over cuts s and r of max{ A(i -> s, d - r), channel at s, stage s -> j on r devices }
 
-The paper's: that program; two levels, hosts inside and then whole hosts, where a stage of the upper level is the best
-pipeline of its units inside a host, repeated on every host that shares the stage (O(units^3 devices^2) inside).
+From the paper: this dynamic program; two levels, inside hosts and then over whole hosts, where a stage of the upper
+level is the best pipeline of its layers inside a host, repeated on every host that shares the stage
+(O(layers^3 devices^2) inside).
 
-Ours: training is synchronous, so a stage costs its compute seconds for a micro-batch, its rows split over the group by
-speed, plus an M-th of the all-reduce, which ends the iteration and has nothing to hide behind (asynchronous training
-takes the larger of the two). Transfers between stages always count: both ways, with their latency (a pipeline of few
-micro-batches in flight does not hide it), between the very devices and over the shared interfaces. The best r before a
-cut is found for each r behind it, so that this costs no more. Devices may be left idle at the end of the row.
+Different here: training is synchronous, so a stage costs its compute seconds for a micro-batch, with rows split over
+the group by speed, plus an M-th of the all-reduce, which ends the iteration and overlaps with nothing (asynchronous
+training takes the larger of the two). Transfers between stages always count: both directions, with their latency (a
+pipeline with few micro-batches in flight does not hide it), between the actual devices and over shared interfaces. The
+program finds the best r before a cut for each r behind it, at no extra cost. Devices at the end of the row may stay
+idle.
 
-The levels need hosts with the same devices and the same links inside. Hosts that differ, or have one device each, are
-one level: a row of devices, host by host. That row is always tried, and so is the fastest device alone; the least
-bottleneck of the groups as they are is the plan. On the upper level a host's links are those of its first device, and
-each level's all-reduce adds its part. Beyond `EVERY_COUNT` devices or hosts in a row, not all replica counts are tried.
+The two levels require hosts with the same devices and the same links inside. Hosts that differ, or have one device
+each, form one level: a row of devices, host by host. The planner always tries this row, and the fastest device alone,
+and returns the candidate with the least bottleneck by its actual groups. On the upper level a host's links are those of
+its first device, and each level's all-reduce adds its part. Beyond `EVERY_COUNT` devices or hosts in a row, it tries
+only some replica counts.
 
-Cost for D devices on H hosts: one level O(units^2 D^2 + units D^3), levels O(H units^3 (D/H)^2) at most; the search
-for a cut stops early and takes a small part of that.
+Cost for D devices on H hosts: O(layers^2 D^2 + layers D^3) for one level, at most O(H layers^3 (D/H)^2) for two; the
+search for a cut stops early and takes a small part of that.
 
 Reference: Narayanan et al., PipeDream: generalized pipeline parallelism for DNN training, SOSP 2019.
 
@@ -34,33 +37,33 @@ Reference: Narayanan et al., PipeDream: generalized pipeline parallelism for DNN
 from collections.abc import Sequence
 
 from penstock.plan import Plan
-from penstock.planners.costs import BACKWARD, FORWARD, Replicas
+from penstock.planners.costs import BACKWARD, FORWARD, GroupCosts
 from penstock.planners.methods.pipedream.levels import Stage, find_flat, find_levels
 from penstock.planners.problem import Problem
 
 
 def pipedream(problem: Problem, *, replication: bool = True) -> Plan:
-    """The pipeline with the least bottleneck; without `replication`, one device a stage."""
-    replicas = Replicas(problem)
+    """Plan the pipeline with the least bottleneck; without `replication`, one device per stage."""
+    group_costs = GroupCosts(problem)
     candidates = [
-        find_levels(replicas, replication=replication) or [],
-        find_flat(replicas, replication=replication),
-        [Stage(0, problem.profile.num_units, (replicas.fastest,))],
+        find_levels(group_costs, replication=replication) or [],
+        find_flat(group_costs, replication=replication),
+        [Stage(0, problem.profile.num_units, (group_costs.fastest,))],
     ]
-    best = min(filter(None, candidates), key=lambda stages: bottleneck_s(replicas, stages))
+    best = min(filter(None, candidates), key=lambda stages: bottleneck_s(group_costs, stages))
     cuts = [0, *(stage.stop for stage in best)]
-    return problem.plan("pipedream", cuts, [replicas.replicas(stage.group) for stage in best])
+    return problem.plan("pipedream", cuts, [group_costs.plan_group(stage.group) for stage in best])
 
 
-def bottleneck_s(replicas: Replicas, stages: Sequence[Stage]) -> float:
-    """The most seconds for one micro-batch that a stage (with its part of the all-reduce) or a channel takes."""
+def bottleneck_s(group_costs: GroupCosts, stages: Sequence[Stage]) -> float:
+    """Seconds per micro-batch of the slowest stage (with its part of the all-reduce) or channel."""
     worst = 0.0
     for number, stage in enumerate(stages):
-        compute = replicas.seconds(stage.group, stage.start, stage.stop, FORWARD + BACKWARD)
-        size = float(replicas.parameter_sums[stage.stop] - replicas.parameter_sums[stage.start])
-        reduction = replicas.reduce_price(stage.group).of(size)
-        worst = max(worst, compute + reduction / replicas.problem.num_microbatches)
+        compute = group_costs.seconds(stage.group, stage.start, stage.stop, FORWARD + BACKWARD)
+        size = float(group_costs.parameter_sums[stage.stop] - group_costs.parameter_sums[stage.start])
+        reduction = group_costs.reduce_price(stage.group).of(size)
+        worst = max(worst, compute + reduction / group_costs.problem.num_microbatches)
         if number > 0:
-            channel = replicas.channel(stages[number - 1].group, stage.group)
-            worst = max(worst, channel.both_ways_s(float(replicas.cut_bytes[stage.start])))
+            channel = group_costs.channel(stages[number - 1].group, stage.group)
+            worst = max(worst, channel.both_ways_s(float(group_costs.cut_bytes[stage.start])))
     return worst

@@ -1,16 +1,18 @@
-"""An order of the devices in which neighbours are well connected and weak links crossed once (SPP's first step, RDO).
+"""An order of the devices with fast links between neighbours, which crosses slow links once (SPP's first step, RDO).
 
-The graph of devices, each pair weighted by the bandwidth of both directions added, is cut at its global minimum cut;
-both halves are cut in the same way until single devices are left; then the halves are joined again. What leaves a host
-through a shared interface has at most an equal part of it. Devices of a host whose inside links are all stronger than
-any link that leaves it are never parted: the minimum cut of equal devices cuts off a single one, and any.
+The graph of devices, with each pair weighted by the sum of the bandwidths of both directions, is cut at its global
+minimum cut. Both halves are cut in the same way until single devices are left; then the halves are joined again. A pair
+of devices on different hosts gets at most an equal part of each shared interface. The devices of a host stay together
+if all links inside it are faster than any link that leaves it; otherwise the minimum cut of equal devices would split
+off an arbitrary single one.
 
-By rule, so that the same cluster gives the same order everywhere: of several minimum cuts the one that parts fewest
-hosts, then the most even one, then the one with the lowest device apart. Joined halves may each be turned round: the
-devices that meet should be on one host, then have the strongest link, then the whole order should be the lowest.
+Tie-breaking rules make the order of a cluster unique: of several minimum cuts the one that splits the fewest hosts,
+then the most even one, then the one with the lowest device on its smaller side. Each half may be reversed when the
+halves are joined: the devices at the joint should be on one host, then have the fastest link, then the whole order
+should be lexicographically lowest.
 
-The paper's is the recursive minimum cut; the rules, the hosts and the interfaces are ours. Cost: at most O(V^4) for V
-devices or hosts, where every cut takes off one, in steps of numpy on V numbers; above `MOST_NODES` nodes the strongest
+The recursive minimum cut is the paper's; the rules, the hosts and the interfaces are added here. Cost: at most O(V^4)
+for V devices or hosts, if every cut splits off one, in numpy steps on V numbers. Above `MOST_NODES` nodes the fastest
 links are contracted first, so that 1,024 devices take a few seconds at most.
 
 References: Luo et al., Efficient Pipeline Planning for Expedited Distributed DNN Training, 2022; Stoer and Wagner, A
@@ -27,36 +29,39 @@ from penstock.arrays import Floats
 from penstock.cluster import Cluster
 
 Node = tuple[int, ...]
-"""Devices that are not parted before all others are."""
+"""Devices that stay together until all other nodes are separated."""
 
 MOST_NODES = 64
 UNLIMITED = 1e6
-"""What a link without limit counts for, in links of the largest bandwidth that is limited."""
+"""The weight of a link without a bandwidth limit, relative to the fastest limited link."""
 TIE = 1e-9
-"""Cuts that differ by less than this part are equal: sums depend on the order of their terms."""
+"""Cuts with a smaller relative difference are equal: sums depend on the order of their terms."""
 
 
 def order_devices(cluster: Cluster, num_devices: int | None = None) -> list[int]:
-    """The devices (the first `num_devices` of the cluster, or all) by number, in an order along strong links.
+    """Order the devices (the first `num_devices` of the cluster, or all) along fast links.
+
+    Returns:
+        Indices of devices.
 
     >>> from penstock.cluster.load import load_cluster
     >>> order_devices(load_cluster("2 x 2 x T4 @ 10 GB/s / 1 GB/s"))
     [0, 1, 2, 3]
     """
     devices = range(cluster.num_devices)[:num_devices]
-    weight = weights(cluster)[: len(devices), : len(devices)]
+    weight = link_weights(cluster)[: len(devices), : len(devices)]
     links = _Links(weight, cluster.host_index[: len(devices)].tolist(), _whole_hosts(weight, cluster.host_index))
     order = _arrange(links, [tuple(devices)])
     return order if order[0] <= order[-1] else order[::-1]
 
 
-def weights(cluster: Cluster) -> Floats:
-    """The bandwidth of both directions of every pair of devices, relative to the largest; 0 to itself."""
+def link_weights(cluster: Cluster) -> Floats:
+    """The summed bandwidth of both directions of every pair of devices, relative to the largest; 0 on the diagonal."""
     host = cluster.host_index
     sizes = np.bincount(host, minlength=len(cluster.hosts))
     pairs = np.maximum(sizes * (len(host) - sizes), 1)
-    given = [item.interface_bandwidth for item in cluster.hosts]
-    part = np.array([np.inf if bandwidth is None else bandwidth for bandwidth in given]) / pairs
+    bandwidths = [item.interface_bandwidth for item in cluster.hosts]
+    part = np.array([np.inf if bandwidth is None else bandwidth for bandwidth in bandwidths]) / pairs
     limit = np.minimum(part[host][:, None], part[host][None, :])
     directed = np.where(host[:, None] == host[None, :], cluster.bandwidth, np.minimum(cluster.bandwidth, limit))
     finite = directed[np.isfinite(directed)]
@@ -73,7 +78,7 @@ class _Links(NamedTuple):
     whole_hosts: frozenset[int]
 
     def between(self, nodes: Sequence[Node]) -> Floats:
-        """The weights between nodes: those of all pairs of their devices together."""
+        """The weights between nodes, summed over all pairs of their devices."""
         devices = [device for node in nodes for device in node]
         begin = np.concatenate([[0], np.cumsum([len(node) for node in nodes])[:-1]])
         weight = self.weight[np.ix_(devices, devices)]
@@ -83,19 +88,19 @@ class _Links(NamedTuple):
 
 
 def _whole_hosts(weight: Floats, host_of: npt.NDArray[np.int64]) -> frozenset[int]:
-    """The hosts whose inside links are all stronger than any that leaves them."""
-    found = set()
-    host = host_of[: len(weight)]
-    for place in np.unique(host).tolist():
-        inside, outside = np.flatnonzero(host == place), np.flatnonzero(host != place)
+    """The hosts whose inside links are all faster than any link that leaves them."""
+    whole_hosts = set()
+    host_of = host_of[: len(weight)]
+    for host in np.unique(host_of).tolist():
+        inside, outside = np.flatnonzero(host_of == host), np.flatnonzero(host_of != host)
         within = weight[np.ix_(inside, inside)] + np.diag(np.full(len(inside), np.inf))
         if not len(outside) or within.min() > weight[np.ix_(inside, outside)].max():
-            found.add(place)
-    return frozenset(found)
+            whole_hosts.add(host)
+    return frozenset(whole_hosts)
 
 
 def _arrange(links: _Links, nodes: list[Node]) -> list[int]:
-    """The devices of some nodes in order."""
+    """Order the devices of some nodes."""
     if len(nodes) == 1:
         (node,) = nodes
         return list(node) if len(node) == 1 else _arrange(links, _open(links, node))
@@ -112,20 +117,20 @@ def _arrange(links: _Links, nodes: list[Node]) -> list[int]:
 
 
 def _open(links: _Links, node: Node) -> list[Node]:
-    """What a node is made of: whole hosts and single devices; of one host, its devices."""
+    """Split a node into whole hosts and single devices; a node of one host into its devices."""
     homes: dict[int, list[int]] = {}
     for device in node:
         homes.setdefault(links.host[device], []).append(device)
     if len(homes) == 1:
         return [(device,) for device in node]
     parts: list[Node] = []
-    for place, devices in homes.items():
-        parts += [tuple(devices)] if place in links.whole_hosts else [(device,) for device in devices]
+    for host, devices in homes.items():
+        parts += [tuple(devices)] if host in links.whole_hosts else [(device,) for device in devices]
     return sorted(parts)
 
 
 def _by_host(links: _Links, nodes: list[Node]) -> list[Node]:
-    """Where all links are alike, cutting off the lowest node, its host's next, and so on, comes to this."""
+    """Sort nodes by host: the result of repeatedly splitting off the lowest node if all links are equal."""
     first: dict[int, int] = {}
     for node in nodes:
         first.setdefault(links.host[node[0]], node[0])
@@ -133,23 +138,23 @@ def _by_host(links: _Links, nodes: list[Node]) -> list[Node]:
 
 
 def _join(links: _Links, left: list[int], right: list[int]) -> list[int]:
-    """Both orders in a row, each turned so that they meet as well as they can."""
+    """Concatenate two orders, each reversed if that gives a better joint."""
     best: tuple[tuple[bool, float, list[int]], list[int]] | None = None
     for first in (left, left[::-1]):
         for second in (right, right[::-1]):
-            meeting = first[-1], second[0]
-            whole = first + second
-            whole = whole if whole[0] < whole[-1] else whole[::-1]
-            apart = links.host[meeting[0]] != links.host[meeting[1]]
-            key = (apart, -float(links.weight[meeting]), whole)
+            joint = first[-1], second[0]
+            order = first + second
+            order = order if order[0] < order[-1] else order[::-1]
+            crosses_hosts = links.host[joint[0]] != links.host[joint[1]]
+            key = (crosses_hosts, -float(links.weight[joint]), order)
             if best is None or key < best[0]:
-                best = key, whole
+                best = key, order
     assert best is not None
     return best[1]
 
 
 def minimum_cut(matrix: Floats, hosts: Sequence[set[int]]) -> list[int]:
-    """One side of the least cut of a graph of two or more nodes, the smaller or else the one with node 0.
+    """One side of the minimum cut of a graph with two or more nodes: the smaller one, or the one with node 0.
 
     >>> minimum_cut(np.array([[0.0, 5, 1], [5, 0, 1], [1, 1, 0]]), [{0}, {0}, {0}])
     [2]
@@ -163,7 +168,7 @@ def minimum_cut(matrix: Floats, hosts: Sequence[set[int]]) -> list[int]:
         before, last, value = _phase(weight, alive)
         side = _smaller(merged[last], num)
         if best is None or value <= best[0] * (1 + TIE):
-            key = (_parted(side, hosts), -len(side), side)
+            key = (_split_hosts(side, hosts), -len(side), side)
             if best is None or value < best[0] * (1 - TIE) or key < best[1]:
                 best = value, key, side
         merged[before] += merged[last]
@@ -176,7 +181,7 @@ def minimum_cut(matrix: Floats, hosts: Sequence[set[int]]) -> list[int]:
 
 
 def _phase(weight: Floats, alive: list[int]) -> tuple[int, int, float]:
-    """Add the node tied most tightly to those added, again and again: the last two, and what cuts the last off."""
+    """Add the node with the largest weight to those added, repeatedly; return the last two and the last one's cut."""
     tight = weight[alive[0]].copy()
     open_nodes = np.full(len(weight), -np.inf)
     open_nodes[alive[1:]] = 0.0
@@ -197,16 +202,16 @@ def _smaller(side: list[int], num: int) -> list[int]:
     return min(side, other, key=lambda nodes: (len(nodes), nodes))
 
 
-def _parted(side: list[int], hosts: Sequence[set[int]]) -> int:
-    """How many hosts have nodes on both sides."""
+def _split_hosts(side: list[int], hosts: Sequence[set[int]]) -> int:
+    """Number of hosts with nodes on both sides."""
     inside = set(side)
-    here = set().union(*(hosts[number] for number in side))
-    there = set().union(*(hosts[number] for number in range(len(hosts)) if number not in inside))
-    return len(here & there)
+    side_hosts = set().union(*(hosts[number] for number in side))
+    other_hosts = set().union(*(hosts[number] for number in range(len(hosts)) if number not in inside))
+    return len(side_hosts & other_hosts)
 
 
 def _contract(links: _Links, nodes: list[Node]) -> list[Node]:
-    """At most `MOST_NODES` nodes, made by merging along the strongest links, none much larger than the others."""
+    """Merge nodes along the fastest links into at most `MOST_NODES`, none much larger than the others."""
     matrix = links.between(nodes) / np.outer([len(node) for node in nodes], [len(node) for node in nodes])
     most = -(-2 * len(nodes) // MOST_NODES)
     home = list(range(len(nodes)))

@@ -1,8 +1,9 @@
-"""The compiled part of SPP's partitioning: what channels cost, and the table of bottlenecks. Imported late.
+"""The compiled part of SPP's partitioning: costs of channels, and the table of bottlenecks.
 
-A *group* is a run of devices in the order; groups are numbered by where they end, then by where they begin. A *joint*
-is a pair of groups of which the second begins where the first ends; `joint_begin[g]` up to `joint_begin[g + 1]` are
-those into group g.
+A *group* is a run of devices in the order; groups are sorted by end, then by begin. A *joint* is a pair of groups of
+which the second begins where the first ends; joints `joint_begin[g]` up to `joint_begin[g + 1]` lead into group g.
+
+Import this module lazily: it compiles with numba.
 """
 
 import numba
@@ -23,10 +24,10 @@ def channel_seconds(
     interface_s: Floats,
     negligible: float,
 ) -> Floats:
-    """For each joint: seconds of a byte that crosses it forward and of one that crosses it backward, together.
+    """For each joint, the sum of the seconds per byte of both directions.
 
-    Groups are devices first[g] up to last[g] of the order, with rows in proportion to speed. Each direction is as slow
-    as its slowest link with the share of rows that it carries, or as the busiest interface.
+    Group g has the devices first[g] up to last[g] of the order, with rows in proportion to speed. Each direction is as
+    slow as its slowest link with its share of the rows, or as the busiest interface.
     """
     result = np.zeros(len(joint_from))
     leaving, entering = np.zeros(len(interface_s)), np.zeros(len(interface_s))
@@ -48,7 +49,7 @@ def channel_seconds(
                         leaving[host[i]] += share
                         entering[host[j]] += share
                     begin += share
-                # Ends that differ by rounding only are one end.
+                # Ends that differ only by rounding are the same.
                 if left_stop <= begin + negligible:
                     i += 1
                     left_end += speed[i] / left_speed if i < i_stop else 0.0
@@ -57,9 +58,9 @@ def channel_seconds(
                     right_end += speed[j] / right_speed if j < j_stop else 0.0
             shared = 0.0
             for device in range(first[left], last[right]):
-                place = host[device]
-                shared = max(shared, max(leaving[place], entering[place]) * interface_s[place])
-                leaving[place] = entering[place] = 0.0
+                machine = host[device]
+                shared = max(shared, max(leaving[machine], entering[machine]) * interface_s[machine])
+                leaving[machine] = entering[machine] = 0.0
             result[joint] = max(forward, shared) + max(backward, shared)
     return result
 
@@ -76,11 +77,11 @@ def _extend(
     result: Floats,
     cut: Int32s,
 ) -> None:
-    """result[l] = the least over cuts c < l of max(before[c], seconds of units c up to l); cut[l] = that c.
+    """Set result[l] to the least over cuts c < l of max(before[c], seconds of layers c up to l), and cut[l] to that c.
 
-    Seconds fall as c rises, so of two cuts the earlier is of use only if its `before` is smaller: a queue of such cuts,
-    rising, is kept. Where the first of them takes as long as the second's `before`, the second is never worse, now or
-    for any later l; so each cut enters and leaves once.
+    Seconds fall as c rises, so of two cuts the earlier one matters only if its `before` is smaller: the queue holds
+    such cuts in rising order. If the first of them takes as long as the second's `before`, the second is never worse,
+    for this l and for all later ones. So each cut enters and leaves the queue once.
     """
     head, tail = 0, 0
     for stop in range(begin + 1, len(result)):
@@ -118,10 +119,10 @@ def bottlenecks(
     latency_s: Floats,
     cut_bytes: Floats,
 ) -> tuple[Floats, Int32s, Int32s]:
-    """For each number of stages and last group: the least bottleneck of all units; cuts and groups before, to go back.
+    """For each number of stages and last group: the least bottleneck of all layers, with the cuts and groups before it.
 
-    `sums[sums_begin[g] : sums_begin[g + 1]]` are running sums of the units' seconds on members of group g for all
-    micro-batches; `cut_bytes[l]` are the bytes of all micro-batches over the cut behind l units.
+    `sums[sums_begin[g] : sums_begin[g + 1]]` are running sums of the layers' seconds on replicas of group g for all
+    micro-batches; `cut_bytes[l]` are the bytes of all micro-batches over the cut behind l layers.
     """
     num_groups, size = len(joint_begin) - 1, sums.shape[1]
     best = np.full((num_stages + 1, num_groups), np.inf)

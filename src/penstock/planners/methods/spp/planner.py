@@ -1,14 +1,14 @@
-"""SPP: order the devices along strong links, cut, replicate and map on that order, order the micro-batches greedily.
+"""SPP: order devices along fast links, cut, replicate and map on that order, and order micro-batches greedily.
 
-1. An order of the devices by recursive minimum cuts (device_order.py, RDO), used from both ends.
-2. For every number of stages the cuts and groups with the least bottleneck (spp_partition.py, PRM).
-3. For each of them the order of the micro-batches (schedules/methods/pe.py, PE); the fastest plan is kept.
+1. Order the devices by recursive minimum cuts (device_order.py, RDO); use the order from both ends.
+2. For every number of stages, find the cuts and groups with the least bottleneck (partition.py, PRM).
+3. For each of them, order the micro-batches (schedules/methods/pe.py, PE); keep the fastest plan.
 
-The steps are the paper's, up to what their files say. Ours: every candidate is judged by the simulator, with all that
-it knows (latency, interfaces, ties, steps); those whose stages or links alone would take longer than the best are not
-looked at; and pipelines without replicas and plain data parallelism are always among the candidates, so that SPP is
-never worse than these on its own order. Memory is not looked at. Cost: that of the table, O(D^4 U) for D devices and U
-units, and at most some D simulations.
+The steps are the paper's, with the differences that their files describe. Added here: the simulator evaluates every
+candidate with latency, interfaces, ties and optimizer steps; candidates whose stages or links alone take longer than
+the best plan are skipped; pipelines without replicas and plain data parallelism are always candidates, so SPP is never
+worse than these on its own order. Memory limits are ignored. Cost: that of the table, O(D^4 U) for D devices and U
+layers, and at most some D simulations.
 
 Reference: Luo et al., Efficient Pipeline Planning for Expedited Distributed DNN Training, 2022.
 """
@@ -28,12 +28,12 @@ from penstock.simulate import evaluate_costs
 
 
 def spp(problem: Problem, *, replication: bool = True) -> Plan:
-    """The fastest of the best partitions for all numbers of stages; without replication one device a stage.
+    """Plan the fastest of the best partitions for all numbers of stages; without `replication`, one device per stage.
 
     >>> from penstock.cluster.load import load_cluster
     >>> from penstock.profile.load import load_profile
     >>> problem = Problem(load_profile("gpt2", kinds=["T4"]), load_cluster("2 x T4 @ 1 GB/s"), 8)
-    >>> [[member.device for member in stage.forward] for stage in spp(problem).stages]
+    >>> [[replica.device for replica in stage.forward] for stage in spp(problem).stages]
     [['d0'], ['d1']]
     """
     best: tuple[float, Plan] | None = None
@@ -52,7 +52,7 @@ def spp(problem: Problem, *, replication: bool = True) -> Plan:
 
 
 def device_orders(problem: Problem) -> Iterator[list[int]]:
-    """The order, and the same from its other end unless that looks just alike."""
+    """Yield the order of the devices, and its reverse unless that is equivalent."""
     cluster = problem.cluster
     order = order_devices(cluster, problem.pipeline_depth)
     yield order
@@ -69,7 +69,7 @@ def device_orders(problem: Problem) -> Iterator[list[int]]:
 
 
 def _candidates(problem: Problem, order: list[int], replication: bool) -> Iterator[Partition]:
-    """One stage on all devices, looked at in any case; with and without replicas for every number; none twice."""
+    """Yield one stage on all devices, and the best partitions with and without replicas, each once."""
     if not replication:
         yield from partitions(problem, order, replication=False)
         return
@@ -85,9 +85,10 @@ def _candidates(problem: Problem, order: list[int], replication: bool) -> Iterat
 
 
 def least_seconds(costs: Costs) -> float:
-    """No order of a plan without moved backwards is faster: a stage must wait for its first input, do all its work, and
-    then reduce its gradients or, if it ends with a whole backward, wait for that to go back to the first stage; and a
-    link must carry all of its transfers.
+    """A lower bound on the iteration time of a plan without remote backwards, for any order of its actions.
+
+    A stage waits for its first input, does all its work, and then reduces its gradients or, if its backward is fused,
+    waits until the last gradient reaches the first stage. A link carries all of its transfers.
     """
     num = costs.num_microbatches
     work = costs.forward_s + costs.backward_s

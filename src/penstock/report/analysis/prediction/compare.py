@@ -1,4 +1,4 @@
-"""Predicted against measured: the same program's timeline twice, action by action."""
+"""Comparison of a predicted timeline with measured timelines of the same program, action by action."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,48 +7,48 @@ import numpy as np
 
 from penstock.arrays import Floats, Ints
 from penstock.program import RECV_KINDS, Kind
-from penstock.report.analysis.prediction.slow_links import SlowLink, slow_links
-from penstock.report.analysis.prediction.stragglers import DraggingDevice, dragging_devices
+from penstock.report.analysis.prediction.slow_links import SlowLink, find_slow_links
+from penstock.report.analysis.prediction.stragglers import Straggler, find_stragglers
 from penstock.timeline import Timeline, bubble_fraction
 from penstock.units import show_percent, show_seconds
 
-MOST_TOLD = 3
-FEWEST_SPREAD = 4
-"""Fewer measurements say nothing about how they spread."""
-LEAST_TOLD = 0.005
-"""Differences below this share of the iteration are not worth a word."""
-LEAST_LINK = 0.02
-"""Nor are links that cost less than this share of it, or where the whole iteration is off by less."""
-LEAST_OFF = 0.03
-"""Nor are jobs that took about as long as predicted."""
+MAX_DIFFERENCES = 3
+MIN_ITERATIONS_FOR_SPREAD = 4
+"""With fewer measured iterations no quartiles are given."""
+MIN_DIFFERENCE = 0.005
+"""Differences below this share of the iteration are left out."""
+MIN_LINK_EXCESS = 0.02
+"""Links that cost less than this share of the iteration are left out; so are all if the iteration differs by less."""
+MIN_RATIO_ERROR = 0.03
+"""Actions whose duration differs from the prediction by less than this ratio are left out."""
 AS_PREDICTED = 0.001
-"""A difference below this is none: it would show as 0.0 % or 0.1 %."""
-BESIDE_LARGEST = 0.1
-"""Nor are those below this share of the largest difference."""
-ALIKE = 1.05
-"""Devices of a group whose ratios are within this of each other are taken together."""
+"""A smaller relative difference of the iteration counts as none. It would print as 0.0 % or 0.1 %."""
+MIN_SHARE_OF_LARGEST = 0.1
+"""Differences below this share of the largest one are left out."""
+EQUAL_PACE = 1.05
+"""Replicas whose ratios are within this factor of each other share a row."""
 
 
 class KindRow(NamedTuple):
-    """All actions of one kind of one stage (the optimizer's: of one device), one taken as another.
+    """All actions of one kind and stage, or all optimizer steps of one device.
 
-    Devices that share a stage have one row if they kept up with each other, else one for each pace.
+    Replicas of a stage share a row if they have the same pace. Otherwise each pace has a row of its own.
     """
 
     kind: Kind
     stage: int | None
-    """None for the optimizer's steps: a device takes all its stages' together."""
+    """None for optimizer steps, because a device steps all its stages together."""
     devices: tuple[str, ...]
     num: int
     predicted_s: float
-    """Of one action, on average."""
+    """Mean seconds of one action."""
     measured_s: float
-    """The same, in the median of the measured iterations."""
+    """The same, as the median over the measured iterations."""
 
     @property
     def is_compute(self) -> bool:
-        """Whether it keeps its device busy. Messages are seen only when they are needed: that is the most they took."""
-        return self.kind <= Kind.STEP
+        """Whether the actions compute. Measured times of messages are upper limits."""
+        return self.kind.is_compute
 
     @property
     def ratio(self) -> float | None:
@@ -56,10 +56,10 @@ class KindRow(NamedTuple):
         return self.measured_s / self.predicted_s if self.predicted_s > 0 and self.is_compute else None
 
     @property
-    def measured_in_words(self) -> str:
-        """The measured time; of a message what is known of it, which is nothing where nobody waited for it.
+    def measured_text(self) -> str:
+        """The measured time, or for a message what is known of it.
 
-        >>> KindRow(Kind.SEND_P, 3, ("d2",), 1, 4.7e-4, 0.0).measured_in_words
+        >>> KindRow(Kind.SEND_P, 3, ("d2",), 1, 4.7e-4, 0.0).measured_text
         'not waited for'
         """
         if self.is_compute:
@@ -68,27 +68,27 @@ class KindRow(NamedTuple):
 
     @property
     def excess_s(self) -> float:
-        """By how much all of them together took longer."""
+        """Measured minus predicted seconds, summed over all actions of the row."""
         return self.num * (self.measured_s - self.predicted_s)
 
 
 class Comparison(NamedTuple):
-    """What was predicted and what happened."""
+    """A predicted iteration beside the measured ones."""
 
     predicted_s: float
     measured_s: float
-    """An iteration, in the median."""
+    """The median iteration."""
     quartiles_s: tuple[float, float]
     num_measured: int
     predicted_bubble: float
     measured_bubble: float
     rows: tuple[KindRow, ...]
-    devices: tuple[DraggingDevice, ...]
-    """Those that were slow, or fast, in all that they did; the worst first."""
+    devices: tuple[Straggler, ...]
+    """Devices that were slower or faster in all their actions, the largest difference first."""
     links: tuple[SlowLink, ...]
-    """Those that kept somebody waiting for longer than predicted; the worst first."""
+    """Links that made devices wait longer than predicted, the largest excess first."""
     is_warm_up: bool
-    """Whether no other iteration was measured than one that warms up: then it says little."""
+    """Whether only the first iteration, which is slower than the others, was measured."""
 
     @property
     def ratio(self) -> float | None:
@@ -97,121 +97,146 @@ class Comparison(NamedTuple):
 
 
 def compare_timelines(predicted: Timeline, measured: Sequence[Timeline]) -> Comparison:
-    """Compare a predicted iteration with measured ones of the same program."""
-    took = np.array([timeline.iteration_s for timeline in measured])
+    """Compare a predicted iteration with measured iterations of the same program.
+
+    Args:
+        predicted: The simulated timeline.
+        measured: The measured timelines, at least one.
+
+    Returns:
+        Totals, one row for each kind and stage, and the devices and links that differ from the prediction.
+    """
+    iterations_s = np.array([timeline.iteration_s for timeline in measured])
     durations = [timeline.end_s - timeline.start_s for timeline in measured]
-    foreseen = predicted.end_s - predicted.start_s
-    low, high = np.quantile(took, (0.25, 0.75)).tolist()
+    predicted_s = predicted.end_s - predicted.start_s
+    low, high = np.quantile(iterations_s, (0.25, 0.75)).tolist()
     return Comparison(
         predicted_s=predicted.iteration_s,
-        measured_s=float(np.median(took)),
+        measured_s=float(np.median(iterations_s)),
         quartiles_s=(low, high),
         num_measured=len(measured),
         predicted_bubble=bubble_fraction(predicted),
         measured_bubble=float(np.median([bubble_fraction(timeline) for timeline in measured])),
-        rows=tuple(_rows(predicted, foreseen, durations)),
-        devices=dragging_devices(predicted, durations),
-        links=slow_links(predicted, measured),
+        rows=tuple(_rows(predicted, predicted_s, durations)),
+        devices=find_stragglers(predicted, durations),
+        links=find_slow_links(predicted, measured),
         is_warm_up=all(timeline.is_warm_up for timeline in measured),
     )
 
 
-def typical(measured: Sequence[Timeline]) -> Timeline:
-    """The measured iteration in the middle, by its time."""
+def median_iteration(measured: Sequence[Timeline]) -> Timeline:
+    """The measured iteration with the median time.
+
+    Args:
+        measured: The measured timelines, at least one.
+
+    Returns:
+        One of them; the faster of the two in the middle for an even number.
+    """
     return sorted(measured, key=lambda timeline: timeline.iteration_s)[(len(measured) - 1) // 2]
 
 
-def _rows(timeline: Timeline, foreseen: Floats, durations: Sequence[Floats]) -> list[KindRow]:
+def _rows(timeline: Timeline, predicted_s: Floats, durations: Sequence[Floats]) -> list[KindRow]:
     program = timeline.program
     groups: dict[tuple[Kind, int], list[int]] = {}
     for action, (kind, stage, device) in enumerate(
         zip(map(Kind, program.kind.tolist()), program.stage.tolist(), program.device_of.tolist(), strict=True)
     ):
-        if kind not in RECV_KINDS:  # the other end of a send that is counted
+        if kind not in RECV_KINDS:  # counted with its send
             groups.setdefault((kind, device if kind == Kind.STEP else stage), []).append(action)
-    found = []
+    rows = []
     for (kind, stage), members in sorted(groups.items()):
         is_step = kind == Kind.STEP
-        for at in _alike(np.array(members), timeline, foreseen, durations):
-            devices = tuple(program.devices[number] for number in np.unique(program.device_of[at]).tolist())
-            num = 1 if is_step else len(at)
-            measured_s = float(np.median([taken[at].sum() for taken in durations])) / num
-            predicted_s = float(foreseen[at].sum()) / num
-            found.append(KindRow(kind, None if is_step else stage, devices, num, predicted_s, measured_s))
-    return found
+        for actions in _by_pace(np.array(members), timeline, predicted_s, durations):
+            devices = tuple(program.devices[number] for number in np.unique(program.device_of[actions]).tolist())
+            num = 1 if is_step else len(actions)
+            measured_s = float(np.median([duration[actions].sum() for duration in durations])) / num
+            mean_s = float(predicted_s[actions].sum()) / num
+            rows.append(KindRow(kind, None if is_step else stage, devices, num, mean_s, measured_s))
+    return rows
 
 
-def _alike(members: Ints, timeline: Timeline, foreseen: Floats, durations: Sequence[Floats]) -> list[Ints]:
-    """The actions of a kind, by the pace of their devices. That of messages is not known: they stay together."""
-    where = timeline.program.device_of[members]
-    if not timeline.is_compute[members[0]] or foreseen[members].sum() <= 0:
-        return [members]
+def _by_pace(actions: Ints, timeline: Timeline, predicted_s: Floats, durations: Sequence[Floats]) -> list[Ints]:
+    """Split the actions of a kind by the pace of their devices. Messages stay together: their pace is not known."""
+    device_of = timeline.program.device_of[actions]
+    if not timeline.is_compute[actions[0]] or predicted_s[actions].sum() <= 0:
+        return [actions]
     ratios = {}
-    for device in np.unique(where).tolist():
-        at = members[where == device]
-        taken_s = float(np.median([taken[at].sum() for taken in durations]))
-        ratios[device] = taken_s / max(float(foreseen[at].sum()), 1e-12)
+    for device in np.unique(device_of).tolist():
+        own = actions[device_of == device]
+        measured_s = float(np.median([duration[own].sum() for duration in durations]))
+        ratios[device] = measured_s / max(float(predicted_s[own].sum()), 1e-12)
     paces: list[list[int]] = []
     for device, ratio in sorted(ratios.items(), key=lambda item: item[1]):
-        if paces and ratio <= ALIKE * ratios[paces[-1][0]]:
+        if paces and ratio <= EQUAL_PACE * ratios[paces[-1][0]]:
             paces[-1].append(device)
         else:
             paces.append([device])
-    return [members[np.isin(where, devices)] for devices in sorted(paces, key=min)]
+    return [actions[np.isin(device_of, devices)] for devices in sorted(paces, key=min)]
 
 
-def difference_sentences(found: Comparison, *, of_one: str = "one iteration was measured") -> list[str]:
-    """Where prediction and measurement differ most, in words; `of_one` is said where there is no median."""
-    if found.is_warm_up:
-        return [_warm_up_sentence(found)]
-    low, high = found.quartiles_s
-    spread = f"median of {found.num_measured}, half of them from {show_seconds(low)} to {show_seconds(high)}"
-    if found.num_measured < FEWEST_SPREAD:
-        spread = f"median of {found.num_measured}" if found.num_measured > 1 else of_one
+def difference_sentences(comparison: Comparison, *, single_note: str = "one iteration was measured") -> list[str]:
+    """Describe where prediction and measurement differ most.
+
+    Args:
+        comparison: The result of `compare_timelines`.
+        single_note: The remark in place of the median's spread where there is one iteration only.
+
+    Returns:
+        A sentence about the iteration, then one for each of the largest differences.
+    """
+    if comparison.is_warm_up:
+        return [_warm_up_sentence(comparison)]
+    low, high = comparison.quartiles_s
+    spread = f"median of {comparison.num_measured}, half of them from {show_seconds(low)} to {show_seconds(high)}"
+    if comparison.num_measured < MIN_ITERATIONS_FOR_SPREAD:
+        spread = f"median of {comparison.num_measured}" if comparison.num_measured > 1 else single_note
     lines = [
         (
-            f"An iteration was predicted to take {show_seconds(found.predicted_s)} and took "
-            f"{show_seconds(found.measured_s)}{_change(found.ratio)} ({spread}). "
-            f"Bubble: predicted {show_percent(found.predicted_bubble)}, measured {show_percent(found.measured_bubble)}."
+            f"An iteration was predicted to take {show_seconds(comparison.predicted_s)} and took "
+            f"{show_seconds(comparison.measured_s)}{_change(comparison.ratio)} ({spread}). "
+            f"Bubble: predicted {show_percent(comparison.predicted_bubble)}, "
+            f"measured {show_percent(comparison.measured_bubble)}."
         )
     ]
-    return [*lines, *_largest(found)]
+    return [*lines, *_largest(comparison)]
 
 
-def _warm_up_sentence(found: Comparison) -> str:
+def _warm_up_sentence(comparison: Comparison) -> str:
     return (
-        f"Only the first iteration was measured, which warms up: that it took {show_seconds(found.measured_s)}, where "
-        f"{show_seconds(found.predicted_s)} were predicted, says little of how long others take. Run more steps."
+        "Only the first iteration was measured, and it includes warm-up: it took "
+        f"{show_seconds(comparison.measured_s)} ({show_seconds(comparison.predicted_s)} predicted). "
+        "Run more steps to compare."
     )
 
 
-def _largest(found: Comparison) -> list[str]:
-    """What differs most: devices in all that they did, links, and else kinds of jobs."""
-    least_s = LEAST_LINK * found.predicted_s
-    # Links that made nothing longer are not to blame, for anything.
-    links = found.links if abs(found.measured_s - found.predicted_s) >= least_s else ()
-    whole = {item.device for item in found.devices}
+def _largest(comparison: Comparison) -> list[str]:
+    """The largest differences: devices as a whole, links, and kinds of actions on other devices."""
+    least_s = MIN_LINK_EXCESS * comparison.predicted_s
+    # Where the iteration took about as long as predicted, no link made it longer.
+    links = comparison.links if abs(comparison.measured_s - comparison.predicted_s) >= least_s else ()
+    stragglers = {item.device for item in comparison.devices}
     differing = [
-        *((item.excess_s, item.in_words) for item in found.devices),
-        *((item.excess_s, item.in_words) for item in links if item.excess_s >= least_s),
+        *((item.excess_s, item.sentence) for item in comparison.devices),
+        *((item.excess_s, item.sentence) for item in links if item.excess_s >= least_s),
     ]
-    for row in found.rows:
-        if row.ratio is not None and abs(row.ratio - 1) > LEAST_OFF and not whole.issuperset(row.devices):
-            differing.append((row.excess_s, _row_words(row)))
+    for row in comparison.rows:
+        if row.ratio is not None and abs(row.ratio - 1) > MIN_RATIO_ERROR and not stragglers.issuperset(row.devices):
+            differing.append((row.excess_s, _row_sentence(row)))
     differing.sort(key=lambda item: -abs(item[0]))
-    least = LEAST_TOLD * found.predicted_s
+    least = MIN_DIFFERENCE * comparison.predicted_s
     if differing:
-        least = max(least, BESIDE_LARGEST * abs(differing[0][0]))
-    return [text for excess_s, text in differing[:MOST_TOLD] if abs(excess_s) >= least]
+        least = max(least, MIN_SHARE_OF_LARGEST * abs(differing[0][0]))
+    return [text for excess_s, text in differing[:MAX_DIFFERENCES] if abs(excess_s) >= least]
 
 
-def _row_words(row: KindRow) -> str:
+def _row_sentence(row: KindRow) -> str:
     times = f", {row.num} times an iteration" if row.num > 1 else ""
     name = row_name(row)
     return (
-        f"{name[0].upper()}{name[1:]} on {', '.join(row.devices)} took {show_seconds(row.measured_s)}, not "
+        f"{name[0].upper()}{name[1:]} on {', '.join(row.devices)} took {show_seconds(row.measured_s)} instead of "
         f"{show_seconds(row.predicted_s)}{times}: {show_seconds(abs(row.excess_s))} "
-        f"{'more' if row.excess_s > 0 else 'less'} in all."
+        f"{'more' if row.excess_s > 0 else 'less'} in total."
     )
 
 
@@ -232,7 +257,7 @@ KIND_NAMES = {
 
 
 def row_name(row: KindRow) -> str:
-    """The kind of work, and of which stage."""
+    """The kind of the actions and their stage, such as "backward of stage 1"."""
     if row.stage is None:
         return KIND_NAMES[row.kind]
     return f"{KIND_NAMES[row.kind]} {'' if row.kind == Kind.REDUCE_TIE else 'of stage '}{row.stage}"

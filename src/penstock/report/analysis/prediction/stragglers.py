@@ -1,4 +1,4 @@
-"""Devices that were slower, or faster, than predicted in all that they did."""
+"""Stragglers: devices that were slower, or faster, than predicted in all their actions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,19 +6,19 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Floats
-from penstock.report.names import shown_name
+from penstock.report.escaping import escape_text
 from penstock.timeline import Timeline
 from penstock.units import show_seconds
 
-LEAST_CHANGE = 0.1
-ALIKE = 0.1
-"""Kinds of jobs whose ratios are within this of their device's are slow alike."""
-LEAST_SHARE = 0.1
-"""Kinds that are less than this of a device's work do not decide."""
+MIN_CHANGE = 0.1
+MAX_SPREAD = 0.1
+"""The ratio of every kind of action must be within this of the ratio of its device."""
+MIN_SHARE = 0.1
+"""Kinds with a smaller share of the device's busy time are not considered."""
 
 
-class DraggingDevice(NamedTuple):
-    """All jobs of a device in an iteration, together."""
+class Straggler(NamedTuple):
+    """The compute time of a device in an iteration."""
 
     device: str
     predicted_s: float
@@ -31,38 +31,46 @@ class DraggingDevice(NamedTuple):
 
     @property
     def excess_s(self) -> float:
-        """By how much they took longer."""
+        """Measured minus predicted seconds."""
         return self.measured_s - self.predicted_s
 
     @property
-    def in_words(self) -> str:
-        """A sentence.
+    def sentence(self) -> str:
+        """The straggler as a sentence.
 
-        >>> DraggingDevice("d1", 0.2, 0.6).in_words
-        'd1 was slow: its jobs took 3.00 times as long as predicted, 600 ms instead of 200 ms.'
+        >>> Straggler("d1", 0.2, 0.6).sentence
+        'd1 was slow: its actions took 3.00 times as long as predicted, 600 ms instead of 200 ms.'
         """
         pace = "slow" if self.ratio > 1 else "fast"
         return (
-            f"{shown_name(self.device)} was {pace}: its jobs took {self.ratio:.2f} times as long as predicted, "
+            f"{escape_text(self.device)} was {pace}: its actions took {self.ratio:.2f} times as long as predicted, "
             f"{show_seconds(self.measured_s)} instead of {show_seconds(self.predicted_s)}."
         )
 
 
-def dragging_devices(predicted: Timeline, durations: Sequence[Floats]) -> tuple[DraggingDevice, ...]:
-    """Those whose jobs are all off by about the same factor; `durations` are of all actions, by measured iteration."""
+def find_stragglers(predicted: Timeline, durations: Sequence[Floats]) -> tuple[Straggler, ...]:
+    """Find the devices whose actions all differ from the prediction by about the same factor.
+
+    Args:
+        predicted: The simulated timeline.
+        durations: For each measured iteration the seconds of all actions.
+
+    Returns:
+        The stragglers, the largest difference first.
+    """
     program = predicted.program
-    foreseen = predicted.end_s - predicted.start_s
-    usual = np.median(np.array(durations), axis=0)
-    found = []
+    predicted_s = predicted.end_s - predicted.start_s
+    median_s = np.median(np.array(durations), axis=0)
+    stragglers = []
     for number, name in enumerate(program.devices):
-        jobs = np.flatnonzero(predicted.is_compute & (program.device_of == number))
-        item = DraggingDevice(name, float(foreseen[jobs].sum()), float(usual[jobs].sum()))
-        if item.predicted_s <= 0 or abs(item.ratio - 1) < LEAST_CHANGE:
+        compute = np.flatnonzero(predicted.is_compute & (program.device_of == number))
+        item = Straggler(name, float(predicted_s[compute].sum()), float(median_s[compute].sum()))
+        if item.predicted_s <= 0 or abs(item.ratio - 1) < MIN_CHANGE:
             continue
-        kinds = np.stack([program.kind[jobs], program.stage[jobs]])
-        member = np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
-        planned, taken = np.bincount(member, foreseen[jobs]), np.bincount(member, usual[jobs])
-        large = planned >= LEAST_SHARE * item.predicted_s
-        if np.all(np.abs(taken[large] / planned[large] / item.ratio - 1) < ALIKE):
-            found.append(item)
-    return tuple(sorted(found, key=lambda item: -abs(item.excess_s)))
+        kinds = np.stack([program.kind[compute], program.stage[compute]])
+        group = np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
+        planned_s, taken_s = np.bincount(group, predicted_s[compute]), np.bincount(group, median_s[compute])
+        large = planned_s >= MIN_SHARE * item.predicted_s
+        if np.all(np.abs(taken_s[large] / planned_s[large] / item.ratio - 1) < MAX_SPREAD):
+            stragglers.append(item)
+    return tuple(sorted(stragglers, key=lambda item: -abs(item.excess_s)))

@@ -1,4 +1,4 @@
-"""A cluster as a web page draws it: hosts, devices, and the links that carry something."""
+"""The data of a cluster: hosts, devices, and the links in use."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 import numpy as np
 
 from penstock.cluster import Cluster, Wire
-from penstock.program import SEND_KINDS
-from penstock.report.subject import Shown
+from penstock.program import is_send
+from penstock.report.subject import ReportSubject
 
-MOST_DEVICES = 256
-"""Of larger clusters only the devices that are used are drawn."""
+MAX_DEVICES = 256
+"""For larger clusters only the used devices are drawn."""
 
 
-def cluster_data(cluster: Cluster, items: Sequence[Shown]) -> dict[str, Any]:
-    """The cluster, and the links that the timelines use; numbers of devices are their places in this list."""
+def cluster_data(cluster: Cluster, items: Sequence[ReportSubject]) -> dict[str, Any]:
+    """The cluster and the links that the timelines use. Links refer to devices by their index in this data."""
     used = {name for item in items for name in item.plan.devices}
     kept = [
-        place
-        for place, device in enumerate(cluster.devices)
-        if cluster.num_devices <= MOST_DEVICES or device.name in used
+        index
+        for index, device in enumerate(cluster.devices)
+        if cluster.num_devices <= MAX_DEVICES or device.name in used
     ]
-    number = {cluster.devices[place].name: at for at, place in enumerate(kept)}
-    host_number = {host.name: at for at, host in enumerate(cluster.hosts)}
+    new_index = {cluster.devices[index].name: number for number, index in enumerate(kept)}
+    host_index = {host.name: number for number, host in enumerate(cluster.hosts)}
     links = sorted({link for item in items for link in _links(item)})
     return {
         "name": cluster.name,
@@ -35,28 +35,28 @@ def cluster_data(cluster: Cluster, items: Sequence[Shown]) -> dict[str, Any]:
         "devices": [
             {
                 "name": device.name,
-                "host": host_number[device.host],
+                "host": host_index[device.host],
                 "kind": device.kind,
                 "memory": device.memory_bytes,
                 "speed": device.speed,
             }
-            for device in (cluster.devices[place] for place in kept)
+            for device in (cluster.devices[index] for index in kept)
         ],
         "links": [
             {
-                "source": number[source],
-                "target": number[target],
+                "source": new_index[source],
+                "target": new_index[target],
                 "bandwidth": _finite(float(cluster.bandwidth[cluster.index[source], cluster.index[target]])),
                 "latency": float(cluster.latency_s[cluster.index[source], cluster.index[target]]),
             }
             for source, target in links
-            if source in number and target in number
+            if source in new_index and target in new_index
         ],
     }
 
 
-def rings(item: Shown) -> list[dict[str, Any]]:
-    """The all-reduces of a plan: who takes part, in ring order, and what each of them sends."""
+def rings(item: ReportSubject) -> list[dict[str, Any]]:
+    """The all-reduces of a plan: their devices in ring order, and the bytes that each of them sends."""
     if item.costs is None:
         return []
     return [
@@ -68,21 +68,21 @@ def rings(item: Shown) -> list[dict[str, Any]]:
     ]
 
 
-def ties(item: Shown) -> dict[int, tuple[int, ...]] | None:
-    """For each sum over shared parameters the stages that share them; None where the file alone does not say."""
+def ties(item: ReportSubject) -> dict[int, tuple[int, ...]] | None:
+    """The stages behind each all-reduce of shared parameters; None where the costs are not known."""
     if item.costs is None:
         return None
-    return {found.number: found.stages for found in item.costs.reductions if found.is_tie}
+    return {reduction.number: reduction.stages for reduction in item.costs.reductions if reduction.is_tie}
 
 
-def _links(item: Shown) -> set[tuple[str, str]]:
+def _links(item: ReportSubject) -> set[tuple[str, str]]:
     program = item.timeline.program
-    sends = np.flatnonzero(np.isin(program.kind, SEND_KINDS))
+    sends = np.flatnonzero(is_send(program.kind))
     pairs = np.unique(np.column_stack([program.device_of[sends], program.peer[sends]]), axis=0)
-    found = {(program.devices[source], program.devices[target]) for source, target in pairs.tolist()}
+    links = {(program.devices[source], program.devices[target]) for source, target in pairs.tolist()}
     for ring in rings(item):
-        found |= set(zip(ring["devices"], ring["devices"][1:] + ring["devices"][:1], strict=True))
-    return found
+        links |= set(zip(ring["devices"], ring["devices"][1:] + ring["devices"][:1], strict=True))
+    return links
 
 
 def _wire(wire: Wire) -> dict[str, float | None]:

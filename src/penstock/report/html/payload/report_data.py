@@ -1,4 +1,4 @@
-"""Everything that a report's page shows, as JSON with arrays in it."""
+"""The data of a report's page: a JSON object with packed arrays in it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,78 +6,95 @@ from typing import Any
 import msgspec
 
 from penstock.errors import InputError
+from penstock.planners.bounds import relative_gap
 from penstock.program import Kind
-from penstock.report.analysis import Baseline, check_showable
+from penstock.report.analysis import Baseline, validate_timeline
 from penstock.report.analysis.prediction import compare_timelines, difference_sentences, row_name
 from penstock.report.html.payload.shared import Shared
 from penstock.report.html.payload.subject import subject_data
-from penstock.report.html.payload.summary import Words, words_about
-from penstock.report.subject import Shown, pairs
-from penstock.report.text import mixed_words
+from penstock.report.html.payload.summary import SummaryText, summarise_subject
+from penstock.report.subject import ReportSubject, prediction_pairs
+from penstock.report.text import mixed_problems_warning
 
-FORMAT = "penstock.report/2"
+FORMAT = "penstock.report/3"
 
-MOST_ACTIONS = 2_000_000
-"""A page of so many has some 100 MB, and takes seconds to open."""
+MAX_ACTIONS = 2_000_000
+"""A page with this many actions has some 100 MB and takes seconds to open."""
 
-OF_ONE = "one iteration; a timeline file holds no more"
+SINGLE_NOTE = "one iteration, as in every timeline file"
 
 
 class PageData(msgspec.Struct, frozen=True):
-    """What the page shows, and the words about each timeline, which are shown elsewhere too."""
+    """The content of the page, and the summary of each timeline, which the command line prints as well."""
 
     content: dict[str, Any]
-    words: list[Words]
+    summaries: list[SummaryText]
 
 
-def page_data(items: Sequence[Shown], *, title: str, with_baselines: bool = True) -> PageData:
-    """Put together what is known of some timelines."""
+def page_data(items: Sequence[ReportSubject], *, title: str, with_baselines: bool = True) -> PageData:
+    """Collect the data of a report.
+
+    Args:
+        items: The subjects of the report, at least one.
+        title: The title of the page.
+        with_baselines: Whether to plan the same problems with the baseline planners, for comparison.
+
+    Returns:
+        The content of the page and the summaries.
+
+    Raises:
+        InputError: There are no subjects, a timeline is invalid, or there are too many actions for a page.
+    """
     if not items:
         raise InputError("a report needs at least one plan or timeline")
     for item in items:
-        check_showable(item.timeline)
+        validate_timeline(item.timeline)
     num_actions = sum(item.timeline.program.num_actions for item in items)
-    if num_actions > MOST_ACTIONS:
+    if num_actions > MAX_ACTIONS:
         raise InputError(
-            f"{num_actions:,} actions are more than the {MOST_ACTIONS:,} that a page can show",
-            hint="Show a plan with fewer micro-batches, or use a trace: penstock simulate --trace.",
+            f"number of actions ({num_actions:,}) exceeds the limit of a report page ({MAX_ACTIONS:,})",
+            hint="Use fewer micro-batches, or write a trace: penstock simulate --trace.",
         )
     shared = Shared(items, with_baselines=with_baselines)
-    words = [words_about(item, shared.baselines(item)) for item in items]
+    summaries = [summarise_subject(item, shared.baselines(item)) for item in items]
     content = {
         "format": FORMAT,
         "title": title,
-        "mixed": mixed_words(items),
+        "mixed": mixed_problems_warning(items),
         "kinds": [kind.name for kind in Kind],
-        "subjects": [subject_data(item, told, shared) for item, told in zip(items, words, strict=True)],
-        "units": shared.units.values,
+        "subjects": [subject_data(item, summary, shared) for item, summary in zip(items, summaries, strict=True)],
+        "layers": shared.layers.values,
         "clusters": shared.clusters.values,
-        "problems": [[_baseline_row(other) for other in others] for others in shared.problems.values],
-        "pairs": [_pair(items, predicted, measured) for predicted, measured in pairs(items)],
+        "problems": [
+            [_baseline_row(baseline, problem.bound_s) for baseline in problem.baselines]
+            for problem in shared.problems.values
+        ],
+        "pairs": [_pair(items, predicted, measured) for predicted, measured in prediction_pairs(items)],
     }
-    return PageData(content, words)
+    return PageData(content, summaries)
 
 
-def _baseline_row(baseline: Baseline) -> dict[str, Any]:
-    out = baseline.outcome
+def _baseline_row(baseline: Baseline, bound_s: float) -> dict[str, Any]:
+    outcome = baseline.outcome
     return {
         "planner": baseline.planner,
         "schedule": baseline.schedule,
-        "iteration": out.iteration_s,
-        "rowsPerSecond": out.rows_per_s,
-        "bubble": out.bubble_fraction,
-        "peak": out.peak_bytes,
-        "traffic": out.traffic_bytes,
-        "fits": out.fits,
+        "iteration": outcome.iteration_s,
+        "rowsPerSecond": outcome.rows_per_s,
+        "bubble": outcome.bubble_fraction,
+        "peak": outcome.peak_bytes,
+        "traffic": outcome.traffic_bytes,
+        "fits": outcome.fits,
+        "gap": relative_gap(outcome.iteration_s, bound_s),
     }
 
 
-def _pair(items: Sequence[Shown], predicted: int, measured: int) -> dict[str, Any]:
-    found = compare_timelines(items[predicted].timeline, [items[measured].timeline])
+def _pair(items: Sequence[ReportSubject], predicted: int, measured: int) -> dict[str, Any]:
+    comparison = compare_timelines(items[predicted].timeline, [items[measured].timeline])
     return {
         "predicted": predicted,
         "measured": measured,
-        "words": difference_sentences(found, of_one=OF_ONE),
+        "sentences": difference_sentences(comparison, single_note=SINGLE_NOTE),
         "rows": [
             {
                 "name": row_name(row),
@@ -88,6 +105,6 @@ def _pair(items: Sequence[Shown], predicted: int, measured: int) -> dict[str, An
                 "atMost": not row.is_compute,
                 "ratio": row.ratio,
             }
-            for row in found.rows
+            for row in comparison.rows
         ],
     }

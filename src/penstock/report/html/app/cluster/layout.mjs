@@ -1,17 +1,17 @@
-// Where hosts and devices go on the picture of a cluster.
+// The layout of a cluster's picture.
 
 import { LABEL_WIDTH, LEVEL_STEP, busWidth, planLinks } from "./links.mjs";
 
 const DEVICE = { width: 94, height: 46 };
 const [GAP, MARGIN, NAME, ROOM] = [28, 16, 22, 12];
-export const MOST_DRAWN = 64;
+export const MAX_DRAWN = 64;
 
-// Hosts beside each other as far as they fit, their devices in rows inside; in pixels. Around each row is room for links.
+// Hosts side by side as far as they fit, with their devices in rows; in pixels. Each row has room for links around it.
 export function clusterLayout(cluster, width, links = []) {
-  let [hosts, devices, lines] = placed(cluster, width);
+  let [hosts, devices, lines] = arrange(cluster, width);
   let plan = planLinks(devices, links);
   if (plan.numBuses) {
-    [hosts, devices, lines] = placed(cluster, width - busWidth(plan.numBuses));
+    [hosts, devices, lines] = arrange(cluster, width - busWidth(plan.numBuses));
     plan = planLinks(devices, links);
   }
   const spaces = [];
@@ -41,15 +41,15 @@ export function clusterLayout(cluster, width, links = []) {
   };
 }
 
-// From left to right: where each host and device is, in which row; and how many rows each line of hosts has.
-function placed(cluster, width) {
+// From left to right: the position and the row of each host and device, and the number of rows in each line of hosts.
+function arrange(cluster, width) {
   const [hosts, devices, lines] = [[], [], [0]];
   let [x, first] = [0, 0];
   cluster.hosts.forEach((_, host) => {
     const numbers = cluster.devices.flatMap((device, number) => (device.host === host ? [number] : []));
     if (!numbers.length) return;
-    const most = Math.max(1, Math.floor((width - 2 * MARGIN + GAP) / (DEVICE.width + GAP)));
-    const columns = Math.min(most, numbers.length <= 8 ? numbers.length : Math.ceil(Math.sqrt(numbers.length * 2)));
+    const fitting = Math.max(1, Math.floor((width - 2 * MARGIN + GAP) / (DEVICE.width + GAP)));
+    const columns = Math.min(fitting, numbers.length <= 8 ? numbers.length : Math.ceil(Math.sqrt(numbers.length * 2)));
     const num = Math.ceil(numbers.length / columns);
     const wide = 2 * MARGIN + columns * DEVICE.width + (columns - 1) * GAP;
     if (x > 0 && x + wide > width) {
@@ -59,10 +59,10 @@ function placed(cluster, width) {
     }
     lines[lines.length - 1] = Math.max(lines[lines.length - 1], num);
     hosts.push({ host, x, width: wide, first, num });
-    numbers.forEach((number, place) => {
+    numbers.forEach((number, index) => {
       devices[number] = {
-        x: x + MARGIN + (place % columns) * (DEVICE.width + GAP),
-        row: first + Math.floor(place / columns),
+        x: x + MARGIN + (index % columns) * (DEVICE.width + GAP),
+        row: first + Math.floor(index / columns),
         ...DEVICE,
       };
     });
@@ -71,7 +71,7 @@ function placed(cluster, width) {
   return [hosts, devices, lines];
 }
 
-// From 1 to 9 pixels, evenly in the order of magnitude of what the links can carry.
+// From 1.5 to 8 pixels, on a logarithmic scale of the bandwidth.
 export function linkThickness(bandwidth, least, most) {
   if (bandwidth === null || !(most > least)) return 5;
   const part = Math.log(bandwidth / least) / Math.log(most / least);
@@ -80,8 +80,8 @@ export function linkThickness(bandwidth, least, most) {
 
 const LABEL = { width: LABEL_WIDTH, height: 14 };
 
-// Each label where it lies neither on a box nor on another label; one that finds no place is left out. Those that come
-// first have their choice, and the table has them all.
+// Puts each label where it overlaps neither a box nor another label. Earlier labels choose first; a label without a free
+// spot is left out, and the table has them all.
 export function spaced(labels, boxes) {
   const kept = [];
   const near = ([x, y], box) =>

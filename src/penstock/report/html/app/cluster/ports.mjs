@@ -1,35 +1,34 @@
-// Where links leave and reach the boxes of devices: each at a place of its own on the edge, in an order that keeps links
-// of one device from crossing. Links in a row have the outer places, the longest innermost; links to other rows are
-// between them.
+// The ports of links on the edges of device boxes, in an order in which links of one device do not cross. Links in a row
+// have the outer ports, the longest innermost; links to other rows are between them.
 
 const [SPREAD, EDGE] = [24, 8];
-const ASIDE = 5; // places above and below are not quite under each other, so that lines to them are beside each other
+const ASIDE = 5; // ports at the top and at the bottom are shifted, so that lines to them run side by side
 
 export const sideOf = (source, target) => (target.x > source.x ? "above" : "below");
 export const spanOf = (source, target) => Math.abs(source.x - target.x);
 export const isFar = (source, target) => Math.abs(source.row - target.row) > 1;
 
-// For each link where it leaves its source and where it reaches its target.
+// For each link the x of its port at the source and at the target.
 export function makePorts(devices, links) {
   const edges = new Map();
   const add = (device, edge, end) => {
     const key = `${device} ${edge}`;
     edges.set(key, [...(edges.get(key) ?? []), { device, edge, ...end }]);
   };
-  links.forEach((link, place) => {
+  links.forEach((link, index) => {
     const [source, target] = [devices[link.source], devices[link.target]];
     if (source.row === target.row) {
       const [edge, way] = target.x > source.x ? ["top", 1] : ["bottom", -1];
       const span = spanOf(source, target);
-      add(link.source, edge, { link: place, end: 0, group: way, rank: -way * span });
-      add(link.target, edge, { link: place, end: 1, group: -way, rank: way * span });
+      add(link.source, edge, { link: index, end: 0, group: way, rank: -way * span });
+      add(link.target, edge, { link: index, end: 1, group: -way, rank: way * span });
       return;
     }
     const down = target.row > source.row;
-    // Far ones go round on the right. What goes down is to the left of what comes up between the same two.
+    // Links to far rows go round on the right. Between the same two devices, the link down is left of the link up.
     const rank = (other) => (isFar(source, target) ? Infinity : other.x + (down ? 0 : 0.5));
-    add(link.source, down ? "bottom" : "top", { link: place, end: 0, group: 0, rank: rank(target) });
-    add(link.target, down ? "top" : "bottom", { link: place, end: 1, group: 0, rank: rank(source) });
+    add(link.source, down ? "bottom" : "top", { link: index, end: 0, group: 0, rank: rank(target) });
+    add(link.target, down ? "top" : "bottom", { link: index, end: 1, group: 0, rank: rank(source) });
   });
   const ports = links.map(() => [0, 0]);
   for (const ends of edges.values()) {
@@ -37,8 +36,8 @@ export function makePorts(devices, links) {
     const { x, width } = devices[ends[0].device];
     const spread = Math.min(SPREAD, (width - 2 * (EDGE + ASIDE)) / Math.max(1, ends.length - 1));
     const middle = x + width / 2 + (ends[0].edge === "top" ? ASIDE : -ASIDE);
-    ends.forEach(({ link, end }, place) => {
-      ports[link][end] = middle + (place - (ends.length - 1) / 2) * spread;
+    ends.forEach(({ link, end }, index) => {
+      ports[link][end] = middle + (index - (ends.length - 1) / 2) * spread;
     });
   }
   return ports;

@@ -1,28 +1,32 @@
-// Which stages run where, in the boxes of the picture of a cluster.
+// The stages of each device, as labels for the boxes of a cluster's picture.
 
-const MOST_LETTERS = 13; // in a box
-export const PART_WORDS = "In boxes, 0F is the forward alone of stage 0, and 0B its backward alone.";
+const MAX_LETTERS = 13; // in a box
+export const PARTS_HINT = "In boxes, 0F is the forward of stage 0 without its backward, and 0B its backward without its forward.";
 
 const groupNames = (group) => new Set(group.map(([name]) => name));
 
-// By the name of the device.
+// By device name: the numbers of its stages, each with its part: "" for both passes, "F" or "B" for one of them.
 export function stagesOf(model) {
-  const found = new Map();
+  const stages = new Map();
   model.stages.forEach((stage, number) => {
     const [forward, backward] = [groupNames(stage.forward), groupNames(stage.backward)];
     for (const name of new Set([...forward, ...backward])) {
       const part = !backward.has(name) ? "F" : !forward.has(name) ? "B" : "";
-      found.set(name, [...(found.get(name) ?? []), `${number}${part}`]);
+      stages.set(name, [...(stages.get(name) ?? []), { number, part }]);
     }
   });
-  return new Map([...found].map(([name, told]) => [name, `stage${told.length > 1 ? "s" : ""} ${told.join(", ")}`]));
+  return stages;
 }
 
-export const hasParts = (runs) => [...runs.values()].some((text) => /[FB]/.test(text));
+export const hasParts = (stages) => [...stages.values()].some((own) => own.some(({ part }) => part));
 
-// Shorter where it would not fit; what points at the box has it all.
-export function boxWords(text) {
-  if (text.length <= MOST_LETTERS) return text;
-  const short = text.replace(/^stages?/, "st.");
-  return short.length <= MOST_LETTERS + 2 ? short : `${text.split(",").length} stages`;
+// By device name: the full text, and a short one for the box.
+export const stageLabels = (stages) => new Map([...stages].map(([name, own]) => [name, stageLabel(own)]));
+
+export function stageLabel(own) {
+  const list = own.map(({ number, part }) => `${number}${part}`).join(", ");
+  const text = `stage${own.length > 1 ? "s" : ""} ${list}`;
+  if (text.length <= MAX_LETTERS) return { text, short: text };
+  const short = `st. ${list}`;
+  return { text, short: short.length <= MAX_LETTERS + 2 ? short : `${own.length} stages` };
 }

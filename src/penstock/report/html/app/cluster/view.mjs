@@ -1,17 +1,18 @@
-// The section about the cluster: devices and links as a picture, with what runs where and what goes over which link.
+// The cluster section: a picture of devices and links, with the stages of each device and the bytes on each link.
 
-import { MOST_DRAWN, clusterLayout, linkThickness, spaced } from "./layout.mjs";
+import { MAX_DRAWN, clusterLayout, linkThickness, spaced } from "./layout.mjs";
 import { arrowHead, linkRoutes } from "./links.mjs";
 import { counted, partOf, shortened, showBytes, showPercent, showRate, showSeconds } from "../data/format.mjs";
 import { byHosts } from "./hosts.mjs";
 import { deviceColour } from "../ui/colours.mjs";
 import { el, fillToWidth, section, svg, table } from "../ui/dom.mjs";
-import { PART_WORDS, boxWords, hasParts, stagesOf } from "./stages.mjs";
+import { PARTS_HINT, hasParts, stageLabels, stagesOf } from "./stages.mjs";
 import { shortNames } from "../data/short_names.mjs";
 import { trafficOf } from "../data/timeline_model.mjs";
 
-const NAME_LETTERS = 11; // of a device's name in its box
+const NAME_LETTERS = 11; // of a device name in its box
 const HOST_LETTER = 6.5; // pixels
+const UNUSED = { text: "not used", short: "not used" };
 
 export function clusterView(app) {
   const box = el("div");
@@ -21,7 +22,7 @@ export function clusterView(app) {
     box.replaceChildren(
       ...(cluster
         ? clusterContent(model, cluster, box.clientWidth || 900)
-        : [el("p", { text: "The file says nothing about the cluster, and the one that it names was not found." })]),
+        : [el("p", { text: "The file does not contain the cluster, and the cluster that it names was not found." })]),
     );
   };
   app.listen((state, before) => {
@@ -42,38 +43,39 @@ function clusterContent(model, cluster, width) {
     .sort((one, other) => other.bytes - one.bytes);
   const hosts = cluster.hosts.filter((_, host) => cluster.devices.filter((device) => device.host === host).length > 1);
   const inside = [...new Set(hosts.map((host) => showRate(host.inside.bandwidth)))].join(" or ");
-  const bytes = model.origin === "measured" ? "predicted bytes an iteration" : "bytes an iteration";
-  const words =
+  const bytes = model.origin === "measured" ? "predicted bytes per iteration" : "bytes per iteration";
+  const hint =
     `${counted(cluster.numDevices, "device")} on ${counted(cluster.hosts.length, "host")}` +
     (inside ? `, ${inside} inside a host` : "") +
     (cluster.hosts.length > 1 ? `, ${showRate(cluster.between.bandwidth)} between hosts` : "") +
-    `. Lines are links that carry something, thicker the more they can carry; numbers are ${bytes}. ` +
-    "Arrows point to who receives.";
+    `. Lines are links in use, thicker for more bandwidth; numbers are ${bytes}. ` +
+    "Arrows point to the receiver.";
   return [
     ...pictureContent(model, cluster, links, width),
-    el("p", { class: "hint", text: words }),
+    el("p", { class: "hint", text: hint }),
     linkTable(cluster, links, model),
   ];
 }
 
-// Device by device, or host by host where there are many; nothing where there are many hosts too.
+// A box for each device, or for each host of a large cluster; no picture where there are too many hosts as well.
 function pictureContent(model, cluster, links, width) {
-  const runs = stagesOf(model);
-  if (cluster.devices.length <= MOST_DRAWN)
+  const stages = stagesOf(model);
+  const labels = stageLabels(stages);
+  if (cluster.devices.length <= MAX_DRAWN)
     return [
-      picture(model, cluster, links, runs, width),
-      ...(hasParts(runs) ? [el("p", { class: "hint", text: PART_WORDS })] : []),
+      picture(model, cluster, links, labels, width),
+      ...(hasParts(stages) ? [el("p", { class: "hint", text: PARTS_HINT })] : []),
     ];
-  const grouped = byHosts(cluster, links, runs);
-  if (grouped.cluster.devices.length > MOST_DRAWN)
-    return [el("p", { text: "There are too many devices and hosts for a picture." })];
+  const grouped = byHosts(cluster, links, labels);
+  if (grouped.cluster.devices.length > MAX_DRAWN)
+    return [el("p", { text: "The cluster has too many devices and hosts for a picture." })];
   return [
-    picture(model, grouped.cluster, grouped.links, grouped.runs, width),
-    el("p", { class: "hint", text: "There are many devices, so each box is a host." }),
+    picture(model, grouped.cluster, grouped.links, grouped.labels, width),
+    el("p", { class: "hint", text: "Each box is a host, because the cluster has many devices." }),
   ];
 }
 
-function picture(model, cluster, links, runs, width) {
+function picture(model, cluster, links, labels, width) {
   const layout = clusterLayout(cluster, width, links);
   const pad = 2;
   const image = svg("svg", {
@@ -82,55 +84,55 @@ function picture(model, cluster, links, runs, width) {
     role: "img",
     width: layout.width + 2 * pad,
     height: layout.height + pad,
-    "aria-label": `The cluster ${cluster.name}; the table below says the same`,
+    "aria-label": `The cluster ${cluster.name}; the table below has the same data`,
   });
   for (const { x, y, width: wide, height } of layout.hosts) {
     image.append(svg("rect", { x, y, width: wide, height, rx: 8, class: "host" }));
   }
-  const labels = linkShapes(image, cluster, layout, links);
-  deviceShapes(image, model, cluster, layout, runs);
+  const traffic = linkShapes(image, cluster, layout, links);
+  deviceShapes(image, model, cluster, layout, labels);
   const names = layout.hosts.map((host) => hostName(cluster, host));
   image.append(...names.map(({ shape }) => shape));
-  for (const { middle, bytes } of spaced(labels, [...layout.devices, ...names])) {
-    const place = { x: middle[0], y: middle[1] + 4, "text-anchor": "middle" };
-    image.append(svg("text", { ...place, class: "traffic", text: showBytes(bytes) }));
+  for (const { middle, bytes } of spaced(traffic, [...layout.devices, ...names])) {
+    const position = { x: middle[0], y: middle[1] + 4, "text-anchor": "middle" };
+    image.append(svg("text", { ...position, class: "traffic", text: showBytes(bytes) }));
   }
   return el("div", { class: "scroll-x" }, image);
 }
 
-// Draws the links, and gives what is to be written on them.
+// Draws the links, and returns their labels.
 function linkShapes(image, cluster, layout, links) {
   const rates = links.map((link) => link.bandwidth).filter((rate) => rate !== null);
   const [least, most] = [Math.min(...rates), Math.max(...rates)];
-  return linkRoutes(layout, links).map(({ path, points, spots }, place) => {
-    const link = links[place];
+  return linkRoutes(layout, links).map(({ path, points, spots }, index) => {
+    const link = links[index];
     const size = linkThickness(link.bandwidth, least, most);
     image.append(
-      svg("path", { d: path, class: "link", "stroke-width": size }, svg("title", { text: linkWords(cluster, link) })),
+      svg("path", { d: path, class: "link", "stroke-width": size }, svg("title", { text: linkText(cluster, link) })),
       svg("path", { d: arrowHead(points, size), class: "arrow" }),
     );
     return { ...link, spots };
   });
 }
 
-function deviceShapes(image, model, cluster, layout, runs) {
+function deviceShapes(image, model, cluster, layout, labels) {
   const names = shortNames(cluster.devices.map((device) => device.name), (text) => [...text].length <= NAME_LETTERS);
   cluster.devices.forEach((device, number) => {
     const { x, y, width, height } = layout.devices[number];
-    const place = model.devices.findIndex((found) => found.name === device.name);
-    const used = runs.has(device.name);
-    const title = svg("title", { text: deviceWords(device, runs) });
+    const index = model.devices.findIndex((other) => other.name === device.name);
+    const label = labels.get(device.name) ?? UNUSED;
+    const used = label !== UNUSED;
+    const title = svg("title", { text: deviceText(device, label) });
     image.append(svg("rect", { x, y, width, height, rx: 5, class: used ? "device" : "device idle" }, title));
-    if (place >= 0 && used) image.append(svg("rect", { x, y, width: 6, height, rx: 2, fill: deviceColour(place) }));
-    const told = boxWords(runs.get(device.name) ?? "not used");
+    if (index >= 0 && used) image.append(svg("rect", { x, y, width: 6, height, rx: 2, fill: deviceColour(index) }));
     image.append(
       svg("text", { x: x + 13, y: y + 19, class: "device-name", text: names[number] }),
-      svg("text", { x: x + 13, y: y + 35, class: "note", text: told }),
+      svg("text", { x: x + 13, y: y + 35, class: "note", text: label.short }),
     );
   });
 }
 
-// Over the host, and where that is, as links may pass there.
+// The name above a host, and its box, which labels of links avoid.
 function hostName(cluster, { host, x, y, width }) {
   const text = shortened(cluster.hosts[host].name, Math.floor((width - 20) / HOST_LETTER));
   return {
@@ -142,15 +144,14 @@ function hostName(cluster, { host, x, y, width }) {
   };
 }
 
-const deviceWords = (device, runs) =>
-  `${device.name}: ${device.kind}${device.memory ? `, ${showBytes(device.memory)}` : ""}; ` +
-  (runs.get(device.name) ?? "not used");
+const deviceText = (device, label) =>
+  `${device.name}: ${device.kind}${device.memory ? `, ${showBytes(device.memory)}` : ""}; ${label.text}`;
 
-const linkWords = (cluster, link) =>
+const linkText = (cluster, link) =>
   `${cluster.devices[link.source].name} → ${cluster.devices[link.target].name}: ${showRate(link.bandwidth)}, ` +
-  `latency ${showSeconds(link.latency)}, ${showBytes(link.bytes)} an iteration`;
+  `latency ${showSeconds(link.latency)}, ${showBytes(link.bytes)} per iteration`;
 
-const MOST_LINKS = 200;
+const MAX_LINKS = 200;
 
 function linkTable(cluster, links, model) {
   const columns = [
@@ -158,11 +159,11 @@ function linkTable(cluster, links, model) {
     { text: "to" },
     { text: "bandwidth", number: true },
     { text: "latency", number: true },
-    { text: model.origin === "measured" ? "predicted bytes an iteration" : "bytes an iteration", number: true },
-    { text: "of the iteration", number: true },
+    { text: model.origin === "measured" ? "predicted bytes per iteration" : "bytes per iteration", number: true },
+    { text: "share of the iteration", number: true },
   ];
   const rows = links
-    .slice(0, MOST_LINKS)
+    .slice(0, MAX_LINKS)
     .map((link) => [
       cluster.devices[link.source].name,
       cluster.devices[link.target].name,
@@ -171,6 +172,6 @@ function linkTable(cluster, links, model) {
       showBytes(link.bytes),
       link.bandwidth ? showPercent(partOf(link.bytes / link.bandwidth, model.iteration)) : "",
     ]);
-  const content = table("Links that carry something", columns, rows);
+  const content = table("Links in use", columns, rows);
   return el("details", {}, el("summary", { text: `${counted(links.length, "link")} in use, as a table` }), content);
 }

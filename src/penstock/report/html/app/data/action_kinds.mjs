@@ -1,4 +1,4 @@
-// What actions do. The order is that of Kind in program/actions.py; a test holds the two together.
+// The kinds of actions, in the order of Kind in program/actions.py. A test compares the two.
 
 export const KINDS = [
   "F",
@@ -20,7 +20,7 @@ export const KINDS = [
 ];
 export const KIND = Object.fromEntries(KINDS.map((name, number) => [name, number]));
 
-export const KIND_WORDS = [
+export const KIND_LABELS = [
   "forward",
   "recompute",
   "input gradient",
@@ -39,9 +39,9 @@ export const KIND_WORDS = [
   "all-reduce of shared parameters",
 ];
 
-// The order of Reason in report/analysis/gaps.py.
+// The values of Reason in report/analysis/gaps.py.
 export const REASON = { TRANSFER: 0, WORK: 1, LINK: 2, DONE: 3, UNKNOWN: 4, EARLIER: 5 };
 
-export const isJob = (kind) => kind <= KIND.STEP;
+export const isCompute = (kind) => kind <= KIND.STEP;
 export const isSend = (kind) => kind >= KIND.SEND_F && kind <= KIND.SEND_P;
 export const isReduction = (kind) => kind >= KIND.REDUCE_GRAD;

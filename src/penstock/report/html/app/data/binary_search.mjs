@@ -1,6 +1,6 @@
-// Finding things in sorted arrays.
+// Searching in sorted arrays.
 
-// How many of values[order[low..high)] are below the bound; `order` is sorted by values.
+// The number of values[order[low..high)] below the bound; `order` is sorted by values.
 export function lowerBound(order, values, bound, low = 0, high = order.length) {
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -19,15 +19,15 @@ export function upperBound(order, values, bound, low = 0, high = order.length) {
   return low;
 }
 
-// The numbers that keep(number) accepts, sorted by values; mostly they are sorted already.
+// The numbers that keep(number) accepts, sorted by values. They are mostly sorted already.
 export function sortedBy(begin, end, values, keep) {
-  const found = [];
+  const kept = [];
   let sorted = true;
   for (let number = begin; number < end; number++) {
     if (!keep(number)) continue;
-    if (found.length && values[found[found.length - 1]] > values[number]) sorted = false;
-    found.push(number);
+    if (kept.length && values[kept[kept.length - 1]] > values[number]) sorted = false;
+    kept.push(number);
   }
-  if (!sorted) found.sort((one, other) => values[one] - values[other] || one - other);
-  return Int32Array.from(found);
+  if (!sorted) kept.sort((one, other) => values[one] - values[other] || one - other);
+  return Int32Array.from(kept);
 }

@@ -1,4 +1,4 @@
-// The rows of the table that compares plans: the timelines of the report, and what other planners would give.
+// The rows of the comparison table: the timelines of the report, and the baselines.
 
 import { showBytes, showPercent, showSeconds } from "./format.mjs";
 
@@ -10,11 +10,11 @@ export const COLUMNS = [
   { key: "bubble", text: "bubble", number: true, show: showPercent },
   { key: "peak", text: "peak memory", number: true, show: showBytes },
   { key: "traffic", text: "traffic", number: true, show: showBytes },
-  { key: "gap", text: "over bound", number: true, show: showPercent },
+  { key: "gap", text: "gap to bound", number: true, show: showPercent },
   { key: "note", text: "" },
 ];
 
-// A run says when things happened. What it held and sent is known from its program alone.
+// A run measures times. Its memory and traffic are predicted from its program.
 const NOT_MEASURED = ["peak", "traffic"];
 
 export function compareRows(data) {
@@ -28,14 +28,13 @@ export function compareRows(data) {
     number,
   }));
   data.problems.forEach((baselines, problem) => {
-    const { figures, model, clusterName, task } = data.subjects.find((subject) => subject.problem === problem);
+    const { model, clusterName, task } = data.subjects.find((subject) => subject.problem === problem);
     for (const baseline of baselines) {
       if (data.subjects.some((subject) => subject.problem === problem && isSame(subject, baseline))) continue;
       rows.push({
         ...baseline,
         name: `${baseline.planner} + ${baseline.schedule}${data.mixed ? `, ${model} on ${clusterName}` : ""}`,
-        gap: figures.bound > 0 ? baseline.iteration / figures.bound - 1 : null,
-        note: noteOf(baseline.fits, "for comparison"),
+        note: noteOf(baseline.fits, "baseline"),
         predicted: [],
         task,
         number: null,
@@ -43,7 +42,7 @@ export function compareRows(data) {
     }
   });
   for (const row of rows) {
-    // Only what does the same work can be compared.
+    // Only plans for the same model, cluster and global batch size are compared.
     const same = rows.filter((other) => other.task === row.task);
     const fitting = same.filter((other) => other.fits !== false && other.iteration > 0);
     const fastest = Math.min(...(fitting.length ? fitting : same).map((other) => other.iteration));
@@ -52,16 +51,16 @@ export function compareRows(data) {
   return rows;
 }
 
-// What a planner gives is not told twice.
+// A baseline that is a subject of the report has no row of its own.
 const isSame = (subject, baseline) =>
   subject.planner === baseline.planner &&
   subject.schedule === baseline.schedule &&
   Math.abs(subject.iteration - baseline.iteration) <= 1e-9 * baseline.iteration;
 
-const measuredNote = (fits) => (fits === false ? "measured; was predicted not to fit" : "measured");
+const measuredNote = (fits) => (fits === false ? "measured; predicted not to fit" : "measured");
 const noteOf = (fits, text) => [fits === false ? "does not fit" : "", text].filter(Boolean).join(", ");
 
-// Sorted by a column; what is not known comes last, whichever way.
+// Sorted by a column; unknown values come last in both directions.
 export function sortedRows(rows, key, down) {
   const missing = (row) => row[key] === null || row[key] === undefined;
   const compare = (one, other) => {

@@ -1,4 +1,4 @@
-// From the page's data to typed arrays. See html_packing.py and html_arrays.py for what is written.
+// The page's data as typed arrays, as report/html/payload/packing.py packs them.
 
 const TYPES = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array };
 
@@ -9,12 +9,12 @@ export function decodeBytes(text) {
   return bytes;
 }
 
-// `where` says of each array where it begins, how many numbers it has, and of which type.
-export function decodeArrays(text, where) {
+// `layout`: for each array its offset, its length and its type.
+export function decodeArrays(text, layout) {
   const { buffer } = decodeBytes(text);
-  const found = {};
-  for (const [name, [offset, length, code]] of Object.entries(where)) {
-    found[name] = new TYPES[code](buffer, offset, length);
+  const arrays = {};
+  for (const [name, [offset, length, code]] of Object.entries(layout)) {
+    arrays[name] = new TYPES[code](buffer, offset, length);
   }
-  return found;
+  return arrays;
 }

@@ -1,4 +1,4 @@
-// Numbers for people, as penstock/quantities.py writes them.
+// Formatting of numbers, as in penstock/units.py.
 
 function threeDigits(value) {
   const size = Math.abs(value);
@@ -46,11 +46,11 @@ export const showPercent = (fraction) => `${(100 * fraction).toFixed(1)} %`;
 export const partOf = (part, whole) => (whole > 0 ? part / whole : 0);
 export const counted = (number, noun, ending = "s") => `${withCommas(number)} ${noun}${number === 1 ? "" : ending}`;
 
-// A sentence in which no line ends between a number and its unit.
+// A sentence without line breaks between a number and its unit.
 const BEFORE_UNIT = /(?<=\d) (?=%|(?:[mun]?s|[kMGT]?B|rows)(?:\/s)?(?!\w))/g;
 export const withUnits = (text) => text.replace(BEFORE_UNIT, "\u00a0");
 
-// A long name loses its middle: host and number, at whichever end they are, stay.
+// Cuts the middle out of a long name, so that host and number remain at either end.
 export function shortened(text, most) {
   const letters = [...text];
   if (letters.length <= most) return text;

@@ -1,7 +1,7 @@
-// Gaps of devices, and why they exist, in words. The reasons come from report/analysis/gaps.py.
+// Gaps of devices and the text about their reasons, which come from report/analysis/gaps.py.
 
 import { counted, showSeconds } from "./format.mjs";
-import { KIND_WORDS, REASON, isReduction, isSend } from "./action_kinds.mjs";
+import { KIND_LABELS, REASON, isReduction, isSend } from "./action_kinds.mjs";
 import { NONE, microbatchOf, peerOf } from "./timeline_model.mjs";
 
 const SLIVER = 0.05; // of a gap
@@ -49,8 +49,8 @@ export function partsOf(model, gap) {
   return parts;
 }
 
-// A heading, what it waited for, and a line for every part, the latest first.
-export function gapWords(model, gap) {
+// A title, the awaited transfer, and a line for every part, the latest first.
+export function gapText(model, gap) {
   const device = deviceName(model, gapDevice(model, gap));
   const before = model.gapBefore[gap] - 1;
   const seconds = (gapEnd(model, gap) - model.gapStart[gap]) * model.unit;
@@ -58,65 +58,65 @@ export function gapWords(model, gap) {
   if (before === NONE) {
     const last = parts[0].action;
     return {
-      title: `${device} has nothing left to do for ${showSeconds(seconds)}`,
-      reason: `The iteration ends with ${actionName(model, last)} on ${deviceName(model, model.deviceOf[last])}.`,
+      title: `${device} is idle for ${showSeconds(seconds)} after finishing, waiting for the iteration to end`,
+      reason: `The last action is ${actionName(model, last)} on ${deviceName(model, model.deviceOf[last])}.`,
       lines: [],
     };
   }
-  const { told, between } = withoutSlivers(parts, seconds);
-  const lines = told.map((part) => ({ seconds: part.seconds, text: partWords(model, part) })).reverse();
-  if (between > 0) lines.push({ seconds: between, text: `in between: ${unknownWords(model)}` });
+  const { kept, dropped } = withoutSlivers(parts, seconds);
+  const lines = kept.map((part) => ({ seconds: part.seconds, text: partText(model, part) })).reverse();
+  if (dropped > 0) lines.push({ seconds: dropped, text: `in between: ${unknownText(model)}` });
   return {
     title: `${device} waited ${showSeconds(seconds)} before ${actionName(model, before)}`,
-    reason: waitedFor(model, told[told.length - 1]),
+    reason: awaitedText(model, kept[kept.length - 1]),
     lines,
   };
 }
 
-// Measured gaps have short parts without a reason between those that have one: these are told together.
+// Measured gaps have short parts without a reason between those that have one. They are summed in one line.
 function withoutSlivers(parts, seconds) {
   const isSliver = (part) => part.reason === REASON.UNKNOWN && part.seconds < SLIVER * seconds;
-  const told = parts.filter((part) => !isSliver(part));
-  if (!told.length) return { told: parts, between: 0 };
-  return { told, between: parts.filter(isSliver).reduce((sum, part) => sum + part.seconds, 0) };
+  const kept = parts.filter((part) => !isSliver(part));
+  if (!kept.length) return { kept: parts, dropped: 0 };
+  return { kept, dropped: parts.filter(isSliver).reduce((sum, part) => sum + part.seconds, 0) };
 }
 
-const unknownWords = (model) =>
-  "nothing in the program held it back" +
-  (model.origin === "measured" ? "; the runtime or the machine took this time" : "");
+const unknownText = (model) =>
+  "no cause in the program" +
+  (model.origin === "measured" ? "; time of the runtime or of the machine" : "");
 
-function waitedFor(model, { reason, seconds, action }) {
+function awaitedText(model, { reason, seconds, action }) {
   if (reason !== REASON.TRANSFER) return "";
   const atMost = model.origin === "measured" ? "at most " : "";
   const transfer = seconds > 0 ? `, of which ${atMost}${showSeconds(seconds)} transfer` : "";
-  return `It waited for ${messageWords(model, action)}${transfer}.`;
+  return `Waiting for ${messageText(model, action)}${transfer}.`;
 }
 
-export function messageWords(model, action) {
+export function messageText(model, action) {
   const kind = model.kind[action];
   const name = actionName(model, action);
-  if (!isSend(kind)) return isReduction(kind) ? `the ${KIND_WORDS[kind]} ${name}` : name;
-  return `${KIND_WORDS[kind]} ${name} from ${deviceName(model, model.deviceOf[action])}`;
+  if (!isSend(kind)) return isReduction(kind) ? `the ${KIND_LABELS[kind]} ${name}` : name;
+  return `${KIND_LABELS[kind]} ${name} from ${deviceName(model, model.deviceOf[action])}`;
 }
 
-function partWords(model, { reason, action, num }) {
+function partText(model, { reason, action, num }) {
   const at = action === NONE ? "" : deviceName(model, model.deviceOf[action]);
   const more = (noun) => (num > 1 ? `, and ${counted(num - 1, noun)} before it` : "");
   switch (reason) {
     case REASON.TRANSFER:
-      return `${actionName(model, action)} was on its way`;
+      return `${actionName(model, action)} was being transferred`;
     case REASON.WORK:
-      return `${at} was running ${actionName(model, action)}${more("job")}`;
+      return `${at} was running ${actionName(model, action)}${more("action")}`;
     case REASON.LINK: {
       const peer = peerOf(model, action);
       const link = peer === NONE ? "links were" : `the link from ${at} to ${deviceName(model, peer)} was`;
       return `${link} busy with ${actionName(model, action)}${more("transfer")}`;
     }
     case REASON.DONE:
-      return "nothing was left to do";
+      return "idle after finishing";
     case REASON.EARLIER:
-      return "the chain of reasons goes on further back";
+      return "earlier reasons are not shown";
     default:
-      return unknownWords(model);
+      return unknownText(model);
   }
 }

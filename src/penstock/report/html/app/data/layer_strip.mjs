@@ -1,13 +1,13 @@
-// The model as a strip of units: where blocks begin, and what is said about them.
+// The model as a strip of layers: edges, blocks, and their text.
 
-import { unitWords } from "./action_text.mjs";
+import { layerText } from "./action_text.mjs";
 import { showPercent, showSeconds } from "./format.mjs";
 
-// Where each unit begins on the strip, and where the last ends: as wide as its work, but never nothing.
+// The left edge of each layer on the strip and the right edge of the last. The width follows the work, with a minimum.
 export function stripEdges(model, width) {
   const num = model.stages[model.stages.length - 1].stop;
-  const work = Array.from({ length: num }, (_, unit) =>
-    model.units ? model.units.forward[unit] + model.units.backward[unit] : 1,
+  const work = Array.from({ length: num }, (_, layer) =>
+    model.layers ? model.layers.forward[layer] + model.layers.backward[layer] : 1,
   );
   const total = work.reduce((sum, value) => sum + value, 0);
   const least = total > 0 ? (0.15 * total) / num : 1;
@@ -18,22 +18,22 @@ export function stripEdges(model, width) {
   return edges;
 }
 
-// Neighbouring stages on the same devices are one block for each member of the group, on each side.
+// Adjacent stages on the same devices form one block for each replica, for the forward and for the backward.
 export function stripBlocks(model, edges) {
-  const found = [];
+  const blocks = [];
   for (const side of ["forward", "backward"]) {
     let begin = 0;
     model.stages.forEach((stage, number) => {
       const next = model.stages[number + 1];
       if (next && JSON.stringify(next[side]) === JSON.stringify(stage[side])) return;
       const first = model.stages[begin];
-      stage[side].forEach(([device, share], member) => {
-        found.push({
+      stage[side].forEach(([device, share], replica) => {
+        blocks.push({
           side,
           device,
           share,
-          member,
-          members: stage[side].length,
+          replica,
+          numReplicas: stage[side].length,
           first: begin,
           last: number,
           x: edges[first.start],
@@ -43,24 +43,24 @@ export function stripBlocks(model, edges) {
       begin = number + 1;
     });
   }
-  return found;
+  return blocks;
 }
 
-export function blockWords(model, block) {
-  const units =
+export function blockText(model, block) {
+  const layers =
     block.first === block.last
-      ? unitWords(model, block.first)
-      : `${unitWords(model, block.first)} to ${unitWords(model, block.last)}`;
+      ? layerText(model, block.first)
+      : `${layerText(model, block.first)} to ${layerText(model, block.last)}`;
   const share = block.share < 1 ? ` (${showPercent(block.share)} of the rows)` : "";
   const stages = block.first === block.last ? `stage ${block.first}` : `stages ${block.first} to ${block.last}`;
-  return `${block.side} of ${stages} on ${block.device}${share}: ${units}${secondsWords(model, block)}`;
+  return `${block.side} of ${stages} on ${block.device}${share}: ${layers}${secondsText(model, block)}`;
 }
 
-function secondsWords(model, block) {
-  if (!model.units) return "";
+function secondsText(model, block) {
+  if (!model.layers) return "";
   const [start, stop] = [model.stages[block.first].start, model.stages[block.last].stop];
-  const seconds = model.units[block.side].slice(start, stop).reduce((sum, value) => sum + value, 0);
-  return `; ${showSeconds(seconds)} a micro-batch on ${model.units.kind}`;
+  const seconds = model.layers[block.side].slice(start, stop).reduce((sum, value) => sum + value, 0);
+  return `; ${showSeconds(seconds)} per micro-batch on ${model.layers.kind}`;
 }
 
-export const isMoved = ({ forward, backward }) => JSON.stringify(forward) !== JSON.stringify(backward);
+export const hasRemoteBackward = ({ forward, backward }) => JSON.stringify(forward) !== JSON.stringify(backward);

@@ -1,19 +1,19 @@
-// Names cut short such that they can still be told apart.
+// Shortening of names so that they stay distinct.
 
 import { shortened } from "./format.mjs";
 
-const WORDS = /[^\W_]+|[\W_]/gu; // runs of letters and digits, single other signs
-const PARTS = /\d+|[^\d\W_]+|[\W_]/gu; // and letters apart from digits
+const WORDS = /[^\W_]+|[\W_]/gu; // runs of letters and digits, and single other characters
+const PARTS = /\d+|[^\d\W_]+|[\W_]/gu; // the same, with letters and digits separated
 
-// For each name a text that `fits`, and no text twice where the names differ. Tried in this order: names with their
-// middle left out; without what all begin with; only the words, then only the parts of words in which they differ; all
-// those without their middle; and their places in the list.
+// For each name a text that `fits`; different names have different texts. The first of these that works: names without
+// their middle; without their common beginning; only the words, then only the parts of words, in which they differ; the
+// same without their middle; and numbers.
 export function shortNames(names, fits) {
   if (names.every(fits)) return names;
   const rests = [withoutHead(names), differing(names, WORDS), differing(names, PARTS)];
   const cutAll = (texts) => texts.map((text) => cut(text, fits));
   const ways = [cutAll(names), ...rests.filter((texts) => texts.every(fits)), ...rests.map(cutAll)];
-  return ways.find((texts) => areApart(names, texts)) ?? names.map((_, place) => `${place + 1}`);
+  return ways.find((texts) => areApart(names, texts)) ?? names.map((_, index) => `${index + 1}`);
 }
 
 // The longest that fits, with the middle left out.
@@ -30,16 +30,16 @@ function cut(text, fits) {
 
 function areApart(names, texts) {
   const owner = new Map();
-  return texts.every((text, place) => {
-    const other = owner.get(text) ?? names[place];
-    owner.set(text, names[place]);
-    return other === names[place] && text !== "";
+  return texts.every((text, index) => {
+    const other = owner.get(text) ?? names[index];
+    owner.set(text, names[index]);
+    return other === names[index] && text !== "";
   });
 }
 
 const split = (names, by) => names.map((name) => name.match(by) ?? []);
 
-// What all names begin with is left out, in whole words.
+// Drops the words with which all names begin.
 function withoutHead(names) {
   const words = split(names, WORDS);
   let num = 0;
@@ -47,15 +47,15 @@ function withoutHead(names) {
   return words.map((some) => (num ? `…${some.slice(num).join("")}` : some.join("")));
 }
 
-// Words that are the same in all names are left out, but for one sign between what stays.
+// Drops the words that are the same in all names, but keeps one separator between the others.
 function differing(names, by) {
   const words = split(names, by);
   if (words.some((some) => some.length !== words[0].length)) return names;
-  const differs = words[0].map((word, place) => words.some((some) => some[place] !== word));
+  const differs = words[0].map((word, index) => words.some((some) => some[index] !== word));
   return words.map((some) => {
     let [text, sign] = ["", ""];
-    some.forEach((word, place) => {
-      if (differs[place]) {
+    some.forEach((word, index) => {
+      if (differs[index]) {
         text += (text ? sign || "." : "") + word;
         sign = "";
       } else if (/^[\W_]$/u.test(word)) sign = word;

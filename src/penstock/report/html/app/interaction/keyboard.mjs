@@ -1,5 +1,5 @@
-// The keyboard on the timeline: arrows move, + and - zoom, Enter goes to a job, Tab to the next one or to the gap
-// between, Esc leaves. Up and down then go to other devices.
+// Keyboard control of the timeline: arrows move, + and - zoom, Enter selects an action, Tab the next action or gap, Esc
+// clears the selection. With a selection, up and down go to other devices.
 
 import { actionAt, neighbour } from "./hits.mjs";
 import { gapDevice } from "../data/gaps.mjs";
@@ -47,7 +47,7 @@ export function listenToKeys(view) {
     }
   });
 
-  // The first job that can be seen on the first device that can be seen.
+  // An action in the middle of the view, on the first visible device.
   function enter() {
     const scene = view.scene({ hit: null });
     const row = scene.layout.rows.find((item) => item.type === "device" && item.barY >= scene.scroll);
@@ -58,8 +58,8 @@ export function listenToKeys(view) {
     const { model, action, gap, type } = picked(app);
     const device = type === "gap" ? gapDevice(model, gap) : model.deviceOf[action];
     const rows = view.scene({ hit: null }).layout.rows.filter((row) => row.type === "device");
-    const place = rows.findIndex((row) => row.key === rowKey(model, device));
-    const row = rows[place + step];
+    const index = rows.findIndex((row) => row.key === rowKey(model, device));
+    const row = rows[index + step];
     const time = (type === "gap" ? model.gapStart[gap] : model.start[action]) * model.unit;
     if (row) toJob(row, time, app.total);
   }

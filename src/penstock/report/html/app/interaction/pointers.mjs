@@ -1,9 +1,9 @@
-// Mouse, pen and touch on the timeline: move, zoom, point, choose, unfold.
+// Mouse, pen and touch on the timeline: move, zoom, point, select, expand.
 
 import { SIZES, rowAt } from "../timeline/layout.mjs";
 import { NONE } from "../data/timeline_model.mjs";
 
-const STILL = 5; // pixels that a pointer may move and still be a click
+const CLICK_PIXELS = 5; // a pointer that moves less is a click
 
 export function listenToPointers(view) {
   const { app, canvas } = view;
@@ -11,7 +11,7 @@ export function listenToPointers(view) {
   let moved = 0;
   let spread = 0;
 
-  const placeIn = (event) => {
+  const pointIn = (event) => {
     const box = canvas.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
@@ -20,7 +20,7 @@ export function listenToPointers(view) {
     const part = Math.min(1, Math.max(0, (x - scene.left) / (scene.width - scene.left)));
     return scene.view.from + part * (scene.view.to - scene.view.from);
   };
-  // The row whose name is there; null beside the names.
+  // The row whose name is at a point; null beside the names.
   const namedAt = ({ x, y }) => {
     const scene = view.scene({ hit: null });
     const row = x < scene.left && y >= SIZES.axis ? rowAt(scene.layout, y - SIZES.axis + scene.scroll) : null;
@@ -32,14 +32,14 @@ export function listenToPointers(view) {
   };
 
   canvas.addEventListener("pointerdown", (event) => {
-    down.set(event.pointerId, placeIn(event));
+    down.set(event.pointerId, pointIn(event));
     canvas.setPointerCapture(event.pointerId);
     moved = 0;
     spread = spreadOf(down);
   });
 
   canvas.addEventListener("pointermove", (event) => {
-    const now = placeIn(event);
+    const now = pointIn(event);
     const before = down.get(event.pointerId);
     if (!before) {
       if (event.pointerType !== "touch") view.point(view.hitAt(now.x, now.y), { x: event.clientX, y: event.clientY });
@@ -50,7 +50,7 @@ export function listenToPointers(view) {
     }
     down.set(event.pointerId, now);
     moved += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
-    if (down.size === 1 && moved > STILL) {
+    if (down.size === 1 && moved > CLICK_PIXELS) {
       view.point(null);
       view.pan(-(now.x - before.x) / plotWidth());
     } else if (down.size === 2) {
@@ -64,10 +64,10 @@ export function listenToPointers(view) {
   const lift = (event) => {
     const wasDown = down.delete(event.pointerId);
     spread = spreadOf(down);
-    if (!wasDown || moved > STILL || event.type === "pointercancel") return;
-    const { x, y } = placeIn(event);
+    if (!wasDown || moved > CLICK_PIXELS || event.type === "pointercancel") return;
+    const { x, y } = pointIn(event);
     if (x < view.scene({ hit: null }).left) {
-      unfold(namedAt({ x, y }));
+      toggleLinks(namedAt({ x, y }));
       return;
     }
     const hit = view.hitAt(x, y);
@@ -79,7 +79,7 @@ export function listenToPointers(view) {
   canvas.addEventListener("pointerleave", (event) => {
     if (event.pointerType !== "touch") view.point(null);
   });
-  canvas.addEventListener("dblclick", (event) => view.zoom(2, timeAt(placeIn(event).x)));
+  canvas.addEventListener("dblclick", (event) => view.zoom(2, timeAt(pointIn(event).x)));
 
   canvas.addEventListener(
     "wheel",
@@ -87,7 +87,7 @@ export function listenToPointers(view) {
       const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
       if (event.ctrlKey || event.metaKey) {
         event.preventDefault();
-        view.zoom(2 ** (-event.deltaY / 240), timeAt(placeIn(event).x));
+        view.zoom(2 ** (-event.deltaY / 240), timeAt(pointIn(event).x));
       } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
         event.preventDefault();
         view.pan(sideways / plotWidth());
@@ -96,7 +96,7 @@ export function listenToPointers(view) {
     { passive: false },
   );
 
-  function unfold(row) {
+  function toggleLinks(row) {
     if (!row?.canOpen && row?.type !== "link") return;
     const open = app.state.open.includes(row.key)
       ? app.state.open.filter((key) => key !== row.key)
@@ -105,7 +105,7 @@ export function listenToPointers(view) {
   }
 }
 
-// Names may be cut short where they are drawn.
+// The drawn names may be shortened.
 function fullName({ type, model, device, lane }) {
   if (type === "device") return model.devices[device].name;
   return lane.target === NONE ? "all-reduce" : `${model.devices[device].name} → ${model.devices[lane.target].name}`;

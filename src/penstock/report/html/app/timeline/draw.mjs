@@ -1,4 +1,4 @@
-// Drawing timelines: the same strokes on a canvas and in an SVG file.
+// Drawing of timelines, on a canvas and in an SVG file alike.
 
 import { actionColours, inkOn, theme } from "../ui/colours.mjs";
 import { isCrowded, memoryColumns, mixColumns, visibleRange } from "./detail.mjs";
@@ -10,11 +10,11 @@ import { deviceLabels, titleLabels } from "./labels.mjs";
 import { ticks } from "./scale.mjs";
 
 const LABEL_PIXELS = 11;
-const MOST_LABELS = 1200;
+const MAX_LABELS = 1200;
 
 // scene: layout, view (seconds), total (of the axis), left (width of the names), width, height, scroll, dark, by (colours),
-// partnerOf (for errors), path (for each timeline's number its critical path) or null, lit (for each the actions that
-// are to stand out) or null.
+// partnerOf (for errors), path (the critical path by timeline number) or null, lit (the highlighted actions by timeline
+// number) or null.
 export function drawTimeline(surface, scene) {
   const look = theme(scene.dark);
   const rows = rowsBetween(scene.layout, scene.scroll, scene.scroll + scene.height - SIZES.axis);
@@ -53,7 +53,7 @@ function drawAxis({ surface, scene, look, plot }) {
   );
 }
 
-// Which part of the whole is seen, where it is not all.
+// The visible part of the axis, where it is not all.
 function drawWindow(surface, { view, total, left, width }, look) {
   if (!(view.to - view.from < total * 0.999)) return;
   const scale = (width - left) / total;
@@ -115,19 +115,19 @@ function drawDevice(painter, row, shift) {
   if (row.memoryHeight) drawMemory(painter, row, row.memoryY + shift);
 }
 
-// The pipeline fills, runs and drains: bands over the rows, and lines through them.
+// Warm-up, steady phase and drain: bands above the rows, and lines through them.
 function drawPhases({ surface, scene, look }, row, shift) {
   const { model } = row;
   const y = row.y + shift;
   const edges = [0, model.steady, model.drain, model.iteration];
-  ["warm-up", "steady", "drain"].forEach((name, place) => {
-    const left = Math.max(scene.left, xOf(scene, edges[place]));
-    const right = Math.min(scene.width, xOf(scene, edges[place + 1]));
+  ["warm-up", "steady", "drain"].forEach((name, index) => {
+    const left = Math.max(scene.left, xOf(scene, edges[index]));
+    const right = Math.min(scene.width, xOf(scene, edges[index + 1]));
     if (!(right > left)) return;
-    surface.rect(left, y + 2, right - left - 1, row.height - 4, place === 1 ? look.phaseSteady : look.phase);
+    surface.rect(left, y + 2, right - left - 1, row.height - 4, index === 1 ? look.phaseSteady : look.phase);
     const style = { colour: look.faint, size: 10 };
     const room = right - left - 8;
-    const text = [`${name} ${showSeconds(edges[place + 1] - edges[place])}`, name].find(
+    const text = [`${name} ${showSeconds(edges[index + 1] - edges[index])}`, name].find(
       (item) => surface.width(item, style) <= room,
     );
     if (text) surface.text((left + right) / 2, y + row.height / 2 + 3.5, text, { ...style, align: "center" });
@@ -158,15 +158,15 @@ function drawActions(painter, model, order, y, height, labelled, lanes = null) {
   const colourOf = actionColours(model, { by: scene.by, dark: scene.dark, partner: scene.partnerOf(model) });
   const width = Math.floor(plot);
   const dims = Boolean(scene.lit || scene.path);
-  const draw = (action, place, faint) => {
+  const draw = (action, index, faint) => {
     const left = Math.max(scene.left, scene.left + ((model.start[action] - view.from) / (view.to - view.from)) * plot);
     const right = Math.min(scene.width, scene.left + ((model.end[action] - view.from) / (view.to - view.from)) * plot);
     if (!(right > scene.left) || left >= scene.width || model.end[action] === model.start[action]) return;
     const size = Math.max(0.5, right - left - (right - left > 3 ? 0.7 : 0));
-    const top = y + (lanes ? lanes[place] * height : 0);
+    const top = y + (lanes ? lanes[index] * height : 0);
     const colour = colourOf(action);
     surface.rect(left, top, size, lanes ? height - 1 : height, colour);
-    if (labelled && !faint && size >= LABEL_PIXELS && painter.labels < MOST_LABELS) {
+    if (labelled && !faint && size >= LABEL_PIXELS && painter.labels < MAX_LABELS) {
       drawLabel(painter, model, action, left, size, y, height, colour);
     }
   };
@@ -177,15 +177,15 @@ function drawActions(painter, model, order, y, height, labelled, lanes = null) {
     else paint();
   } else {
     const paint = () => {
-      for (let place = range[0]; place < range[1]; place++) {
-        if (!dims || !lit?.has(order[place])) draw(order[place], place, dims);
+      for (let index = range[0]; index < range[1]; index++) {
+        if (!dims || !lit?.has(order[index])) draw(order[index], index, dims);
       }
     };
     if (dims) surface.faded(painter.look.dim, paint);
     else paint();
   }
   if (dims && lit) {
-    for (let place = range[0]; place < range[1]; place++) if (lit.has(order[place])) draw(order[place], place, false);
+    for (let index = range[0]; index < range[1]; index++) if (lit.has(order[index])) draw(order[index], index, false);
   }
 }
 
@@ -202,7 +202,7 @@ function drawLabel(painter, model, action, left, size, y, height, colour) {
 
 function drawMemory({ surface, scene, look, plot }, row, y) {
   const { model, device } = row;
-  const { limit, held } = model.devices[device];
+  const { limit, static: staticBytes } = model.devices[device];
   const track = model.tracks[device];
   const top = Math.max(limit ?? 0, track.peak);
   if (!(top > 0)) return;
@@ -210,8 +210,8 @@ function drawMemory({ surface, scene, look, plot }, row, y) {
   const view = { from: scene.view.from / model.unit, to: scene.view.to / model.unit };
   const end = Math.min(scene.width, xOf(scene, model.iteration));
   if (!(end > scene.left)) return;
-  const seen = { from: view.from, to: view.from + ((view.to - view.from) * Math.floor(end - scene.left)) / plot };
-  const columns = memoryColumns(model, track, seen, Math.floor(end - scene.left), held);
+  const visible = { from: view.from, to: view.from + ((view.to - view.from) * Math.floor(end - scene.left)) / plot };
+  const columns = memoryColumns(model, track, visible, Math.floor(end - scene.left), staticBytes);
   const level = (value) => y + height - (height - 1) * (value / top);
   const points = [[scene.left, y + height]];
   columns.forEach((value, column) => {

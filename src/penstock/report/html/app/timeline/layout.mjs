@@ -1,15 +1,15 @@
-// Where the rows of a timeline go, one under the other: for each timeline a title and its devices, and their links
-// where these are unfolded.
+// The rows of timelines from top to bottom: for each timeline a title, its phases, its devices, and the links of
+// expanded devices.
 
 import { counted, showPercent, showSeconds } from "../data/format.mjs";
-import { isJob } from "../data/action_kinds.mjs";
+import { isCompute } from "../data/action_kinds.mjs";
 import { peerOf } from "../data/timeline_model.mjs";
 
 export const SIZES = { title: 30, phases: 17, memory: 19, ghost: 8, bar: 20, lane: 11, pad: 7, axis: 26, foot: 6 };
 
 export const rowKey = (model, device) => `${model.number}.${device}`;
 
-// `open`: keys of devices whose links are shown. `ghosts`: for a timeline's number the one that is drawn thin above it.
+// `open`: keys of expanded devices. `ghosts`: by timeline number the timeline that is drawn thin above it.
 export function makeLayout(models, { open = new Set(), ghosts = new Map(), memory = true } = {}) {
   const rows = [];
   let y = 0;
@@ -70,15 +70,15 @@ export function makeLayout(models, { open = new Set(), ghosts = new Map(), memor
   return { rows, height: y + SIZES.foot, byKey };
 }
 
-// The row on which an action is drawn; undefined where it is not shown.
+// The row of an action; undefined where it is not shown.
 export function rowOf(layout, model, action) {
   const key = rowKey(model, model.deviceOf[action]);
-  return layout.byKey.get(isJob(model.kind[action]) ? key : `${key}.${peerOf(model, action)}`);
+  return layout.byKey.get(isCompute(model.kind[action]) ? key : `${key}.${peerOf(model, action)}`);
 }
 
-// What there is to say beside the name: the most first, for where it fits.
+// Texts beside the name, the longest first; the first that fits is drawn.
 export function titleRests(model, ghost) {
-  const beside = ghost ? `; thin above: as predicted, ${showSeconds(ghost.iteration)}` : "";
+  const beside = ghost ? `; thin above: predicted, ${showSeconds(ghost.iteration)}` : "";
   const short = `${showSeconds(model.iteration)}, bubble ${showPercent(model.figures.bubble)}`;
   const long = `${short}, ${counted(model.numMicrobatches, "micro-batch", "es")}, ${model.origin}`;
   return [`${long}${beside}`, long, short, showSeconds(model.iteration)];

@@ -1,4 +1,4 @@
-// What is drawn over the rows of a timeline: the critical path, and what belongs to what is pointed at.
+// Marks over the rows of a timeline: the critical path, and the dependencies of the highlighted action.
 
 import { SIZES, rowOf } from "./layout.mjs";
 import { lowerBound } from "../data/binary_search.mjs";
@@ -6,8 +6,8 @@ import { lowerBound } from "../data/binary_search.mjs";
 export const xOf = (scene, seconds) =>
   scene.left + ((seconds - scene.view.from) / (scene.view.to - scene.view.from)) * (scene.width - scene.left);
 
-// The middle of an action on the picture; null if its row is not there.
-export function placeOf(scene, model, action, edge) {
+// The point at an edge of an action; null if its row is not shown.
+export function pointOf(scene, model, action, edge) {
   const row = rowOf(scene.layout, model, action);
   if (!row) return null;
   const time = { start: model.start[action], end: model.end[action] }[edge] * model.unit;
@@ -17,20 +17,20 @@ export function placeOf(scene, model, action, edge) {
 export function laneOf(row, action) {
   if (row.type !== "link") return 0;
   const { actions, lane } = row.lane;
-  let place = lowerBound(actions, row.model.start, row.model.start[action]);
-  while (actions[place] !== action) place++;
-  return lane[place];
+  let index = lowerBound(actions, row.model.start, row.model.start[action]);
+  while (actions[index] !== action) index++;
+  return lane[index];
 }
 
-// The critical path as a line from job to job; what happens on links that are not shown is a step in it.
+// The critical path as a line through its actions. Transfers on links that are not shown are jumps.
 export function drawPaths({ surface, scene, look }, shift) {
   for (const row of scene.layout.rows) {
     if (row.type !== "title") continue;
     const points = [];
     for (const action of scene.path.get(row.model.number) ?? []) {
       for (const edge of ["start", "end"]) {
-        const point = placeOf(scene, row.model, action, edge);
-        // Under the bars, where it hides no number.
+        const point = pointOf(scene, row.model, action, edge);
+        // Below the bars, where it hides no numbers.
         if (point)
           points.push([
             clamped(point[0], scene),
@@ -44,10 +44,10 @@ export function drawPaths({ surface, scene, look }, shift) {
   }
 }
 
-// Lines to what the chosen action needed, and to what needed it.
+// Lines between the selected action and its needs and users.
 export function drawLinks({ surface, scene, look }, shift) {
   for (const { model, from, to } of scene.links ?? []) {
-    const [start, end] = [placeOf(scene, model, from, "end"), placeOf(scene, model, to, "start")];
+    const [start, end] = [pointOf(scene, model, from, "end"), pointOf(scene, model, to, "start")];
     if (start && end) {
       const points = [
         [clamped(start[0], scene), start[1] + shift],
@@ -66,5 +66,5 @@ export function drawLinks({ surface, scene, look }, shift) {
   }
 }
 
-// Far outside the picture some browsers lose their way.
+// Some browsers fail on coordinates far outside the canvas.
 const clamped = (x, scene) => Math.min(Math.max(x, scene.left - 1000), scene.width + 1000);

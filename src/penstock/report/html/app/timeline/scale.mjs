@@ -1,8 +1,8 @@
-// The part of the time axis that is seen, and where its marks go.
+// The visible part of the time axis, and its ticks.
 
 const SMALLEST = 1e-6; // of the whole
 
-// Zoom by a factor (above 1: nearer) around a time that stays where it is.
+// Zooms by a factor (above 1: in) around a fixed time.
 export function zoomed(view, factor, at, total) {
   const least = total * SMALLEST;
   const size = Math.min(total, Math.max(least, (view.to - view.from) / factor));
@@ -10,7 +10,7 @@ export function zoomed(view, factor, at, total) {
   return shifted({ from: at - part * size, to: at - part * size + size }, 0, total);
 }
 
-// Shift by some seconds, but not beyond the ends.
+// Shifts by some seconds, but not beyond the ends.
 export function shifted(view, seconds, total) {
   const size = Math.min(total, view.to - view.from);
   const from = Math.min(Math.max(0, view.from + seconds), total - size);
@@ -28,23 +28,23 @@ const UNITS = [
   ["ns", 1e-9],
 ];
 
-// Marks at round times, at least `gap` pixels apart: the first is labelled with the unit.
+// Ticks at round times, at least `gap` pixels apart. The label of the first has the unit.
 export function ticks(view, width, gap) {
   const size = view.to - view.from;
   if (!(size > 0) || width <= 0) return [];
   const [unit, unitSeconds] = UNITS.find(([, seconds]) => view.to >= seconds) ?? UNITS[UNITS.length - 1];
   const step = roundStep((size / width) * gap);
   const digits = Math.max(0, Math.ceil(-Math.log10(step / unitSeconds) - 1e-9));
-  const found = [];
+  const marks = [];
   for (let number = Math.max(0, Math.ceil(view.from / step - 1e-9)); number * step <= view.to * (1 + 1e-12); number++) {
     const time = number * step;
     const label = (time / unitSeconds).toFixed(digits);
-    found.push({ time, x: ((time - view.from) / size) * width, label: found.length ? label : `${label} ${unit}` });
+    marks.push({ time, x: ((time - view.from) / size) * width, label: marks.length ? label : `${label} ${unit}` });
   }
-  return found;
+  return marks;
 }
 
-// The smallest of 1, 2, 5 times a power of ten that is at least so large.
+// The smallest of 1, 2, 5 times a power of ten that is at least `least`.
 export function roundStep(least) {
   const power = 10 ** Math.floor(Math.log10(least) + 1e-9);
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least * (1 - 1e-9));

@@ -1,4 +1,4 @@
-// From what is to be shown to what is drawn.
+// The scene: everything that the drawing of the timelines depends on.
 
 import { gapDevice, gapEnd, partsOf } from "../data/gaps.mjs";
 import { laneOf, xOf } from "./marks.mjs";
@@ -26,15 +26,15 @@ export function makeScene(app, { width, height, scroll, dark, hit = null }) {
     lit: null,
   };
   if (state.critical) {
-    scene.path = new Map(models.map((model) => [model.number, app.path(model)]));
-    scene.pathSets = new Map(models.map((model) => [model.number, (model.pathSet ??= new Set(app.path(model)))]));
+    scene.path = new Map(models.map((model) => [model.number, model.path]));
+    scene.pathSets = new Map(models.map((model) => [model.number, (model.pathSet ??= new Set(model.path))]));
   }
   return hit ? { ...scene, ...litBy(scene, hit) } : scene;
 }
 
 export const leftOf = (width) => (width < 560 ? 88 : 150);
 
-// What stands out when something is pointed at, and the lines between.
+// The highlighted actions for an action or a gap, and the lines between them.
 export function litBy(scene, hit) {
   return hit.type === "gap" ? litByGap(scene, hit) : litByAction(scene, hit);
 }
@@ -70,7 +70,7 @@ function litByGap(scene, { model, gap }) {
   const chain = before === NONE ? actions : [...actions, before];
   return {
     lit: new Map([[model.number, new Set(chain)]]),
-    links: before === NONE ? [] : chain.slice(1).map((to, place) => ({ model, from: chain[place], to })),
+    links: before === NONE ? [] : chain.slice(1).map((to, index) => ({ model, from: chain[index], to })),
     frame: row
       ? frameOf(scene, model.gapStart[gap] * model.unit, gapEnd(model, gap) * model.unit, row.barY, row.barHeight)
       : null,

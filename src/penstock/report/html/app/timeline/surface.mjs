@@ -1,4 +1,4 @@
-// Two things to draw on with the same few strokes: a canvas, and the text of an SVG file.
+// Two drawing surfaces with the same methods: a canvas, and the text of an SVG file.
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 
@@ -26,7 +26,7 @@ export class CanvasSurface {
     context.lineWidth = lineWidth;
     context.setLineDash(dash);
     context.beginPath();
-    points.forEach(([x, y], place) => (place ? context.lineTo(x, y) : context.moveTo(x, y)));
+    points.forEach(([x, y], index) => (index ? context.lineTo(x, y) : context.moveTo(x, y)));
     context.stroke();
     context.setLineDash([]);
   }
@@ -35,7 +35,7 @@ export class CanvasSurface {
     const { context } = this;
     context.fillStyle = fill;
     context.beginPath();
-    points.forEach(([x, y], place) => (place ? context.lineTo(x, y) : context.moveTo(x, y)));
+    points.forEach(([x, y], index) => (index ? context.lineTo(x, y) : context.moveTo(x, y)));
     context.fill();
   }
 
@@ -82,7 +82,7 @@ const number = (value) => String(Math.round(value * 100) / 100);
 
 export function escaped(text) {
   const signs = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-  // Characters that no XML file may have are shown as a box.
+  // Characters that XML does not allow become a box.
   return text
     .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\u25a1")
     .replace(/[&<>"]/g, (sign) => signs[sign]);
@@ -129,7 +129,7 @@ export class SvgSurface {
     );
   }
 
-  // No font is at hand here: letters are about so wide.
+  // An estimate, because there is no font to measure with.
   width(text, { size = 12, bold = false }) {
     return text.length * size * (bold ? 0.6 : 0.55);
   }
@@ -149,7 +149,7 @@ export class SvgSurface {
     this.parts.push("</g>");
   }
 
-  // Columns of one colour side by side are one rectangle.
+  // Adjacent columns of one colour are one rectangle.
   columns(x, y, height, pixels) {
     const width = pixels.length / 4;
     const same = (one, other) => [0, 1, 2, 3].every((at) => pixels[4 * one + at] === pixels[4 * other + at]);

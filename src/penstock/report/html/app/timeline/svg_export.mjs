@@ -1,8 +1,8 @@
-// Timelines as an SVG file: what "Save as SVG" gives, and what scripts/picture.mjs draws for the README.
+// Timelines as an SVG file, for "Save as SVG" and for scripts/picture.mjs.
 
 import { kindColours, theme } from "../ui/colours.mjs";
 import { drawTimeline } from "./draw.mjs";
-import { KIND, KIND_WORDS } from "../data/action_kinds.mjs";
+import { KIND, KIND_LABELS } from "../data/action_kinds.mjs";
 import { SIZES } from "./layout.mjs";
 import { SvgSurface } from "./surface.mjs";
 
@@ -16,11 +16,11 @@ export function timelineSvg(scene) {
   return surface.file(scene.width, height + LEGEND, theme(scene.dark).back);
 }
 
-// The kinds of work that there are, each with its colour.
+// The kinds of compute actions that occur.
 export function legendKinds(models) {
-  const found = new Set();
-  for (const model of models) for (const { jobs } of model.tracks) for (const job of jobs) found.add(model.kind[job]);
-  return [KIND.F, KIND.R, KIND.B, KIND.I, KIND.W, KIND.STEP].filter((kind) => found.has(kind));
+  const kinds = new Set();
+  for (const model of models) for (const { jobs } of model.tracks) for (const job of jobs) kinds.add(model.kind[job]);
+  return [KIND.F, KIND.R, KIND.B, KIND.I, KIND.W, KIND.STEP].filter((kind) => kinds.has(kind));
 }
 
 export function drawLegend(surface, scene, y) {
@@ -31,7 +31,7 @@ export function drawLegend(surface, scene, y) {
   let x = scene.left;
   for (const kind of legendKinds(models)) {
     surface.rect(x, y, 12, 12, colours[kind][0]);
-    surface.text(x + 17, y + 10, KIND_WORDS[kind], { colour: look.text, size: 12 });
-    x += 34 + surface.width(KIND_WORDS[kind], { size: 12 });
+    surface.text(x + 17, y + 10, KIND_LABELS[kind], { colour: look.text, size: 12 });
+    x += 34 + surface.width(KIND_LABELS[kind], { size: 12 });
   }
 }

@@ -1,4 +1,4 @@
-// The section with the timelines: a canvas that is drawn anew whenever something changes.
+// The timeline section: a canvas that is redrawn whenever something changes.
 
 import { CanvasSurface } from "./surface.mjs";
 import { SIZES, rowAt } from "./layout.mjs";
@@ -15,15 +15,15 @@ import { shifted, zoomed } from "./scale.mjs";
 import { theme } from "../ui/colours.mjs";
 
 const HINT =
-  "Drag to move; Ctrl and wheel, pinch, or + and − to zoom; 0 shows all. Point at a job or at a gap. " +
-  "With the keyboard: arrows move, Enter goes to a job, Tab to the next, Esc leaves.";
+  "Drag to move; Ctrl and wheel, pinch, or + and − to zoom; 0 shows all. Point at an action or a gap for details. " +
+  "Keyboard: arrows move, Enter selects an action, Tab the next one, Esc clears the selection.";
 
 export function timelineView(app, isDark) {
   const canvas = el("canvas", {
     tabindex: "0",
     role: "application",
     "aria-describedby": "timeline-hint",
-    "aria-label": "Timeline: a row for each device, time to the right. The same as a table is further down.",
+    "aria-label": "Timeline: a row for each device, time to the right. The same data is in a table below.",
   });
   const spacer = el("div");
   const frame = el("div", { class: "frame" }, canvas, spacer);

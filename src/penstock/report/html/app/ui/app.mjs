@@ -1,13 +1,13 @@
-// What all parts of the page share: the timelines, and what is shown of them.
+// The state that all parts of the page share: the timelines, and what is shown of them.
 
-import { criticalPath, makeModel } from "../data/timeline_model.mjs";
+import { makeModel } from "../data/timeline_model.mjs";
 import { decodeState, encodeState } from "./url_state.mjs";
 
 export function makeApp(data, hash) {
   const models = data.subjects.map((subject, number) => ({
     ...makeModel(subject, number),
     kindNames: data.kinds,
-    units: data.units[subject.units] ?? null,
+    layers: data.layers[subject.layers] ?? null,
   }));
   const longest = (some) => Math.max(...some.map((model) => model.iteration), 1e-9);
   const partners = new Map();
@@ -24,7 +24,7 @@ export function makeApp(data, hash) {
     ghostOf,
     listeners: new Set(),
     state: sane(decodeState(hash), models, longest(models)),
-    // The length of the axis: the longest of what is shown.
+    // The length of the axis: the longest shown iteration.
     get total() {
       return longest(models.filter((model) => !app.state.hidden.includes(model.number)));
     },
@@ -39,39 +39,35 @@ export function makeApp(data, hash) {
       for (const listener of app.listeners) listener(app.state, before);
     },
     view: () => (app.state.from === null ? { from: 0, to: app.total } : { from: app.state.from, to: app.state.to }),
-    path(model) {
-      model.path ??= criticalPath(model);
-      return model.path;
-    },
   };
   return app;
 }
 
-// An address may name what is not there.
+// Drops references of an address to subjects, devices, actions and gaps that do not exist.
 export function sane(state, models, total) {
   const exists = (key, limit) => {
-    const [model, place] = key.split(".").map(Number);
-    return model < models.length && place < limit(models[model]);
+    const [model, index] = key.split(".").map(Number);
+    return model < models.length && index < limit(models[model]);
   };
-  const found = { ...state };
-  if (found.about >= models.length) found.about = 0;
-  found.hidden = found.hidden.filter((number) => number < models.length);
-  if (found.hidden.length >= models.length) found.hidden = [];
-  found.open = found.open.filter((key) => exists(key, (model) => model.devices.length));
-  if (found.pick !== null && !exists(found.pick, (model) => model.numActions)) found.pick = null;
-  if (found.gap !== null && !exists(found.gap, (model) => model.gapCount)) found.gap = null;
-  if (found.from !== null && found.from >= total) found.from = found.to = null;
-  if (found.to !== null) found.to = Math.min(found.to, total);
-  return found;
+  const valid = { ...state };
+  if (valid.about >= models.length) valid.about = 0;
+  valid.hidden = valid.hidden.filter((number) => number < models.length);
+  if (valid.hidden.length >= models.length) valid.hidden = [];
+  valid.open = valid.open.filter((key) => exists(key, (model) => model.devices.length));
+  if (valid.pick !== null && !exists(valid.pick, (model) => model.numActions)) valid.pick = null;
+  if (valid.gap !== null && !exists(valid.gap, (model) => model.gapCount)) valid.gap = null;
+  if (valid.from !== null && valid.from >= total) valid.from = valid.to = null;
+  if (valid.to !== null) valid.to = Math.min(valid.to, total);
+  return valid;
 }
 
-// Where the axis has become shorter, what is seen of it stays inside.
+// Keeps the view inside an axis that has become shorter.
 function withinAxis(state, total) {
   if (state.from === null || state.to <= total) return state;
   return state.from < total ? { ...state, to: total } : { ...state, from: null, to: null };
 }
 
-// What is drawn, and which predicted timelines are drawn thin above measured ones.
+// The timelines that are drawn, and the predicted ones that are drawn thin above measured ones.
 export function shownModels(app) {
   const { state } = app;
   const visible = app.models.filter((model) => !state.hidden.includes(model.number));

@@ -1,6 +1,6 @@
-// Colours that people with any kind of colour vision can tell apart (after Okabe and Ito), for light and dark pages.
+// The colour-blind safe palette of Okabe and Ito, for light and dark pages.
 
-import { KIND } from "../data/action_kinds.mjs";
+import { KINDS, isCompute, isReduction } from "../data/action_kinds.mjs";
 
 const LIGHT = {
   F: ["#0072b2", "#56b4e9"],
@@ -64,7 +64,7 @@ const THEMES = {
 
 export const theme = (dark) => (dark ? THEMES.dark : THEMES.light);
 
-// One colour for each device, in the order of the cluster; the eighth is followed by the first, in another shade.
+// One colour for each device, in cluster order. After eight devices the colours repeat in another shade.
 const DEVICES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a900", "#6a5acd"];
 
 export function deviceColour(number) {
@@ -78,16 +78,16 @@ export function deviceColour(number) {
   return hex(base.map((value, i) => value + (target[i] - value) * part));
 }
 
-// From dark blue over grey to yellow, evenly lighter: read as an order by everybody.
+// From dark blue over grey to yellow with even steps of lightness, for ordered values.
 const ORDER = ["#0b2f6b", "#34476d", "#575d6d", "#7b7a75", "#a19a72", "#c8ba63", "#f1dc4a"].map(parse);
 
 export function orderColour(part) {
-  const place = Math.min(Math.max(part, 0), 1) * (ORDER.length - 1);
-  const low = Math.min(Math.floor(place), ORDER.length - 2);
-  return hex(ORDER[low].map((value, i) => value + (ORDER[low + 1][i] - value) * (place - low)));
+  const position = Math.min(Math.max(part, 0), 1) * (ORDER.length - 1);
+  const low = Math.min(Math.floor(position), ORDER.length - 2);
+  return hex(ORDER[low].map((value, i) => value + (ORDER[low + 1][i] - value) * (position - low)));
 }
 
-// Blue: took less than predicted; grey: as predicted; orange: took more. Half or twice is full colour.
+// Blue: shorter than predicted; grey: as predicted; orange: longer. Half or twice the time has full colour.
 export function ratioColour(ratio, dark) {
   const part = Math.min(1, Math.abs(Math.log2(ratio)));
   const middle = parse(dark ? "#4a545e" : "#c3c9cf");
@@ -103,13 +103,13 @@ export function hex(parts) {
   return `#${parts.map((part) => Math.round(part).toString(16).padStart(2, "0")).join("")}`;
 }
 
-// Black or white, whichever is read more easily on a colour.
+// Black or white, whichever has more contrast on a colour.
 export function inkOn(colour) {
   const [red, green, blue] = parse(colour).map((value) => (value / 255) ** 2.2);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.3 ? "#000000" : "#ffffff";
 }
 
-// The colour of an action by what is asked for: its kind, its micro-batch, or how it held to what was predicted.
+// The colour of an action: by its kind, by its micro-batch, or by its difference from the prediction.
 export function actionColours(model, { by, dark, partner }) {
   const { kinds } = theme(dark);
   const plain = kindColours(kinds);
@@ -122,9 +122,10 @@ export function actionColours(model, { by, dark, partner }) {
     const none = dark ? "#4a545e" : "#c3c9cf";
     return (action) => {
       const [measured, predicted] = model.origin === "measured" ? [model, partner] : [partner, model];
-      const foreseen = (predicted.end[action] - predicted.start[action]) * predicted.unit;
-      const taken = (measured.end[action] - measured.start[action]) * measured.unit;
-      return model.kind[action] <= KIND.STEP && foreseen > 0 && taken > 0 ? ratioColour(taken / foreseen, dark) : none;
+      const predictedSeconds = (predicted.end[action] - predicted.start[action]) * predicted.unit;
+      const measuredSeconds = (measured.end[action] - measured.start[action]) * measured.unit;
+      const isKnown = isCompute(model.kind[action]) && predictedSeconds > 0 && measuredSeconds > 0;
+      return isKnown ? ratioColour(measuredSeconds / predictedSeconds, dark) : none;
     };
   }
   return (action) => {
@@ -133,10 +134,10 @@ export function actionColours(model, { by, dark, partner }) {
   };
 }
 
-// By the number of the kind: colours for both shades.
+// By kind: the colours for both shades. Receives are not drawn.
 export function kindColours(kinds) {
-  return Object.keys(KIND).map((name) => {
-    const found = kinds[name] ?? kinds[name.startsWith("REDUCE") ? "REDUCE" : name.replace("RECV", "SEND")];
-    return Array.isArray(found) ? found : [found, found];
+  return KINDS.map((name, kind) => {
+    const colour = kinds[isReduction(kind) ? "REDUCE" : name];
+    return Array.isArray(colour) ? colour : [colour, colour];
   });
 }

@@ -1,8 +1,8 @@
-// Making elements. Texts are always set as text: whatever a name in a file says, it is never read as markup.
+// Creation of elements. Text is always set as text, so that names from files are never parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// Of `props`, functions are listeners (onclick), "text" is the content, and all else are attributes.
+// In `props`, functions are listeners (onclick), "text" is the content, and all others are attributes.
 function filled(element, props, children) {
   for (const [name, value] of Object.entries(props)) {
     if (value === null || value === undefined || value === false) continue;
@@ -17,11 +17,11 @@ function filled(element, props, children) {
 export const el = (tag, props = {}, ...children) => filled(document.createElement(tag), props, children);
 export const svg = (tag, props = {}, ...children) => filled(document.createElementNS(SVG, tag), props, children);
 
-// A part of the page under a heading of its own.
+// A section of the page with a heading.
 export const section = (id, title, ...children) =>
   el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title`, text: title }), ...children);
 
-// Fills a box now, and again whenever it has another width.
+// Fills a box now, and again whenever its width changes.
 export function fillToWidth(box, fill) {
   let width = 0;
   new ResizeObserver(() => {
@@ -53,7 +53,7 @@ export function save(name, blob) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-// A table; numbers stand on the right. `columns`: {text, number}.
+// A table with numbers aligned right. `columns`: {text, number}.
 export function table(caption, columns, rows) {
   const head = el(
     "tr",
@@ -74,9 +74,9 @@ export function tableRow(columns, cells) {
   return el(
     "tr",
     {},
-    ...cells.map((cell, place) => {
-      const props = { class: columns[place].number ? "num" : null };
-      return place === 0 ? el("th", { scope: "row", ...props }, cell) : el("td", props, cell);
+    ...cells.map((cell, index) => {
+      const props = { class: columns[index].number ? "num" : null };
+      return index === 0 ? el("th", { scope: "row", ...props }, cell) : el("td", props, cell);
     }),
   );
 }

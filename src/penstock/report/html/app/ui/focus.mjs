@@ -1,4 +1,4 @@
-// Bringing what was chosen into view, and saying what it is.
+// Scrolls a selected action or gap into view and shows its tooltip.
 
 import { gapDevice, gapEnd } from "../data/gaps.mjs";
 import { SIZES, rowKey, rowOf } from "../timeline/layout.mjs";

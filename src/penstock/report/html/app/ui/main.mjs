@@ -1,4 +1,4 @@
-// Puts the page together.
+// Builds the page.
 
 import { addressOf, makeApp, sane } from "./app.mjs";
 import { choice, el } from "./dom.mjs";
@@ -10,7 +10,7 @@ import { planView } from "../views/plan.mjs";
 import { present } from "./focus.mjs";
 import { tableView } from "../views/tables.mjs";
 import { timelineView } from "../timeline/view.mjs";
-import { wordsView } from "../views/summary.mjs";
+import { summaryView } from "../views/summary.mjs";
 
 const SECTIONS = [
   ["summary", "Summary"],
@@ -44,7 +44,7 @@ function start() {
       choice(
         "Theme",
         [
-          ["auto", "as the system"],
+          ["auto", "system theme"],
           ["light", "light"],
           ["dark", "dark"],
         ],
@@ -55,9 +55,9 @@ function start() {
   );
   document
     .querySelector("main")
-    .append(wordsView(app), section, compareView(app), planView(app, isDark), clusterView(app), tableView(app));
+    .append(summaryView(app), section, compareView(app), planView(app, isDark), clusterView(app), tableView(app));
 
-  // The address follows what is shown, without a step in the history for each; and what is shown follows the address.
+  // The address follows the state without new history entries, and the state follows the address.
   let timer = 0;
   app.listen(() => {
     clearTimeout(timer);
@@ -66,7 +66,7 @@ function start() {
       try {
         history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
       } catch {
-        // Viewers that show the page without an address of its own forbid this; all else works there.
+        // Viewers that embed the page forbid this; everything else works in them.
       }
     }, 120);
   });

@@ -1,15 +1,15 @@
-// What can be changed about the timeline, and saving it as a picture.
+// The controls of the timeline, its legend, and saving it as a picture.
 
 import { CanvasSurface } from "../timeline/surface.mjs";
 import { SIZES, rowKey } from "../timeline/layout.mjs";
 import { choice, el, save, toggle } from "./dom.mjs";
 import { drawTimeline } from "../timeline/draw.mjs";
 import { kindColours, theme } from "./colours.mjs";
-import { KIND, KIND_WORDS } from "../data/action_kinds.mjs";
+import { KIND, KIND_LABELS } from "../data/action_kinds.mjs";
 import { legendKinds, timelineSvg } from "../timeline/svg_export.mjs";
 
 const PNG_SHARPNESS = 2;
-const MOST_PIXELS = 16_000; // a side of a canvas
+const MAX_PIXELS = 16_000; // a side of a canvas
 
 export function makeToolbar(view) {
   const { app } = view;
@@ -46,12 +46,12 @@ export function makeToolbar(view) {
   );
 }
 
-// Controls are made anew; the one that was in use stays in use.
+// Rebuilds the controls and keeps the focus.
 function keepFocus(boxes, fill) {
   const inputs = () => boxes.flatMap((box) => [...box.querySelectorAll("input, select")]);
-  const place = inputs().indexOf(document.activeElement);
+  const index = inputs().indexOf(document.activeElement);
   fill();
-  if (place >= 0) inputs()[place]?.focus();
+  if (index >= 0) inputs()[index]?.focus();
 }
 
 function makeControls(app) {
@@ -63,20 +63,20 @@ function makeControls(app) {
     ["kind", "colour by kind"],
     ["microbatch", "colour by micro-batch"],
   ];
-  if (app.data.pairs.length) colours.push(["error", "colour by error"]);
-  const found = [
+  if (app.data.pairs.length) colours.push(["error", "colour by prediction error"]);
+  const controls = [
     choice("Colours", colours, state.colour, (colour) => app.update({ colour })),
     toggle("critical path", state.critical, (critical) => app.update({ critical })),
     toggle("memory", state.memory, (memory) => app.update({ memory })),
   ];
   if (devices.length) {
-    found.push(toggle("links", state.open.length === devices.length, (on) => app.update({ open: on ? devices : [] })));
+    controls.push(toggle("links", state.open.length === devices.length, (on) => app.update({ open: on ? devices : [] })));
   }
-  if (app.data.pairs.length) found.push(toggle("predicted over measured", state.over, (over) => app.update({ over })));
-  return found;
+  if (app.data.pairs.length) controls.push(toggle("predicted over measured", state.over, (over) => app.update({ over })));
+  return controls;
 }
 
-// Which timelines are shown: at least one.
+// Check boxes for the timelines. At least one stays shown.
 function makeSubjects({ state, models, update }) {
   return models.map((model) => {
     const isShown = !state.hidden.includes(model.number);
@@ -98,25 +98,25 @@ function makeLegend(app) {
   if (state.colour === "microbatch")
     return [el("span", { text: "from the first micro-batch (dark) to the last (light)" })];
   if (state.colour === "error")
-    return [el("span", { text: "blue: took less than predicted; orange: took more; full colour: half or twice" })];
+    return [el("span", { text: "blue: shorter than predicted; orange: longer; full colour: half or twice the time" })];
   const colours = kindColours(theme(dark).kinds);
-  const found = legendKinds(models).map((kind) => entry(colours[kind][0], KIND_WORDS[kind]));
+  const entries = legendKinds(models).map((kind) => entry(colours[kind][0], KIND_LABELS[kind]));
   if (models.some((model) => model.shades.some((shades) => shades.size > 1))) {
-    found.push(el("span", { text: "lighter: every second stage of a device" }));
+    entries.push(el("span", { text: "lighter: every second stage of a device" }));
   }
   if (state.open.length) {
     for (const kind of [KIND.SEND_F, KIND.SEND_B, KIND.SEND_S, KIND.SEND_P, KIND.REDUCE_GRAD]) {
-      const there = models.some(
+      const exists = models.some(
         (model) => model.kind.includes(kind) || (kind === KIND.REDUCE_GRAD && model.kind.includes(KIND.REDUCE_TIE)),
       );
-      if (there) found.push(entry(colours[kind][0], `${KIND_WORDS[kind]}${kind === KIND.REDUCE_GRAD ? "" : " sent"}`));
+      if (exists) entries.push(entry(colours[kind][0], `${KIND_LABELS[kind]}${kind === KIND.REDUCE_GRAD ? "" : " sent"}`));
     }
   }
   if (state.memory) {
     const memory = models.some((model) => model.origin === "measured") ? "predicted memory" : "memory";
-    found.push(el("span", { text: `strip above a row: ${memory}, dashed: its limit` }));
+    entries.push(el("span", { text: `strip above a row: ${memory}; dashed line: its limit` }));
   }
-  return found;
+  return entries;
 }
 
 export const svgOf = (view) => timelineSvg(view.scene());
@@ -124,7 +124,7 @@ export const svgOf = (view) => timelineSvg(view.scene());
 export function pngOf(view) {
   const scene = view.scene();
   const height = SIZES.axis + scene.layout.height;
-  const sharpness = Math.min(PNG_SHARPNESS, MOST_PIXELS / Math.max(height, scene.width));
+  const sharpness = Math.min(PNG_SHARPNESS, MAX_PIXELS / Math.max(height, scene.width));
   const canvas = el("canvas", { width: Math.ceil(scene.width * sharpness), height: Math.ceil(height * sharpness) });
   const context = canvas.getContext("2d");
   context.scale(sharpness, sharpness);

@@ -1,9 +1,9 @@
-// The box that says what an action or a gap is: beside the pointer, or at the foot of a narrow window.
+// The tooltip of an action or a gap: beside the pointer, or at the bottom of a narrow window.
 
 import { actionLines, actionTitle } from "../data/action_text.mjs";
 import { el } from "./dom.mjs";
 import { showSeconds } from "../data/format.mjs";
-import { gapWords } from "../data/gaps.mjs";
+import { gapText } from "../data/gaps.mjs";
 
 const NARROW = 640;
 
@@ -14,7 +14,7 @@ export function makeTip() {
     show(hit, partner, at) {
       box.replaceChildren(...(hit.type === "gap" ? gapContent(hit) : actionContent(hit, partner)));
       box.hidden = false;
-      place(box, at);
+      moveTo(box, at);
     },
     hide() {
       box.hidden = true;
@@ -34,19 +34,19 @@ function actionContent({ model, action }, partner) {
 }
 
 function gapContent({ model, gap }) {
-  const words = gapWords(model, gap);
-  const lines = words.lines.flatMap(({ seconds, text }) => [
+  const { title, reason, lines } = gapText(model, gap);
+  const entries = lines.flatMap(({ seconds, text }) => [
     el("dt", { text: showSeconds(seconds) }),
     el("dd", { text }),
   ]);
   return [
-    el("strong", { text: words.title }),
-    words.reason ? el("p", { text: words.reason }) : null,
-    lines.length ? el("dl", { class: "parts" }, ...lines) : null,
+    el("strong", { text: title }),
+    reason ? el("p", { text: reason }) : null,
+    entries.length ? el("dl", { class: "parts" }, ...entries) : null,
   ].filter((part) => part !== null);
 }
 
-function place(box, { x, y }) {
+function moveTo(box, { x, y }) {
   const docked = innerWidth < NARROW;
   box.classList.toggle("docked", docked);
   if (docked) {

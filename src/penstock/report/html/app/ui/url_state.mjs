@@ -1,4 +1,4 @@
-// What is shown, in the address of the page: so a view can be sent. Only what differs from the start is written.
+// The state of the page in its address, so that a view can be shared. Only differences from the start are written.
 
 export const START = {
   from: null, // seconds; null: all
@@ -10,9 +10,9 @@ export const START = {
   memory: true,
   over: true, // predicted over measured
   theme: "auto",
-  pick: null, // the action that is chosen: "timeline.action"
-  gap: null, // or the gap: "timeline.gap"
-  about: 0, // the timeline that plan, cluster and words are about
+  pick: null, // the selected action: "timeline.action"
+  gap: null, // or the selected gap: "timeline.gap"
+  about: 0, // the timeline of the sections summary, plan and cluster
   sort: "iteration",
   down: false,
 };
@@ -33,15 +33,15 @@ export function encodeState(state) {
   return parts.join("&");
 }
 
-// What cannot be read is left as it was at the start: an address may come from anywhere.
+// Invalid values are ignored, because an address can contain anything.
 export function decodeState(text) {
   const state = { ...START };
   for (const part of text.replace(/^#/, "").split("&")) {
     const [name, raw = ""] = part.split("=");
     if (!Object.hasOwn(START, name)) continue;
     const value = readable(raw);
-    const found = value === null ? undefined : READERS[name]?.(value);
-    if (found !== undefined) state[name] = found;
+    const parsed = value === null ? undefined : READERS[name]?.(value);
+    if (parsed !== undefined) state[name] = parsed;
   }
   if (state.from === null || state.to === null || !(state.to > state.from)) state.from = state.to = null;
   return state;

@@ -1,10 +1,10 @@
-// The section that compares: a table of plans that can be sorted, and predicted against measured.
+// The comparison section: a sortable table of plans, and predictions beside measurements.
 
 import { COLUMNS, compareRows, sortedRows } from "../data/comparison_rows.mjs";
 import { el, section, table } from "../ui/dom.mjs";
 import { counted, showSeconds, withCommas, withUnits } from "../data/format.mjs";
 
-const MOST_OPEN = 12;
+const MAX_OPEN_ROWS = 12;
 
 export function compareView(app) {
   const { data } = app;
@@ -20,26 +20,26 @@ export function compareView(app) {
     "Compare",
     data.mixed && el("p", { text: data.mixed }),
     box,
-    el("p", { class: "hint", text: withUnits(boundWords(data)) }),
+    el("p", { class: "hint", text: withUnits(boundHint(data)) }),
     ...data.pairs.flatMap((pair) => pairContent(data, pair)),
   );
 }
 
-function boundWords(data) {
-  const bounded = new Map(data.subjects.filter(({ figures }) => figures.bound).map((found) => [found.problem, found]));
-  const baselines = data.problems.some((found) => found.length)
-    ? "Rows for comparison are other planners on the same problem, each with the schedule that it plans for."
+function boundHint(data) {
+  const bounded = new Map(data.subjects.filter(({ figures }) => figures.bound).map((subject) => [subject.problem, subject]));
+  const baselineHint = data.problems.some((baselines) => baselines.length)
+    ? "Baselines are other planners on the same problem, each with its own schedule."
     : "";
   const measured = data.subjects.some((subject) => subject.origin === "measured")
-    ? "Memory and traffic of a run are not measured: they are what its plan predicts. " +
-      "Bounds are for predicted times, so a run can be under them."
+    ? "Memory and traffic of a run are predicted from its plan, not measured. " +
+      "Bounds hold for predicted times, so a run can be below them."
     : "";
   const bounds = [...bounded.values()].map(
-    ({ model, clusterName, numMicrobatches, rows, figures }) =>
+    ({ model, clusterName, numMicrobatches, microBatchSize, figures }) =>
       `No plan for ${model} on ${clusterName} with ${counted(numMicrobatches, "micro-batch", "es")} of ` +
-      `${counted(rows, "row")} can be faster than ${showSeconds(figures.bound)} (${figures.boundBy} bound).`,
+      `${counted(microBatchSize, "row")} can be faster than ${showSeconds(figures.bound)} (${figures.boundBy} bound).`,
   );
-  return [...bounds, baselines, measured].filter(Boolean).join(" ");
+  return [...bounds, baselineHint, measured].filter(Boolean).join(" ");
 }
 
 function planTable(app, rows) {
@@ -68,19 +68,19 @@ function planTable(app, rows) {
       return column.key === "name" && row.number !== null ? el("b", { text }) : text;
     }),
   );
-  const found = table("What each plan gives; press a heading to sort", columns, cells);
-  found.querySelectorAll("thead th").forEach((head, place) => {
-    const sorted = COLUMNS[place].key === sort;
+  const content = table("Figures of each plan; press a heading to sort", columns, cells);
+  content.querySelectorAll("thead th").forEach((head, index) => {
+    const sorted = COLUMNS[index].key === sort;
     head.setAttribute("aria-sort", sorted ? (down ? "descending" : "ascending") : "none");
   });
-  return found;
+  return content;
 }
 
 function pairContent(data, pair) {
   const columns = [
-    { text: "work" },
-    { text: "on" },
-    { text: "times", number: true },
+    { text: "action" },
+    { text: "devices" },
+    { text: "count", number: true },
     { text: "predicted", number: true },
     { text: "measured", number: true },
     { text: "error", number: true },
@@ -90,17 +90,17 @@ function pairContent(data, pair) {
     row.devices.join(", "),
     withCommas(row.num),
     showSeconds(row.predicted),
-    row.atMost && !row.measured ? "not waited for" : `${row.atMost ? "≤ " : ""}${showSeconds(row.measured)}`,
+    row.atMost && !row.measured ? "not awaited" : `${row.atMost ? "≤ " : ""}${showSeconds(row.measured)}`,
     row.ratio === null ? "" : `${row.ratio >= 1 ? "+" : "−"}${(100 * Math.abs(row.ratio - 1)).toFixed(1)} %`,
   ]);
   return [
-    el("h3", { text: `Predicted against measured: ${data.subjects[pair.measured].name}` }),
-    ...pair.words.map((text) => el("p", { text: withUnits(text) })),
+    el("h3", { text: `Prediction and measurement: ${data.subjects[pair.measured].name}` }),
+    ...pair.sentences.map((text) => el("p", { text: withUnits(text) })),
     el(
       "details",
-      rows.length <= MOST_OPEN ? { open: true } : {},
-      el("summary", { text: `${counted(rows.length, "kind")} of work, one by one` }),
-      table("Predicted against measured, by kind of work", columns, rows),
+      rows.length <= MAX_OPEN_ROWS ? { open: true } : {},
+      el("summary", { text: `${counted(rows.length, "kind")} of actions` }),
+      table("Prediction and measurement by kind of action", columns, rows),
     ),
   ];
 }

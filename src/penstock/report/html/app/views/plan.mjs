@@ -1,20 +1,20 @@
-// The section about the plan: the model as a strip of units, and the load of each device.
+// The plan section: the model as a strip of layers, and the load of each device.
 
 import { kindColours, theme } from "../ui/colours.mjs";
 import { el, fillToWidth, section } from "../ui/dom.mjs";
 import { counted, partOf, showBytes, showPercent, showSeconds } from "../data/format.mjs";
-import { KIND, KIND_WORDS } from "../data/action_kinds.mjs";
+import { KIND, KIND_LABELS } from "../data/action_kinds.mjs";
 import { loadOf } from "../data/timeline_model.mjs";
-import { unitStrip } from "./layer_strip.mjs";
+import { layerStrip } from "./layer_strip.mjs";
 
 const STRIP_WIDTH = 1000;
-const MOST_LOADS = 64;
+const MAX_LOADS = 64;
 
 export function planView(app, isDark) {
   const box = el("div");
   const fill = () => {
     const model = app.models[app.state.about];
-    box.replaceChildren(unitStrip(model, box.clientWidth || STRIP_WIDTH), loadBars(model, isDark()));
+    box.replaceChildren(layerStrip(model, box.clientWidth || STRIP_WIDTH), loadBars(model, isDark()));
   };
   app.listen((state, before) => {
     if (["about", "theme", "systemDark"].some((name) => state[name] !== before[name])) fill();
@@ -23,32 +23,32 @@ export function planView(app, isDark) {
   return section("plan", "Plan", box);
 }
 
-// A bar for each device: what it works on, and how long it waits.
+// A bar for each device: its busy time by kind of action, and its idle time.
 function loadBars(model, dark) {
   const colours = kindColours(theme(dark).kinds);
   const list = el("div", { class: "loads", role: "list" });
   const peak = model.origin === "measured" ? "predicted peak memory" : "peak memory";
   const working = model.tracks.filter((track) => track.jobs.length).length;
   model.tracks.forEach((track, device) => {
-    if (!track.jobs.length || list.childElementCount >= MOST_LOADS) return;
+    if (!track.jobs.length || list.childElementCount >= MAX_LOADS) return;
     const { name, limit } = model.devices[device];
     const load = loadOf(model, device);
     const busy = load.reduce((sum, value) => sum + value, 0);
     const bar = el("div", { class: "load" });
-    const told = [];
+    const labels = [];
     load.forEach((seconds, kind) => {
       if (!(seconds > 0)) return;
-      const part = el("i", { title: `${KIND_WORDS[kind]} ${showSeconds(seconds)}` });
+      const part = el("i", { title: `${KIND_LABELS[kind]} ${showSeconds(seconds)}` });
       part.style.width = `${100 * partOf(seconds, model.iteration)}%`;
       part.style.background = colours[kind][0];
       bar.append(part);
-      told.push(`${KIND_WORDS[kind]} ${showSeconds(seconds)}`);
+      labels.push(`${KIND_LABELS[kind]} ${showSeconds(seconds)}`);
     });
     const memory = limit ? `${showBytes(track.peak)} of ${showBytes(limit)}` : showBytes(track.peak);
     list.append(
       el(
         "div",
-        { class: "load-row", role: "listitem", "aria-label": `${name}: ${told.join(", ")}; ${peak} ${memory}` },
+        { class: "load-row", role: "listitem", "aria-label": `${name}: ${labels.join(", ")}; ${peak} ${memory}` },
         el("span", { class: "load-name", title: name, text: name }),
         bar,
         el(
@@ -69,7 +69,7 @@ function loadBars(model, dark) {
     ...kinds.map((kind) => {
       const mark = el("i");
       mark.style.background = colours[kind][0];
-      return el("span", {}, mark, KIND_WORDS[kind]);
+      return el("span", {}, mark, KIND_LABELS[kind]);
     }),
   );
   return el(
@@ -78,8 +78,8 @@ function loadBars(model, dark) {
     el("h3", { text: `Load of each device over the iteration, and ${peak}` }),
     legend,
     list,
-    working > MOST_LOADS
-      ? el("p", { class: "hint", text: `${counted(working - MOST_LOADS, "more device")} are not shown here.` })
+    working > MAX_LOADS
+      ? el("p", { class: "hint", text: `${counted(working - MAX_LOADS, "more device")} are not shown here.` })
       : null,
   );
 }

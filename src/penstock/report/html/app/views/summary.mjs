@@ -1,11 +1,11 @@
-// The first section: what the plan is, what limits it, and what would help most.
+// The summary section: the plan, its bottleneck, and the most effective changes.
 
 import { choice, el, section } from "../ui/dom.mjs";
 import { partOf, showBytes, showPercent, showSeconds, withUnits } from "../data/format.mjs";
 
-export function wordsView(app) {
+export function summaryView(app) {
   const box = el("div");
-  const fill = () => box.replaceChildren(...wordsContent(app.models[app.state.about], app.ghostOf.get(app.state.about)));
+  const fill = () => box.replaceChildren(...summaryContent(app.models[app.state.about], app.ghostOf.get(app.state.about)));
   app.listen((state, before) => {
     if (state.about !== before.about) fill();
   });
@@ -16,8 +16,8 @@ export function wordsView(app) {
       ? el(
           "label",
           { class: "about" },
-          el("span", { text: "Words, plan and cluster of" }),
-          choice("Words, plan and cluster of", options, String(app.state.about), (value) =>
+          el("span", { text: "Summary, plan and cluster of" }),
+          choice("Summary, plan and cluster of", options, String(app.state.about), (value) =>
             app.update({ about: Number(value) }),
           ),
         )
@@ -31,19 +31,19 @@ export function wordsView(app) {
   );
 }
 
-// With a run goes what was predicted for it, if that is known.
-function wordsContent(model, prediction = null) {
+// A run is shown with its prediction, if that is known.
+function summaryContent(model, prediction = null) {
   const { figures } = model;
   const predicted = model.origin === "measured" ? ", predicted" : "";
-  const helped = [model, prediction].find((about) => about?.helps.length);
+  const improved = [model, prediction].find((about) => about?.improvements.length);
   const cards = [
     ["iteration", showSeconds(model.iteration)],
-    ["was predicted", prediction && showSeconds(prediction.iteration)],
+    ["predicted iteration", prediction && showSeconds(prediction.iteration)],
     ["bubble", showPercent(figures.bubble)],
     ["rows/s", figures.rowsPerSecond === null ? null : figures.rowsPerSecond.toFixed(1)],
     [`peak memory${predicted}`, showBytes(figures.peak)],
     [`traffic${predicted}`, showBytes(figures.traffic)],
-    ["over the bound", figures.gap === null ? null : showPercent(figures.gap)],
+    ["gap to bound", figures.gap === null ? null : showPercent(figures.gap)],
   ].filter(([, text]) => text !== null);
   return [
     el("p", { class: "lead", text: withUnits(model.lead) }),
@@ -55,30 +55,30 @@ function wordsContent(model, prediction = null) {
     el(
       "div",
       { class: "columns" },
-      el("div", { class: "words" }, ...model.words.map((text) => el("p", { text: withUnits(text) }))),
-      helped ? helpBars(helped, helped !== model) : null,
+      el("div", { class: "sentences" }, ...model.sentences.map((text) => el("p", { text: withUnits(text) }))),
+      improved ? improvementBars(improved, improved !== model) : null,
     ),
   ];
 }
 
-// What each change would save of the iteration. Bars are of what is saved, from nothing on, as what is left looks alike.
-function helpBars(model, isPrediction) {
-  const most = Math.max(...model.helps.map(({ seconds }) => model.iteration - seconds));
-  // A run's are those of its prediction: they are simulated.
-  const total = `${showSeconds(model.iteration)}${isPrediction ? " that were predicted" : ""}`;
-  const now = `What one change at a time would save of the ${total}`;
+// The time that each change saves. The bars show the savings, because the remaining times look alike.
+function improvementBars(model, isPrediction) {
+  const most = Math.max(...model.improvements.map(({ seconds }) => model.iteration - seconds));
+  // The changes are simulated, so those of a run are for its prediction.
+  const total = `${isPrediction ? "predicted " : ""}${showSeconds(model.iteration)}`;
+  const caption = `Savings by one change at a time, of the ${total}`;
   return el(
     "figure",
-    { class: "helps" },
-    el("figcaption", { text: withUnits(`${now}; the longest bar is ${showSeconds(most)}`) }),
-    ...model.helps.map(({ change, seconds }) => {
+    { class: "improvements" },
+    el("figcaption", { text: withUnits(`${caption}; the longest bar is ${showSeconds(most)}`) }),
+    ...model.improvements.map(({ change, seconds }) => {
       const bar = el("i");
       bar.style.width = `${100 * partOf(model.iteration - seconds, most)}%`;
       return el(
         "div",
-        { class: "help" },
+        { class: "improvement" },
         el("span", { text: withUnits(change) }),
-        el("b", { text: `−${showPercent(1 - partOf(seconds, model.iteration))}, leaves ${showSeconds(seconds)}` }),
+        el("b", { text: `−${showPercent(1 - partOf(seconds, model.iteration))}, to ${showSeconds(seconds)}` }),
         el("div", { class: "load" }, bar),
       );
     }),

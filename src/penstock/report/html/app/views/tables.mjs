@@ -1,37 +1,37 @@
-// The timeline as tables, a device at a time: for screen readers, and for whoever wants the numbers.
+// The timeline as a table, one device at a time, for screen readers and for exact numbers.
 
-import { actionName, gapWords } from "../data/gaps.mjs";
+import { actionName, gapText } from "../data/gaps.mjs";
 import { choice, el, table, tableRow } from "../ui/dom.mjs";
 import { deviceItems } from "../timeline/items.mjs";
-import { KIND_WORDS } from "../data/action_kinds.mjs";
+import { KIND_LABELS } from "../data/action_kinds.mjs";
 import { secondsOf } from "../data/timeline_model.mjs";
 import { showSeconds } from "../data/format.mjs";
 
 const PAGE = 200;
 const COLUMNS_OF_TABLE = [
-  { text: "what" },
-  { text: "starts", number: true },
-  { text: "takes", number: true },
-  { text: "is" },
+  { text: "action" },
+  { text: "start", number: true },
+  { text: "duration", number: true },
+  { text: "description" },
 ];
 
 export function tableView(app) {
   const details = el("details", { id: "table" }, el("summary", { text: "The timeline as a table" }));
   details.addEventListener("toggle", () => {
-    if (details.open && details.childElementCount === 1) details.append(content(app));
+    if (details.open && details.childElementCount === 1) details.append(tableContent(app));
   });
   return el("section", { "aria-label": "The timeline as a table" }, details);
 }
 
-function content(app) {
+function tableContent(app) {
   const tracks = app.models.flatMap((model) =>
     model.devices.map((device, number) => ({ model, number, text: `${model.name}: ${device.name}` })),
   );
   const box = el("div");
-  const show = (place) =>
-    box.replaceChildren(...deviceTable(tracks[place].model, tracks[place].number, tracks[place].text));
+  const show = (index) =>
+    box.replaceChildren(...deviceTable(tracks[index].model, tracks[index].number, tracks[index].text));
   show(0);
-  const options = tracks.map((track, place) => [String(place), track.text]);
+  const options = tracks.map((track, index) => [String(index), track.text]);
   return el(
     "div",
     {},
@@ -46,9 +46,9 @@ function content(app) {
 
 function deviceTable(model, device, caption) {
   const items = deviceItems(model, device);
-  const found = table(caption, COLUMNS_OF_TABLE, []);
-  found.classList.add("wrapped");
-  const body = found.querySelector("tbody");
+  const content = table(caption, COLUMNS_OF_TABLE, []);
+  content.classList.add("wrapped");
+  const body = content.querySelector("tbody");
   let next = 0;
   const more = el("button", { type: "button", text: "more rows" });
   const grow = () => {
@@ -58,7 +58,7 @@ function deviceTable(model, device, caption) {
   };
   more.addEventListener("click", grow);
   grow();
-  return [found, more];
+  return [content, more];
 }
 
 function cellsOf(model, { type, action, gap, start, seconds }) {
@@ -67,10 +67,10 @@ function cellsOf(model, { type, action, gap, start, seconds }) {
       actionName(model, action),
       showSeconds(start),
       showSeconds(secondsOf(model, action)),
-      KIND_WORDS[model.kind[action]],
+      KIND_LABELS[model.kind[action]],
     ];
   }
-  const words = gapWords(model, gap);
-  const parts = words.lines.map((line) => `${showSeconds(line.seconds)}: ${line.text}`).join("; ");
-  return ["gap", showSeconds(start), showSeconds(seconds), `${words.title}. ${words.reason} ${parts}`.trim()];
+  const { title, reason, lines } = gapText(model, gap);
+  const parts = lines.map((line) => `${showSeconds(line.seconds)}: ${line.text}`).join("; ");
+  return ["gap", showSeconds(start), showSeconds(seconds), `${title}. ${reason} ${parts}`.trim()];
 }

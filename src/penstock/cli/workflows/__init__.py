@@ -1,0 +1,21 @@
+"""What commands do before they show a result: planning, comparing, measuring, opening files."""
+
+from penstock.cli.workflows.ablation import run_ablation
+from penstock.cli.workflows.comparison import planned_problems, plans_of
+from penstock.cli.workflows.measurement import MeasureOptions, measure_script
+from penstock.cli.workflows.plan_advice import evaluate_or_advise, other_plan
+from penstock.cli.workflows.planning import plan_problem
+from penstock.cli.workflows.report_items import read_report_items, report_data
+
+__all__ = [
+    "MeasureOptions",
+    "evaluate_or_advise",
+    "measure_script",
+    "other_plan",
+    "plan_problem",
+    "planned_problems",
+    "plans_of",
+    "read_report_items",
+    "report_data",
+    "run_ablation",
+]

@@ -1,0 +1,43 @@
+"""torchrun, for ranks on several hosts: its command, and the exit statuses in its report."""
+
+import re
+import signal
+import sys
+from collections.abc import Sequence
+
+from penstock.launch.processes.events import Exited
+
+DEFAULT_PORT = 29500
+_FAILURE = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d+)")
+
+
+def torchrun_command(
+    *, nnodes: int, node_rank: int, endpoint: str, num_ranks: int, module: str, arguments: Sequence[str], log_dir: str
+) -> list[str]:
+    """The command that starts the ranks of one of several hosts.
+
+    Args:
+        nnodes: The number of hosts.
+        node_rank: The index of this host.
+        endpoint: Address of host 0, with or without a port.
+        num_ranks: The number of ranks on this host.
+        module: The Python module that a rank runs.
+        arguments: Its arguments.
+        log_dir: The directory for torchrun's own files; empty for its default, a directory that it leaves behind.
+    """
+    address, _, port = endpoint.rpartition(":")
+    if not address or not port.isdecimal():
+        address, port = endpoint.rstrip(":"), str(DEFAULT_PORT)
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nnodes", str(nnodes), "--node-rank", str(node_rank)),
+        *("--master-addr", address, "--master-port", port),
+        *(("--log-dir", log_dir) if log_dir else ()),
+        *("--nproc-per-node", str(num_ranks), "-m", module, *arguments),
+    ]
+
+
+def torchrun_exits(log: str) -> dict[int, Exited]:
+    """The exit statuses of ranks in the report that torchrun writes when one has failed."""
+    stopped = (-signal.SIGTERM, 128 + signal.SIGTERM)
+    return {int(rank): Exited(int(code), was_stopped=int(code) in stopped) for rank, code in _FAILURE.findall(log)}

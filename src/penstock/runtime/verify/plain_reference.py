@@ -1,0 +1,219 @@
+"""Reference training in a single process: the model's own forward and plain autograd.
+
+Every plan must train to the numbers of this loop. It shares no code with the code under test but the row-wise random
+numbers (`rng.py`, `random_functions.py`): it calls the whole module as a user does, one micro-batch after the other,
+and `backward()` on each scaled loss. Forward hooks on the blocks tell the random numbers which layer runs.
+
+Calls that a model's own forward makes between two blocks belong to the layer that `penstock.model` assigns them to. The
+recorded trace of the forward lists them in order, so counting them gives the layer.
+
+Scripted modules (torch.jit) accept no hooks. An nn.Sequential with a scripted child is called child by child.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from penstock.errors import InputError, ModelLocation
+from penstock.model import Block, PartialForward, call_model, is_plain_sequential
+from penstock.runtime.random_functions import RandomFunctionMode
+from penstock.runtime.rng import RowRng
+from penstock.runtime.tensors import Rows, count_rows
+
+
+def reference_step(
+    model: nn.Module,
+    blocks: Sequence[Block],
+    num_microbatches: int,
+    loss: Callable[[Any, Any], Tensor],
+    inputs: Any,
+    targets: Any,
+    *,
+    step: int = 0,
+    seed: int = 0,
+) -> Tensor:
+    """Compute the gradients of one iteration in a single process. They are added to `parameter.grad`.
+
+    Args:
+        model: The whole model.
+        blocks: Its blocks. They only name the layers of random numbers; the model runs by its own forward.
+        num_microbatches: Number of micro-batches.
+        loss: The loss function: output and targets to the mean over their rows.
+        inputs: Inputs of the whole batch.
+        targets: Targets of the whole batch.
+        step: Number of the iteration.
+        seed: Seed of the random numbers.
+
+    Returns:
+        The loss: the mean over all rows.
+
+    Raises:
+        InputError: The batch is malformed, or the loss is not a single number.
+    """
+    device = next((item.device for item in model.parameters()), torch.device("cpu"))
+    num_rows = count_rows(inputs, targets)
+    total: Tensor | None = None
+    start = 0
+    for part_inputs, part_targets, num in _microbatches((inputs, targets), num_rows, num_microbatches, device):
+        rows = Rows(start, start + num)
+        start = rows.stop
+        rng = RowRng(seed, step, rows, is_split=False, device=device)
+        with rng.preserve_state(), RandomFunctionMode(rng):
+            part = _forward(model, blocks, rng, part_inputs, lambda out: loss(out, part_targets), step, rows)  # noqa: B023
+            part = part * (num / num_rows)
+        if part.requires_grad:
+            # As torch advises, backward runs outside autocast. Without an rng, dropout in a backward is refused.
+            with torch.autocast(device.type, enabled=False), RandomFunctionMode(None):
+                part.backward()  # type: ignore[no-untyped-call]
+        total = part.detach() if total is None else total + part.detach()
+    assert total is not None, "a batch has rows"
+    return total
+
+
+def _microbatches(
+    batch: Any, num_rows: int, num_microbatches: int, device: torch.device
+) -> Iterator[tuple[Any, Any, int]]:
+    """Inputs, targets and number of rows of each micro-batch that has rows. The first ones get the spare rows."""
+    leaves, tree = pytree.tree_flatten(batch)
+    columns = [
+        leaf.detach().tensor_split(num_microbatches) if isinstance(leaf, Tensor) else [leaf] * num_microbatches
+        for leaf in leaves
+    ]
+    sizes = [len(part) for part in torch.arange(num_rows).tensor_split(num_microbatches)]
+    for size, parts in zip(sizes, zip(*columns, strict=True), strict=True):
+        if size:
+            moved = [part.to(device) if isinstance(part, Tensor) else part for part in parts]
+            inputs, targets = pytree.tree_unflatten(moved, tree)
+            yield inputs, targets, size
+
+
+def _forward(
+    model: nn.Module,
+    blocks: Sequence[Block],
+    rng: RowRng,
+    inputs: Any,
+    loss: Callable[[Any], Tensor],
+    step: int,
+    rows: Rows,
+) -> Tensor:
+    """The loss of one micro-batch. It counts as a layer of its own, after the last one."""
+    tracker = _LayerTracker(blocks, rng, is_training=model.training)
+    try:
+        output = tracker.call(model, inputs)
+        tracker.enter(len(blocks))
+        value = loss(output)
+    except Exception as error:
+        layer = tracker.layer
+        what = f"forward of layer {layer} ({blocks[layer].name})" if layer < len(blocks) else "loss"
+        error.add_note(ModelLocation(f"In the {what}, step {step}, rows {rows.start} to {rows.stop - 1}."))
+        raise
+    if not isinstance(value, Tensor) or value.dim():
+        kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise InputError(f"the loss function returned {kind}", hint="Return one number: the mean over the rows.")
+    return value
+
+
+class _LayerTracker(TorchFunctionMode):
+    """Enters the layers of the random numbers while the model's own forward runs."""
+
+    def __init__(self, blocks: Sequence[Block], rng: RowRng, *, is_training: bool) -> None:
+        super().__init__()
+        self._modules = [block.module for block in blocks]
+        self._rng = rng
+        self._traced_layers = _traced_layers(blocks, is_training=is_training)
+        self._position = 0
+        self._depth = 0
+        self.layer = 0
+
+    def call(self, model: nn.Module, inputs: Any) -> Any:
+        """Call the model."""
+        self.enter(0)
+        if is_plain_sequential(model) and any(isinstance(item, torch.jit.ScriptModule) for item in self._modules):
+            return self._call_children(inputs)
+        with ExitStack() as stack:
+            for module in dict.fromkeys(self._modules):
+                stack.enter_context(_observe(module, self._begin_block, self._end_block))
+            if self._traced_layers is not None:
+                stack.enter_context(self)
+            return call_model(model, inputs)
+
+    def enter(self, layer: int) -> None:
+        """Start a layer."""
+        self.layer = layer
+        self._rng.enter_layer(layer)
+
+    def _call_children(self, activations: Any) -> Any:
+        for layer, module in enumerate(self._modules):
+            self.enter(layer)
+            activations = module(activations)
+        return activations
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Count the torch functions that forward calls outside the blocks."""
+        if not self._depth:
+            self._advance()
+        return func(*args, **(kwargs or {}))
+
+    def _begin_block(self) -> None:
+        if not self._depth:
+            self._advance()
+        self._depth += 1
+
+    def _end_block(self) -> None:
+        self._depth -= 1
+
+    def _advance(self) -> None:
+        """Another call of forward, of a torch function or of a block: enter the layer that it belongs to."""
+        position, self._position = self._position, self._position + 1
+        layers = self._traced_layers
+        layer = position if layers is None else layers[min(position, len(layers) - 1)]
+        if layer != self.layer:
+            self.enter(layer)
+
+
+def _traced_layers(blocks: Sequence[Block], *, is_training: bool) -> list[int] | None:
+    """The layer of each call of the model's own forward; None for the children of an nn.Sequential."""
+    partial = blocks[0].call
+    if not isinstance(partial, PartialForward):
+        return None
+    if not is_training and partial.evaluation is not None:
+        partial = partial.evaluation
+    # The first event stands for the inputs.
+    return [event.unit for event in partial.trace.record.events[1:]]
+
+
+@contextmanager
+def _observe(module: nn.Module, begin: Callable[[], None], end: Callable[[], None]) -> Iterator[None]:
+    """Call `begin` before each call of a module, and `end` after it."""
+    compiled = module._compiled_call_impl
+    if compiled is not None:
+        # Hooks of a module that was compiled in place would become part of its code.
+        def call(*args: Any, **named: Any) -> Any:
+            begin()
+            try:
+                return compiled(*args, **named)
+            finally:
+                end()
+
+        module._compiled_call_impl = call
+        try:
+            yield
+        finally:
+            module._compiled_call_impl = compiled
+        return
+    handles = (
+        module.register_forward_pre_hook(lambda *_: begin(), prepend=True),
+        module.register_forward_hook(lambda *_: end(), always_call=True),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,136 @@
+"""No command that runs ranks on one host listens on the network, and none leaves temporary files behind."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.cluster.toml.writer import write_cluster
+from tests.support.listening_sockets import Listener, listeners
+from tests.support.small_emulation import needs_shaping, small
+from tests.support.small_training import write_problem, write_script
+
+# A background shell lets its children ignore Ctrl-C.
+COMMAND = """
+import signal
+from penstock.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+POLL_S = 0.02
+LIMIT_S = 120.0
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    """An empty folder that is TMPDIR of the command."""
+    path = tmp_path / "tmp"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> list[str]:
+    write_problem(tmp_path)
+    script = write_script(tmp_path / "script.py", "time.sleep(0.05)")
+    return ["train", script, "--plan", str(tmp_path / "plan.json"), "-q"]
+
+
+def start(arguments: Sequence[str], temporary: Path) -> subprocess.Popen[bytes]:
+    # An interface of the user's own choice must not open ports on one host.
+    interface = next((name for _, name in socket.if_nameindex() if name.startswith(("eth", "en"))), "lo")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TMPDIR": str(temporary),
+        "GLOO_SOCKET_IFNAME": interface,
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def watch(process: subprocess.Popen[bytes]) -> set[Listener]:
+    """The listening sockets of a command, until it ends."""
+    seen: set[Listener] = set()
+    deadline_s = time.monotonic() + LIMIT_S
+    while process.poll() is None:
+        seen |= set(listeners(process.pid))
+        assert time.monotonic() < deadline_s
+        time.sleep(POLL_S)
+    return seen
+
+
+def check(arguments: Sequence[str], temporary: Path, *, is_shaped: bool = False) -> None:
+    with start(arguments, temporary) as process:
+        seen = watch(process)
+        assert process.stderr is not None
+        assert process.returncode == 0, process.stderr.read().decode()
+    assert seen, "ranks have not been seen"
+    assert [item for item in seen if item.is_reachable] == []
+    assert any(not item.is_own_network for item in seen) == is_shaped
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_helper_sees_an_open_port() -> None:
+    with socket.create_server(("0.0.0.0", 0)):
+        assert any(item.is_reachable for item in listeners(os.getpid()))
+    with socket.create_server(("127.0.0.1", 0)):
+        assert not any(item.is_reachable for item in listeners(os.getpid()))
+
+
+def test_train(training: list[str], temporary: Path) -> None:
+    check([*training, "--steps", "10"], temporary)
+
+
+def test_check_numerics(training: list[str], temporary: Path) -> None:
+    check(["check", training[3], "--numerics", training[1]], temporary)
+
+
+def test_cluster_probe(temporary: Path) -> None:
+    check(["cluster", "probe", "--local", "2", "-q"], temporary)
+
+
+@pytest.mark.parametrize("is_shaped", [False, pytest.param(True, marks=needs_shaping)])
+def test_emulate(tmp_path: Path, temporary: Path, is_shaped: bool) -> None:
+    emulation = small()
+    penstock.save_profile(emulation.profile, tmp_path / "profile.json")
+    (tmp_path / "cluster.toml").write_text(write_cluster(emulation.cluster))
+    penstock.save_plan(emulation.plan, tmp_path / "plan.json")
+    sources = ("--profile", str(tmp_path / "profile.json"), "--cluster", str(tmp_path / "cluster.toml"))
+    arguments = ["emulate", str(tmp_path / "plan.json"), *sources, "--steps", "2", "-q"]
+    check([*arguments, *(() if is_shaped else ("--no-shaping",))], temporary, is_shaped=is_shaped)
+
+
+def test_profile(training: list[str], temporary: Path) -> None:
+    check(["profile", training[1], "--seconds", "0", "--busy-processes", "1", "-q"], temporary)
+
+
+def test_a_failed_run_leaves_nothing(training: list[str], temporary: Path, tmp_path: Path) -> None:
+    training[1] = write_script(tmp_path / "fails.py", 'if step == 2: raise ValueError("no more data")')
+    with start(training, temporary) as process:
+        watch(process)
+        assert process.returncode == 2
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
+def test_a_stopped_run_leaves_nothing(
+    training: list[str], temporary: Path, number: signal.Signals, code: int
+) -> None:
+    with start([*training, "--steps", "500"], temporary) as process:
+        deadline_s = time.monotonic() + LIMIT_S
+        while not listeners(process.pid):
+            assert process.poll() is None
+            assert time.monotonic() < deadline_s
+            time.sleep(POLL_S)
+        process.send_signal(number)
+        assert process.wait(30) == code
+    assert list(temporary.iterdir()) == []

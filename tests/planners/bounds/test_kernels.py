@@ -1,0 +1,124 @@
+"""The compiled feasibility checks of the lower bounds equal their plain twins."""
+
+import random
+from collections import Counter
+from itertools import product
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.arrays import Floats
+from penstock.planners.bounds.chain import turn_bytes
+from penstock.planners.bounds.network_kernel import is_divisible
+from penstock.planners.bounds.unit_seconds import UnitTimes, unit_times
+from penstock.planners.bounds.unreplicated import UnreplicatedProblem
+from penstock.planners.bounds.unreplicated_kernel import SWEEPS, narrow
+from tests.support import plain_bounds
+from tests.support.plain_bounds import Chain, Division
+from tests.support.planner_cases import unequal
+from tests.support.thoroughness import examples
+
+NUM_PROBLEMS = 120
+
+
+@st.composite
+def divisions_of_layers(draw: st.DrawFn) -> Division:
+    count = draw(st.integers(1, 5))
+
+    def numbers(most: int) -> list[int]:
+        return draw(st.lists(st.integers(0, most), min_size=count, max_size=count))
+
+    return Division(
+        local_work=numbers(4),
+        forward=numbers(4),
+        backward=numbers(4),
+        crossing=numbers(6),
+        spread_bytes=numbers(4),
+        release_s=numbers(3),
+        can_spread=[value > 0 for value in numbers(6)],
+        remote_backward=draw(st.booleans()),
+        capacity=draw(st.integers(0, 8)),
+        pair_bytes=draw(st.integers(0, 8)),
+        part_bytes=draw(st.integers(0, 12)),
+        limit_s=draw(st.integers(1, 5)),
+        all_rate=draw(st.integers(1, 6)),
+    )
+
+
+def test_is_divisible() -> None:
+    reached: Counter[tuple[bool, bool]] = Counter()
+
+    @examples(4000)
+    @given(divisions_of_layers())
+    def check(case: Division) -> None:
+        arrays = [case.local_work, case.forward, case.backward, case.crossing, case.spread_bytes, case.release_s]
+        limits = [case.capacity, case.pair_bytes, case.part_bytes, case.limit_s, case.all_rate]
+        value = is_divisible(
+            *(np.array(array, dtype=np.float64) for array in arrays),
+            np.array(case.can_spread),
+            case.remote_backward,
+            *map(float, limits),
+        )
+        # The kernel divides: within rounding of the limit either answer is right.
+        assert plain_bounds.is_divisible(case, case.part_bytes - 1e-9) <= value
+        assert value <= plain_bounds.is_divisible(case, case.part_bytes + 1e-9)
+        reached[case.remote_backward, bool(value)] += 1
+
+    check()
+    assert all(reached[key] >= 50 for key in product((True, False), repeat=2)), reached
+
+
+def chain_of(arrays: UnreplicatedProblem, times: UnitTimes, limit_s: float) -> Chain:
+    return Chain(
+        jobs=arrays.jobs,
+        step=arrays.step,
+        cut=times.cut_bytes,
+        turn_bytes=turn_bytes(times),
+        net=arrays.net,
+        num_microbatches=times.num_microbatches,
+        remote_backward=arrays.remote_backward,
+        limit_s=limit_s,
+    )
+
+
+def compiled(paths: Floats, chain: Chain) -> bool:
+    return bool(
+        narrow(
+            paths,
+            chain.jobs,
+            chain.step,
+            chain.cut,
+            chain.turn_bytes,
+            chain.net,
+            chain.num_microbatches,
+            chain.remote_backward,
+            chain.limit_s,
+        )
+    )
+
+
+def test_narrow() -> None:
+    """Near the least feasible limit, where it takes several sweeps to find that a job has no device left."""
+    reached: Counter[tuple[int, bool]] = Counter()
+    for seed in range(NUM_PROBLEMS):
+        draw = random.Random(seed)
+        times = unit_times(unequal(seed, draw.randint(2, 6), draw.randint(2, 4), draw.randint(1, 4)))
+        for remote_backward in (True, False):
+            arrays = UnreplicatedProblem(times, remote_backward=remote_backward)
+            low, high = 0.0, float(arrays.work[2].sum() / arrays.price.max()) * 20
+            while high - low > 1e-9 * high:
+                middle = (low + high) / 2
+                is_possible = compiled(arrays.paths.copy(), chain_of(arrays, times, middle))
+                low, high = (low, middle) if is_possible else (middle, high)
+            for limit_s in (low, 0.999 * low, 0.99 * low, high):
+                chain = chain_of(arrays, times, limit_s)
+                paths, plain_paths = arrays.paths.copy(), arrays.paths.copy()
+                result = plain_bounds.narrow(plain_paths, chain)
+                assert compiled(paths, chain) == result.is_possible
+                assert np.array_equal(paths, plain_paths)
+                reached[result.sweep, result.lacks_forward] += 1
+    # It stops in every sweep, because a forward or, with remote backwards, a backward has no device left.
+    assert all(reached[sweep, True] >= 3 for sweep in range(SWEEPS)), reached
+    assert all(reached[sweep, False] >= 3 for sweep in range(SWEEPS - 1)), reached
+    assert reached[SWEEPS, False] >= 100

@@ -1,0 +1,60 @@
+"""Proof that a property test reaches its subject: counts over its examples, with a minimum for each.
+
+    @reaches(loaded=0.05)
+    @examples(100)
+    @given(data=st.data())
+    def test_fuzz(data: st.DataObject) -> None:
+        ...
+        reach("loaded")
+
+fails if fewer than 5 % of the examples call `reach("loaded")`, so that a reader that refuses every file does not pass.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+
+_reached: set[str] = set()
+"""What the current example has reached."""
+
+
+def reach(name: str, condition: object = True) -> None:
+    """Note that the current example reaches what `name` stands for, if the condition is true."""
+    if condition:
+        _reached.add(name)
+
+
+def reaches(**shares: float) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Require of a property test that a share of its examples, and at least one, reaches each name.
+
+    Stands above `@given`. Shares hold for random examples too: choose them well below what is usual.
+    """
+
+    def decorate(test: Callable[P, None]) -> Callable[P, None]:
+        counts: Counter[str] = Counter()
+        handle = test.hypothesis  # type: ignore[attr-defined]
+        inner = handle.inner_test
+
+        @wraps(inner)
+        def counted(*arguments: Any, **named: Any) -> Any:
+            _reached.clear()
+            result = inner(*arguments, **named)
+            counts.update(["examples", *_reached])
+            return result
+
+        handle.inner_test = counted
+
+        @wraps(test)
+        def checked(*arguments: P.args, **named: P.kwargs) -> None:
+            counts.clear()
+            test(*arguments, **named)
+            for name, share in shares.items():
+                needed = max(1.0, share * counts["examples"])
+                assert counts[name] >= needed, f"only {counts[name]} of {counts['examples']} examples reach {name!r}"
+
+        return checked
+
+    return decorate
