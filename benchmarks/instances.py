@@ -1,4 +1,4 @@
-"""Published profiles of real models, converted: what the benchmarks plan for.
+"""Published profiles of real models, converted for the benchmarks.
 
 `python benchmarks/instances.py [FOLDER]` lists them. The folder is not part of the project; its default is
 ../shared/instances beside the repository.
@@ -18,7 +18,7 @@ from penstock.units import show_bytes, show_seconds
 DEFAULT_FOLDER = Path(__file__).parents[2] / "shared" / "instances"
 
 HPGO_ROWS = {"bert_large": 6, "xlnet": 1, "amoebanet_18": 8, "vgg19": 32, "gnmt_16": 64}
-"""Rows of the micro-batches that these files were measured with; they do not say so themselves."""
+"""Micro-batch sizes of these measurements. The files do not contain them."""
 
 T = TypeVar("T")
 
@@ -62,9 +62,9 @@ class _Regions(msgspec.Struct):
 
 
 def all_profiles(folder: Path = DEFAULT_FOLDER) -> dict[str, Profile]:
-    """Every profile in the folder, by the name of its file with its folder: "hpgo/vgg19"."""
+    """Every profile in the folder, by the path of its file, such as "hpgo/vgg19"."""
     if not folder.is_dir():
-        raise FileError("no published profiles here", where=str(folder), hint="Name the folder that has them.")
+        raise FileError("the folder of published profiles does not exist", where=str(folder), hint="Pass its path.")
     profiles = {}
     for path in sorted([*folder.glob("pipedream/*.txt"), *folder.glob("hpgo/*.txt"), *folder.glob("piper/*.json")]):
         rows = HPGO_ROWS.get(path.stem, 1) if path.parent.name == "hpgo" else None
@@ -76,7 +76,7 @@ def all_profiles(folder: Path = DEFAULT_FOLDER) -> dict[str, Profile]:
 
 
 def harmony(path: Path) -> Profile:
-    """A chain measured for several numbers of rows on one kind of device; `rows` is the largest of them."""
+    """A chain measured at several micro-batch sizes on one device kind. The profile has the largest size."""
     source = _decode(path, _Harmony)
     inputs = [unit.input_bytes_per_sample for unit in source.units]
     units = []
@@ -108,11 +108,11 @@ def harmony(path: Path) -> Profile:
 
 
 def sailor(path: Path) -> Profile:
-    """A chain measured on several kinds of devices; `rows` is the largest number that all kinds were measured with."""
+    """A chain measured on several device kinds. The profile has the largest micro-batch size that all kinds have."""
     source = _decode(path, _Sailor)
     units = []
-    for place, unit in enumerate(source.units):
-        output = unit.output_bytes_per_sample if place + 1 < len(source.units) else 0
+    for index, unit in enumerate(source.units):
+        output = unit.output_bytes_per_sample if index + 1 < len(source.units) else 0
         times = [
             _times(kind, rows, seconds.forward_s, seconds.backward_s, unit.parameter_bytes, seconds.update_s)
             for kind, by_rows in unit.times.items()
@@ -133,7 +133,7 @@ def sailor(path: Path) -> Profile:
 
 
 def regions(folder: Path = DEFAULT_FOLDER) -> dict[tuple[str, str], tuple[float, float]]:
-    """(latency in seconds, bandwidth in bytes a second) from each of ten cloud regions to each other one."""
+    """Latency in seconds and bandwidth in bytes per second between ten cloud regions."""
     path = folder / "mixed" / "regions.json"
     links = {}
     for pair, (delay_ms, gigabits) in _decode(path, _Regions).pairs.items():
@@ -158,7 +158,7 @@ def _decode(path: Path, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(read_bytes(path), type=kind)
     except msgspec.MsgspecError as error:
-        raise InputError(f"not the file that was expected: {error}", where=str(path)) from None
+        raise InputError(f"unexpected contents: {error}", where=str(path)) from None
 
 
 def main() -> None:

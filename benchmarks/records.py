@@ -1,4 +1,4 @@
-"""What was measured, kept line by line in a file, so that a run that was stopped goes on where it was."""
+"""Records of measurements, one JSON object per line, with which a stopped run resumes."""
 
 import argparse
 import hashlib
@@ -11,46 +11,48 @@ T = TypeVar("T")
 
 
 class Task(NamedTuple):
-    """Something to measure."""
+    """One measurement of a benchmark."""
 
     part: str
     about: tuple[str | int | float, ...]
     digests: tuple[str, ...] = ()
-    """Of the profile and the cluster: what was measured with others is measured again."""
+    """Digests of the profile and the cluster. A task with other digests is measured again."""
 
     def key(self, label: str) -> str:
-        """A short name for the task as this version of the project does it."""
+        """The key of the task under a label."""
         text = msgspec.json.encode([self.part, self.about, self.digests, label])
         return hashlib.sha256(text).hexdigest()[:16]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What was measured for a task; the newest of a key counts."""
+    """The result of a task. The last record of a key counts."""
 
     key: str
     label: str
     part: str
     took_s: float
-    found: msgspec.Raw
+    result: msgspec.Raw
 
 
 def add_record_options(parser: argparse.ArgumentParser, path: Path, label: str) -> None:
-    """The options of a benchmark that keeps records."""
-    parser.add_argument("--tables", action="store_true", help="print the README's tables; measure nothing")
-    parser.add_argument("--records", type=Path, default=path, help="where measurements are kept")
-    parser.add_argument("--label", default=label, help="what was measured under another label is measured again")
-    parser.add_argument("--fresh", action="store_true", help="forget what is on record, under every label")
+    """Add the options of a benchmark that keeps records."""
+    parser.add_argument("--tables", action="store_true", help="print the tables of the README from the records")
+    parser.add_argument("--records", type=Path, default=path, help="the file of records")
+    parser.add_argument(
+        "--label", default=label, help="the label of the records; tasks without a record under it are measured"
+    )
+    parser.add_argument("--fresh", action="store_true", help="delete the records of all labels first")
 
 
 def open_records(options: argparse.Namespace) -> "Records":
-    """The records that were asked for; those of a quick run are kept nowhere."""
+    """Open the records that the options name. A quick run keeps none."""
     if options.fresh and not options.quick:
         options.records.unlink(missing_ok=True)
     return Records(None if options.quick else options.records, options.label)
 
 
 class Records:
-    """The file of records; without a file they are only remembered."""
+    """The records of a benchmark, in a file or, without a path, in memory."""
 
     def __init__(self, path: Path | None, label: str) -> None:
         self._path = path
@@ -61,26 +63,26 @@ class Records:
                 try:
                     record = msgspec.json.decode(line, type=Record)
                 except msgspec.DecodeError:
-                    continue  # the line that was being written when a run was stopped
+                    continue  # a run was stopped while it wrote this line
                 self._known[record.key] = record
 
     def missing(self, tasks: list[Task]) -> list[Task]:
-        """Those that are still to be measured."""
+        """The tasks that have no record."""
         return [task for task in tasks if task.key(self._label) not in self._known]
 
     def of(self, tasks: list[Task], kind: type[T]) -> list[T]:
-        """What is known of these tasks, in their order."""
+        """The recorded results of these tasks, in their order."""
         keys = [task.key(self._label) for task in tasks]
-        return [msgspec.json.decode(self._known[key].found, type=kind) for key in keys if key in self._known]
+        return [msgspec.json.decode(self._known[key].result, type=kind) for key in keys if key in self._known]
 
     def took_s(self, tasks: list[Task]) -> float:
-        """Seconds that measuring these took."""
+        """The time that measuring these tasks took."""
         keys = [task.key(self._label) for task in tasks]
         return sum(self._known[key].took_s for key in keys if key in self._known)
 
-    def add(self, task: Task, found: object, took_s: float) -> None:
-        """Keep what was measured."""
-        raw = msgspec.Raw(msgspec.json.encode(found))
+    def add(self, task: Task, result: object, took_s: float) -> None:
+        """Record a result."""
+        raw = msgspec.Raw(msgspec.json.encode(result))
         record = Record(task.key(self._label), self._label, task.part, took_s, raw)
         self._known[record.key] = record
         if self._path is not None:

@@ -20,14 +20,14 @@ METHODS = {
     "spp": ("spp", "pe"),
     "auto": ("auto", "auto"),
 }
-"""Planner and schedule by the name that a row has."""
+"""Planner and schedule of each row of the tables."""
 
 SLOW_NETWORKS = ("2 x 4", "4 x 4", "4 x 4 shared", "regions", "lab")
-"""Clusters whose hosts are joined by far slower links than their devices."""
+"""Clusters with far slower links between hosts than inside them."""
 
 
 class Problem(NamedTuple):
-    """A model on a cluster with so many micro-batches."""
+    """A model on a cluster, with a number of micro-batches."""
 
     profile: str
     cluster: str
@@ -35,12 +35,12 @@ class Problem(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name in tables and messages."""
         return f"{self.profile.partition('/')[2]} on {self.cluster}, M = {self.num_microbatches}"
 
 
 class Case(NamedTuple):
-    """One plan."""
+    """A method on a problem."""
 
     profile: str
     cluster: str
@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
     @property
     def problem(self) -> Problem:
-        """What it is a plan for."""
+        """The problem that the plan solves."""
         return Problem(*self[:3])
 
 
@@ -68,12 +68,12 @@ PROBLEMS = {
     Problem("hpgo/bert_large", "lab", 4): BUT_DATA_PARALLEL,
     Problem("pipedream/vgg16", "lab", 8): ("pipedream", "dapple", "spp", "auto"),
 }
-"""Left out is what would take minutes an iteration here, as it moves tens of gigabytes."""
+"""Without plans that transfer tens of gigabytes, which take minutes per iteration when emulated."""
 QUICK = (Case("pipedream/alexnet", "4 x 4 shared", 8, "pipedream"), Case("pipedream/alexnet", "2 x 4", 4, "dapple"))
 
 
 def all_cases() -> tuple[Case, ...]:
-    """Every method on every problem, but for those left out."""
+    """All methods of all problems."""
     return tuple(Case(*problem, method) for problem, methods in PROBLEMS.items() for method in methods)
 
 
@@ -83,8 +83,8 @@ def profiles(folder: Path) -> dict[str, Profile]:
     return all_profiles(folder)
 
 
-def made(case: Case, folder: Path) -> tuple[Plan, Profile, Cluster]:
-    """The plan of a case, and what it is for."""
+def plan_case(case: Case, folder: Path) -> tuple[Plan, Profile, Cluster]:
+    """The plan of a case, with its profile and its cluster."""
     profile = profiles(folder)[case.profile]
     cluster = cluster_for(case.cluster, profile, folder)
     planner, schedule = METHODS[case.method]

@@ -1,4 +1,4 @@
-"""Emulating the cases that are not yet on record, one after the other."""
+"""Emulation of the cases that have no record yet, one after the other."""
 
 import time
 from pathlib import Path
@@ -6,19 +6,19 @@ from statistics import median
 
 import msgspec
 
-from benchmarks.emulation.cases import Case, made
+from benchmarks.emulation.cases import Case, plan_case
 from benchmarks.records import Records, Task
 from penstock.emulation import Emulation, choose_slow_down
 from penstock.launch import emulate
 
 NUM_STEPS = 3
-"""The first warms up."""
+"""Iterations per plan; the first is a warm-up."""
 PACES = (1.0, 2.0, 4.0)
-"""How many times slower than the machine should need: the first with which it keeps up counts, else the last."""
+"""Slow-down factors on top of the estimated one. The first at which the machine keeps up counts, else the last."""
 
 
 class EmulatedRun(msgspec.Struct, frozen=True):
-    """What was predicted for a plan, and what an iteration took when it was emulated."""
+    """The predicted and the emulated iteration times of a plan."""
 
     profile: str
     cluster: str
@@ -29,73 +29,73 @@ class EmulatedRun(msgspec.Struct, frozen=True):
     predicted_s: float
     measured_s: tuple[float, ...]
     limits: tuple[str, ...]
-    """Where the machine did not keep up."""
+    """The ways in which the machine did not keep up."""
 
     @property
     def case(self) -> Case:
-        """Which one this is."""
+        """The case that was emulated."""
         return Case(self.profile, self.cluster, self.num_microbatches, self.method)
 
     @property
     def emulated_s(self) -> float:
-        """An iteration, in the median."""
+        """The median iteration time."""
         return median(self.measured_s)
 
     @property
     def error(self) -> float:
-        """By what part of the emulated time the simulator is off; above zero if it predicts more."""
+        """The simulator's relative error; positive if it predicts more than the emulation takes."""
         return self.predicted_s / self.emulated_s - 1
 
 
 def run_case(case: Case, folder: Path) -> EmulatedRun:
-    """Plan and emulate; where the machine does not keep up, again at half the pace."""
-    plan, profile, cluster = made(case, folder)
-    asked = Emulation(plan=plan, profile=profile, cluster=cluster, num_steps=NUM_STEPS)
+    """Plan and emulate a case; repeat at half the pace if the machine does not keep up."""
+    plan, profile, cluster = plan_case(case, folder)
+    emulation = Emulation(plan=plan, profile=profile, cluster=cluster, num_steps=NUM_STEPS)
     for pace in PACES:
-        found = _emulated(case, asked, choose_slow_down(asked.evaluation) * pace)
-        if not found.limits:
+        result = _emulate(case, emulation, choose_slow_down(emulation.evaluation) * pace)
+        if not result.limits:
             break
-    return found
+    return result
 
 
-def _emulated(case: Case, asked: Emulation, slow_down: float) -> EmulatedRun:
-    predicted_s = asked.evaluation.timeline.iteration_s
-    asked = msgspec.structs.replace(
-        asked, slow_down=slow_down, timeout_s=max(asked.timeout_s, 10 * predicted_s * slow_down)
+def _emulate(case: Case, emulation: Emulation, slow_down: float) -> EmulatedRun:
+    predicted_s = emulation.evaluation.timeline.iteration_s
+    emulation = msgspec.structs.replace(
+        emulation, slow_down=slow_down, timeout_s=max(emulation.timeout_s, 10 * predicted_s * slow_down)
     )
-    found = emulate(asked)
-    if found.failure is not None:
-        raise found.failure
-    if found.was_stopped:
+    result = emulate(emulation)
+    if result.failure is not None:
+        raise result.failure
+    if result.was_stopped:
         raise KeyboardInterrupt
     return EmulatedRun(
         *case,
-        num_devices=len(asked.devices),
+        num_devices=len(emulation.devices),
         slow_down=slow_down,
         predicted_s=predicted_s,
-        measured_s=tuple(timeline.iteration_s for timeline in found.timelines),
-        limits=found.limits,
+        measured_s=tuple(timeline.iteration_s for timeline in result.timelines),
+        limits=result.limits,
     )
 
 
 def run_all(tasks: list[Task], records: Records, folder: Path) -> None:
-    """Emulate, and keep what came of it."""
-    began = time.monotonic()
+    """Emulate the tasks and record the results."""
+    start_time = time.monotonic()
     for done, task in enumerate(tasks, start=1):
         started = time.monotonic()
-        found = run_case(Case(*task.about), folder)  # type: ignore[arg-type]
+        result = run_case(Case(*task.about), folder)  # type: ignore[arg-type]
         took_s = time.monotonic() - started
-        records.add(task, found, took_s)
-        left_s = (time.monotonic() - began) / done * (len(tasks) - done)
+        records.add(task, result, took_s)
+        left_s = (time.monotonic() - start_time) / done * (len(tasks) - done)
         left = f"about {left_s / 60:.0f} min left"
-        print(f"  [{done:2}/{len(tasks)}] {told(found)}; took {took_s:.0f} s, {left}", flush=True)
-        for text in found.limits:
+        print(f"  [{done:2}/{len(tasks)}] {summarize(result)}; took {took_s:.0f} s, {left}", flush=True)
+        for text in result.limits:
             print(f"          machine: {text}", flush=True)
 
 
-def told(found: EmulatedRun) -> str:
-    """What came of a case, in a line."""
+def summarize(result: EmulatedRun) -> str:
+    """The result of a case in one line."""
     return (
-        f"{found.case.problem.title:34} {found.method:13} predicted {found.predicted_s * 1e3:7.1f} ms, emulated "
-        f"{found.emulated_s * 1e3:7.1f} ms ({found.slow_down:g} x slower): {found.error:+.1%}"
+        f"{result.case.problem.title:34} {result.method:13} predicted {result.predicted_s * 1e3:7.1f} ms, emulated "
+        f"{result.emulated_s * 1e3:7.1f} ms ({result.slow_down:g} x slower): {result.error:+.1%}"
     )

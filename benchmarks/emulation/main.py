@@ -1,11 +1,11 @@
 """The simulator against emulation: plans run by the real executor over shaped links, with devices that sleep.
 
-    python benchmarks/emulation/main.py             all of it, about half an hour; goes on where a stopped run was
-    python benchmarks/emulation/main.py --tables    the tables of the README, from what is on record
+    python benchmarks/emulation/main.py             all plans, about half an hour; resumes a stopped run
+    python benchmarks/emulation/main.py --tables    the tables of the README, from the records
     python benchmarks/emulation/main.py --quick     two plans, under 50 seconds
 
-Needs root (network namespaces). Instances are read from ../shared/instances unless another folder is given. Prints one
-line a target: what it is, the target, what was measured, and `ok` or `short`; exits 1 if any falls short.
+Needs root (network namespaces). Reads instances from ../shared/instances by default (`--instances`). Prints
+one line per target with the measurement and `ok` or `short`. Exits with 1 if a target is missed.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.emulation.cases import QUICK, all_cases
-from benchmarks.emulation.targets import against_targets
 from benchmarks.emulation.emulated_runs import EmulatedRun, run_all
 from benchmarks.emulation.tables import tables
+from benchmarks.emulation.targets import check_targets
 from benchmarks.instances import DEFAULT_FOLDER
 from benchmarks.records import Task, add_record_options, open_records
 from penstock import __version__
@@ -25,11 +25,11 @@ RECORDS = Path(__file__).parents[2] / "build" / "emulation.jsonl"
 
 
 def read_options() -> argparse.Namespace:
-    """What was asked for."""
+    """The command-line options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smaller run, under 50 seconds, kept nowhere")
+    parser.add_argument("--quick", action="store_true", help="a smaller run, under 50 seconds, without records")
     add_record_options(parser, RECORDS, __version__)
-    parser.add_argument("--most", type=int, default=None, metavar="N", help="emulate at most so many plans this time")
+    parser.add_argument("--most", type=int, default=None, metavar="N", help="emulate at most N plans in this run")
     parser.add_argument("--instances", type=Path, default=DEFAULT_FOLDER, help="the folder of published profiles")
     return parser.parse_args()
 
@@ -37,7 +37,7 @@ def read_options() -> argparse.Namespace:
 def main() -> int:
     options = read_options()
     if not options.instances.is_dir():
-        print(f"no published profiles in {options.instances}: name their folder with --instances")
+        print(f"{options.instances} does not exist. Pass the folder of published profiles with --instances.")
         return 2
     records = open_records(options)
     tasks = [Task("emulation", case) for case in (QUICK if options.quick else all_cases())]
@@ -47,7 +47,7 @@ def main() -> int:
     if options.tables:
         print("\n\n".join(tables(runs)))
         return 0
-    results = list(against_targets(runs))
+    results = list(check_targets(runs))
     for result in results:
         print(result.line(quick=options.quick))
     decided = [result for result in results if not (options.quick and result.is_over_all)]

@@ -1,13 +1,13 @@
-"""The tables of the README, from what is on record."""
+"""The tables of the README, from the records."""
 
 from collections.abc import Iterator, Sequence
 
-from benchmarks.emulation.targets import RIVALS, by_problem, tau
 from benchmarks.emulation.emulated_runs import EmulatedRun
+from benchmarks.emulation.targets import BASELINES, by_problem, tau
 
 
 def tables(runs: Sequence[EmulatedRun]) -> Iterator[str]:
-    """All of them."""
+    """All tables."""
     yield _errors(runs)
     yield _gains(runs)
 
@@ -17,9 +17,9 @@ def _errors(runs: Sequence[EmulatedRun]) -> str:
         "| problem | devices | method | slowed down | predicted | emulated | simulator off by | tau |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for problem, found in by_problem(runs).items():
-        rank = tau(list(found.values()))
-        for number, run in enumerate(found.values()):
+    for problem, by_method in by_problem(runs).items():
+        rank = tau(list(by_method.values()))
+        for number, run in enumerate(by_method.values()):
             first = number == 0
             lines.append(
                 f"| {problem.title if first else ''} | {run.num_devices} | {run.method} | {run.slow_down:g} x | "
@@ -30,15 +30,15 @@ def _errors(runs: Sequence[EmulatedRun]) -> str:
 
 
 def _gains(runs: Sequence[EmulatedRun]) -> str:
-    heads = " | ".join(f"over {baseline}" for baseline in RIVALS)
-    lines = [f"| speed-up of auto: emulated (predicted) | {heads} |", f"|---|{'---|' * len(RIVALS)}"]
-    for problem, found in by_problem(runs).items():
-        if "auto" not in found:
+    heads = " | ".join(f"over {baseline}" for baseline in BASELINES)
+    lines = [f"| speed-up of auto: emulated (predicted) | {heads} |", f"|---|{'---|' * len(BASELINES)}"]
+    for problem, by_method in by_problem(runs).items():
+        if "auto" not in by_method:
             continue
-        auto = found["auto"]
+        auto = by_method["auto"]
         cells = []
-        for baseline in RIVALS:
-            other = found.get(baseline)
+        for baseline in BASELINES:
+            other = by_method.get(baseline)
             cells.append(
                 ""
                 if other is None

@@ -1,4 +1,4 @@
-"""The targets: how near the simulator is, whether it ranks plans as they are, and what auto gains."""
+"""Targets: the simulator's error, its ranking of plans, and the gain of `auto`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
@@ -15,21 +15,21 @@ MOST_SHARE = 0.95
 LEAST_TAU = 0.9
 NUM_PLANS = 40
 SAME = 0.01
-"""Plans that the simulator holds for equal to within this have no order that could be wrong."""
+"""Plans with predicted times that differ by less than this have no order."""
 
-RIVALS = ("gpipe", "pipedream", "dapple", "data_parallel")
+BASELINES = ("gpipe", "pipedream", "dapple", "data_parallel")
 
 
 def by_problem(runs: Iterable[EmulatedRun]) -> dict[Problem, dict[str, EmulatedRun]]:
     """Runs by problem and method."""
-    found: dict[Problem, dict[str, EmulatedRun]] = {}
+    by_method: dict[Problem, dict[str, EmulatedRun]] = {}
     for run in runs:
-        found.setdefault(run.case.problem, {})[run.method] = run
-    return found
+        by_method.setdefault(run.case.problem, {})[run.method] = run
+    return by_method
 
 
 def tau(runs: Sequence[EmulatedRun]) -> float | None:
-    """Kendall's: agreeing less disagreeing pairs, over all pairs that have an order; None if no pair has."""
+    """Kendall's tau: (concordant - discordant pairs) / pairs with an order; None if no pair has an order."""
     agreeing = disagreeing = 0
     for one, other in combinations(runs, 2):
         if abs(one.predicted_s / other.predicted_s - 1) <= SAME:
@@ -42,8 +42,8 @@ def tau(runs: Sequence[EmulatedRun]) -> float | None:
     return (agreeing - disagreeing) / pairs if pairs else None
 
 
-def against_targets(runs: Sequence[EmulatedRun]) -> Iterator[Result]:
-    """One line a target."""
+def check_targets(runs: Sequence[EmulatedRun]) -> Iterator[Result]:
+    """One result per target."""
     errors = np.abs([run.error for run in runs])
     yield Result(
         "plans emulated with sleeping devices", f">= {NUM_PLANS}", str(len(runs)), len(runs) >= NUM_PLANS, True
@@ -58,7 +58,7 @@ def against_targets(runs: Sequence[EmulatedRun]) -> Iterator[Result]:
         near >= MOST_SHARE,
         True,
     )
-    taus = {problem: tau(list(found.values())) for problem, found in by_problem(runs).items()}
+    taus = {problem: tau(list(by_method.values())) for problem, by_method in by_problem(runs).items()}
     known = {problem: value for problem, value in taus.items() if value is not None}
     worst = min(known, key=known.__getitem__, default=None)
     if worst is not None:
@@ -69,11 +69,11 @@ def against_targets(runs: Sequence[EmulatedRun]) -> Iterator[Result]:
 
 def _auto_wins(runs: Sequence[EmulatedRun]) -> Iterator[Result]:
     gains = [
-        (found[baseline].emulated_s / found["auto"].emulated_s, problem, baseline)
-        for problem, found in by_problem(runs).items()
-        if problem.cluster in SLOW_NETWORKS and "auto" in found
-        for baseline in RIVALS
-        if baseline in found
+        (by_method[baseline].emulated_s / by_method["auto"].emulated_s, problem, baseline)
+        for problem, by_method in by_problem(runs).items()
+        if problem.cluster in SLOW_NETWORKS and "auto" in by_method
+        for baseline in BASELINES
+        if baseline in by_method
     ]
     if gains:
         least, problem, baseline = min(gains)

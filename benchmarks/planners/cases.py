@@ -1,4 +1,4 @@
-"""The cases, and what all planners come to on one of them."""
+"""The cases, and the plans of all planners for one of them."""
 
 import time
 from functools import cache
@@ -9,8 +9,8 @@ import msgspec
 
 from benchmarks.instances import all_profiles
 from benchmarks.planners.clusters import CLUSTERS, ONE_HOST, cluster_for
-from benchmarks.planners.iteration_parts import MadeOf, made_of
-from benchmarks.planners.methods import Tried, fastest_auto, fits, try_all
+from benchmarks.planners.iteration_parts import IterationParts, iteration_parts
+from benchmarks.planners.methods import TriedPlan, fastest_auto, fits, try_all
 from penstock.cluster import Cluster, load_cluster
 from penstock.planners import Problem
 from penstock.planners.bounds import lower_bound
@@ -21,7 +21,7 @@ MICROBATCHES = (4, 16, 64)
 
 
 class Analytic(NamedTuple):
-    """A computed profile that no single device holds, with the cluster that it is for."""
+    """An analytic profile that does not fit on a single device, with its cluster."""
 
     model: str
     kind: str
@@ -38,7 +38,7 @@ ANALYTIC = {
 
 
 class Case(NamedTuple):
-    """A model on a cluster with so many micro-batches."""
+    """A model on a cluster, with a number of micro-batches."""
 
     profile: str
     cluster: str
@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name in tables and messages."""
         return f"{self.profile} on {self.cluster}, M = {self.num_microbatches}"
 
 
@@ -58,7 +58,7 @@ QUICK = (
 
 
 class AutoRun(msgspec.Struct, frozen=True):
-    """What auto found, and what no plan can be under."""
+    """The plan of `auto`, and its lower bound."""
 
     seconds: float
     fits: bool
@@ -66,11 +66,11 @@ class AutoRun(msgspec.Struct, frozen=True):
     bound_s: float
     bound_by: str
     bound_parts: dict[str, float]
-    parts: MadeOf
+    parts: IterationParts
 
 
 class CaseRun(msgspec.Struct, frozen=True):
-    """All that is known of one case. Auto's time is that of the whole call."""
+    """The results of one case. The planning time of `auto` is that of the whole call."""
 
     profile: str
     cluster: str
@@ -78,19 +78,19 @@ class CaseRun(msgspec.Struct, frozen=True):
     one_host: bool
     num_devices: int
     num_units: int
-    others: tuple[Tried, ...]
+    others: tuple[TriedPlan, ...]
     replicated: AutoRun
     straight: AutoRun
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name in tables and messages."""
         return Case(self.profile, self.cluster, self.num_microbatches).title
 
 
 def all_cases(folder: Path) -> list[Case]:
-    """The computed profiles on their clusters, which take longest, and every published one on every cluster."""
-    published = [Case(name, place, num) for name in profiles(folder) for place in CLUSTERS for num in MICROBATCHES]
+    """The analytic profiles on their clusters, which take longest, and every published profile on every cluster."""
+    published = [Case(name, cluster, num) for name in profiles(folder) for cluster in CLUSTERS for num in MICROBATCHES]
     computed = [Case(name, item.cluster, num) for name, item in ANALYTIC.items() for num in MICROBATCHES]
     return computed[::-1] + published
 
@@ -102,13 +102,13 @@ def profiles(folder: Path) -> dict[str, Profile]:
 
 
 def problem_of(case: Case, folder: Path) -> Problem:
-    """What the planners are asked."""
+    """The planners' problem of a case."""
     profile, cluster = _model_and_cluster(case, folder)
     return Problem(profile, cluster, case.num_microbatches)
 
 
 def digests(case: Case, folder: Path) -> tuple[str, str]:
-    """Of its profile and its cluster."""
+    """The digests of a case's profile and cluster."""
     profile, cluster = _model_and_cluster(case, folder)
     return profile.digest, cluster.digest
 
@@ -141,17 +141,17 @@ def run_case(case: Case, folder: Path) -> CaseRun:
 
 
 def _run_auto(problem: Problem, *, replication: bool) -> AutoRun:
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     plan = fastest_auto(problem, replication=replication)
-    planning_s = time.perf_counter() - began
-    found = evaluate(plan, problem.profile, problem.cluster, within_memory=False)
+    planning_s = time.perf_counter() - start_time
+    evaluation = evaluate(plan, problem.profile, problem.cluster, within_memory=False)
     bound = lower_bound(problem.profile, problem.cluster, problem.num_microbatches, replication=replication)
     return AutoRun(
-        seconds=found.timeline.iteration_s,
-        fits=fits(found),
+        seconds=evaluation.timeline.iteration_s,
+        fits=fits(evaluation),
         planning_s=planning_s,
         bound_s=bound.seconds,
         bound_by=bound.reason,
         bound_parts={part.name: part.seconds for part in bound.parts},
-        parts=made_of(found),
+        parts=iteration_parts(evaluation),
     )

@@ -1,4 +1,4 @@
-"""The clusters that the planners are compared on."""
+"""The clusters on which the planners are compared."""
 
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ _SPECS = {
 
 
 def cluster_for(name: str, profile: Profile, folder: Path) -> Cluster:
-    """The cluster of that name; only the lab depends on the profile."""
+    """The cluster with this name. Only `lab` depends on the profile."""
     if name in _SPECS:
         return load_cluster(_SPECS[name])
     if name == "4 x 4 shared":
@@ -35,14 +35,14 @@ def cluster_for(name: str, profile: Profile, folder: Path) -> Cluster:
 
 
 def shared(cluster: Cluster, interface_bandwidth: float) -> Cluster:
-    """The same, with one network interface for all devices of a host."""
+    """The cluster with one network interface for all devices of a host."""
     hosts = tuple(msgspec.structs.replace(host, interface_bandwidth=interface_bandwidth) for host in cluster.hosts)
     return msgspec.structs.replace(cluster, name=f"{cluster.name}, shared", hosts=hosts)
 
 
 @cache
 def lab_speeds(folder: Path) -> dict[str, float]:
-    """The kinds that opt350 was measured on, and how fast each trains it: the first is 1."""
+    """The device kinds of opt350's profile, and their speeds relative to the first."""
     profile = sailor(folder / "mixed" / "opt350.json")
     seconds = {
         kind: sum(
@@ -59,25 +59,25 @@ def lab_speeds(folder: Path) -> dict[str, float]:
 def lab(speeds: dict[str, float], profile: Profile) -> Cluster:
     """Two of each kind, 12 GB/s inside pairs and 1.25 GB/s between.
 
-    A profile that was measured on these kinds has their times. Any other is taken to be measured on the first of them,
-    and the others take as much longer as they do for opt350.
+    A profile that was measured on these kinds keeps its times. Any other profile is assumed to be of the first kind,
+    and the other kinds are slower by the same factors as for opt350.
     """
     measured = set(speeds) <= set(profile.kinds)
     devices = tuple(
-        Device(name=f"{kind}.{place}", host=kind, kind=kind, speed=1.0 if measured else speed)
+        Device(name=f"{kind}.{index}", host=kind, kind=kind, speed=1.0 if measured else speed)
         for kind, speed in speeds.items()
-        for place in range(2)
+        for index in range(2)
     )
     hosts = tuple(Host(name=kind, inside=Wire(bandwidth=12e9)) for kind in speeds)
     return Cluster(name="lab", hosts=hosts, devices=devices, between=Wire(bandwidth=1.25e9))
 
 
 def spread(folder: Path, num_devices: int = 16) -> Cluster:
-    """Devices over the ten regions, one host a region; 12.5 GB/s inside."""
+    """Devices in ten regions, one host per region; 12.5 GB/s inside."""
     wires = {pair: Wire(bandwidth=rate, latency_s=latency) for pair, (latency, rate) in regions(folder).items()}
     names = sorted({name for pair in wires for name in pair})
-    homes = [names[place % len(names)] for place in range(num_devices)]
-    devices = tuple(Device(name=f"{home}.{place}", host=home, kind="X") for place, home in enumerate(homes))
+    homes = [names[index % len(names)] for index in range(num_devices)]
+    devices = tuple(Device(name=f"{home}.{index}", host=home, kind="X") for index, home in enumerate(homes))
     links = tuple(
         Link(source=a.name, target=b.name, wire=wires[a.host, b.host])
         for a in devices
@@ -90,11 +90,11 @@ def spread(folder: Path, num_devices: int = 16) -> Cluster:
 
 
 def irregular(num_devices: int = 12, seed: int = 12) -> Cluster:
-    """Every link its own bandwidth and latency, every device its own speed."""
+    """A cluster whose links and devices all differ."""
     random = np.random.default_rng(seed)
     devices = tuple(
-        Device(name=f"d{place}", host="h", kind="X", speed=float(random.uniform(0.5, 1.5)))
-        for place in range(num_devices)
+        Device(name=f"d{index}", host="h", kind="X", speed=float(random.uniform(0.5, 1.5)))
+        for index in range(num_devices)
     )
     wire = Wire(bandwidth=1e9)
     return Cluster(
@@ -113,7 +113,7 @@ def random_links(
     bandwidth: tuple[float, float],
     latency_s: tuple[float, float],
 ) -> tuple[Link, ...]:
-    """A link of its own from every device to every other; bandwidths spread evenly over their orders of magnitude."""
+    """Random links between all devices, with log-uniform bandwidths."""
     low, high = np.log10(bandwidth)
     return tuple(
         Link(

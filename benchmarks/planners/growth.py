@@ -1,4 +1,4 @@
-"""How planning time grows with units, devices and micro-batches."""
+"""Growth of planning time with layers, devices and micro-batches."""
 
 import statistics
 import time
@@ -19,13 +19,13 @@ from penstock.profile import Profile, Sizes, Times, Unit
 PLANNERS = ("auto", "spp", "dapple", "pipedream")
 UNITS, DEVICES, MICROBATCHES = 100, 16, 16
 DAPPLE_DEVICES = 64
-"""DAPPLE's search takes too long beyond."""
+"""DAPPLE's search takes too long with more devices."""
 MOST_CALLS, ENOUGH_S = 9, 0.2
-"""Short calls are repeated."""
+"""Shorter calls are repeated."""
 
 
 class Point(NamedTuple):
-    """A planner on a random chain of so many units, on hosts of four devices."""
+    """A planner on a random chain of layers, on hosts of four devices."""
 
     planner: str
     axis: str
@@ -35,24 +35,24 @@ class Point(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name in tables and messages."""
         return f"{self.planner}: {self.num_units} units, {self.num_devices} devices, M = {self.num_microbatches}"
 
 
 def points(
     units: Sequence[int], devices: Sequence[int], microbatches: Sequence[int], planners: Sequence[str] = PLANNERS
 ) -> tuple[Point, ...]:
-    """One of the three grows, the others stay."""
-    found = []
+    """Points in which one of the three sizes grows and the others stay."""
+    points = []
     for planner in planners:
-        found += [Point(planner, "units", count, DEVICES, MICROBATCHES) for count in units]
-        found += [
+        points += [Point(planner, "layers", count, DEVICES, MICROBATCHES) for count in units]
+        points += [
             Point(planner, "devices", UNITS, count, MICROBATCHES)
             for count in devices
             if planner != "dapple" or count <= DAPPLE_DEVICES
         ]
-        found += [Point(planner, "M", UNITS, DEVICES, count) for count in microbatches]
-    return tuple(found)
+        points += [Point(planner, "M", UNITS, DEVICES, count) for count in microbatches]
+    return tuple(points)
 
 
 ALL = points((25, 50, 100, 200, 400), (4, 8, 16, 32, 64, 128, 256), (4, 16, 64, 256))
@@ -60,7 +60,7 @@ QUICK = points((25, 100), (4, 16), (4, 64), planners=("spp", "pipedream"))
 
 
 class PointRun(msgspec.Struct, frozen=True):
-    """The median of a few calls, everything compiled."""
+    """The median time of a few calls, without compilation."""
 
     planner: str
     axis: str
@@ -71,12 +71,12 @@ class PointRun(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """What grows."""
-        return {"units": self.num_units, "devices": self.num_devices, "M": self.num_microbatches}[self.axis]
+        """The size that grows."""
+        return {"layers": self.num_units, "devices": self.num_devices, "M": self.num_microbatches}[self.axis]
 
 
 def chain(num_units: int, seed: int = 0) -> Profile:
-    """Units that differ by a factor of up to ten, in time as in bytes."""
+    """A chain of layers whose times and bytes differ by up to a factor of ten."""
     random = np.random.default_rng(seed)
     units = []
     for number in range(num_units):
@@ -91,7 +91,7 @@ def chain(num_units: int, seed: int = 0) -> Profile:
 
 
 def run_point(point: Point) -> PointRun:
-    """Call it on something small first, so that everything is compiled."""
+    """Time a planner, after a call on a small problem that compiles all kernels."""
     methods: dict[str, Callable[[Problem], object]] = {
         "auto": lambda problem: fastest_auto(problem, replication=True),
         "spp": spp,
@@ -103,9 +103,9 @@ def run_point(point: Point) -> PointRun:
     seconds: list[float] = []
     while len(seconds) < MOST_CALLS and sum(seconds) < ENOUGH_S:
         problem = _problem(point.num_units, point.num_devices, point.num_microbatches)
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         method(problem)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start_time)
     return PointRun(*point, seconds=statistics.median(seconds))
 
 
@@ -115,6 +115,6 @@ def _problem(num_units: int, num_devices: int, num_microbatches: int) -> Problem
 
 
 def exponent(runs: Sequence[PointRun]) -> float:
-    """Seconds = c * size ** exponent, through all of them as well as can be."""
+    """The exponent of the power law seconds = c * size ** exponent, fitted to all points."""
     sizes, seconds = np.log([run.size for run in runs]), np.log([run.seconds for run in runs])
     return float(np.polyfit(sizes, seconds, 1)[0])

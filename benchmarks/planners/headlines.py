@@ -1,4 +1,4 @@
-"""The papers' headlines on their terms: the largest ratios over all cases, beside what was published."""
+"""The papers' headline figures: the largest ratios over all cases, beside the published ones."""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +15,14 @@ Seconds = Callable[[View], float | None]
 
 
 class Ratio(NamedTuple):
-    """How many times as long one takes as the other, and where."""
+    """The ratio of two iteration times, and its case."""
 
     value: float
     title: str
 
 
 class Headline(NamedTuple):
-    """One against another over all cases where both have a plan that fits."""
+    """Two methods compared over all cases in which both have a plan that fits."""
 
     slower: str
     faster: str
@@ -31,12 +31,12 @@ class Headline(NamedTuple):
 
     @property
     def largest(self) -> Ratio:
-        """Where it is widest."""
+        """The largest ratio."""
         return max(self.ratios)
 
     @property
     def quartiles(self) -> tuple[float, float, float]:
-        """A quarter of all cases is below the first, half below the second, three quarters below the third."""
+        """The quartiles over all cases."""
         values = [ratio.value for ratio in self.ratios]
         if len(values) == 1:
             return values[0], values[0], values[0]
@@ -45,12 +45,12 @@ class Headline(NamedTuple):
 
 
 def headlines(runs: Sequence[CaseRun]) -> list[Headline]:
-    """All of them; those without any case are left out."""
-    found = [_headline(views(runs), *item) for item in _wanted()]
-    return [item for item in found if item.ratios]
+    """All comparisons that have a case."""
+    compared = [_headline(views(runs), *item) for item in _comparisons()]
+    return [item for item in compared if item.ratios]
 
 
-def _wanted() -> Iterator[tuple[str, Seconds, str, Seconds, float | None, bool]]:
+def _comparisons() -> Iterator[tuple[str, Seconds, str, Seconds, float | None, bool]]:
     straight = "PipeDream's straight pipeline, 1F1B"
     plain, any_order = _of("pipedream, straight", "1f1b"), _of("pipedream, straight")
     yield straight, plain, "Bi-Partition, 1F1B", _of("bipartition", "1f1b"), PUBLISHED_BIPARTITION, False
@@ -73,12 +73,12 @@ def _auto(view: View) -> float | None:
 
 
 def _gpipe(view: View) -> float | None:
-    found = [view.best("uniform", "gpipe"), view.best("balanced", "gpipe")]
-    return min((seconds for seconds in found if seconds is not None), default=None)
+    seconds_by_cut = [view.best("uniform", "gpipe"), view.best("balanced", "gpipe")]
+    return min((seconds for seconds in seconds_by_cut if seconds is not None), default=None)
 
 
 def _headline(
-    found: Sequence[View],
+    cases: Sequence[View],
     slower: str,
     slow: Seconds,
     faster: str,
@@ -87,7 +87,7 @@ def _headline(
     replication: bool,
 ) -> Headline:
     ratios = []
-    for view in found:
+    for view in cases:
         if view.replication == replication:
             above, below = slow(view), fast(view)
             if above is not None and below is not None:
@@ -95,20 +95,20 @@ def _headline(
     return Headline(slower, faster, published, tuple(ratios))
 
 
-def against_papers(runs: Sequence[CaseRun]) -> Iterator[Result]:
-    """The published figures: reached by the largest ratio, or not. Said either way."""
-    found = headlines(runs)
+def check_papers(runs: Sequence[CaseRun]) -> Iterator[Result]:
+    """Whether the largest ratio reaches the published figure."""
+    compared = headlines(runs)
     for paper, published, faster in (
         ("Bi-Partition over PipeDream's straight pipeline", PUBLISHED_BIPARTITION, ("Bi-Partition",)),
         ("SPP over GPipe, PipeDream, DAPPLE, data parallelism", PUBLISHED_SPP, ("SPP",)),
         ("auto over PipeDream's straight pipeline", PUBLISHED_BIPARTITION, ("auto, straight",)),
     ):
-        chosen = [item for item in found if item.faster.startswith(faster) and item.published == published]
+        chosen = [item for item in compared if item.faster.startswith(faster) and item.published == published]
         if chosen:
             best = max((item.largest for item in chosen), key=lambda ratio: ratio.value)
             measured = f"{best.value:.2f} x"
             print(f"  {paper}: largest in {best.title}")
             yield Result(f"{paper}, largest ratio", f">= {published} x", measured, best.value >= published, True)
-    for item in found:
+    for item in compared:
         if item.faster == "auto":
             print(f"  auto over {item.slower}: at most {item.largest.value:.2f} x, in {item.largest.title}")

@@ -1,4 +1,4 @@
-"""What the seconds of an iteration are made of: along its critical path, and in the time of its devices."""
+"""The parts of an iteration: along its critical path, and of its devices' time."""
 
 from itertools import pairwise
 
@@ -20,30 +20,30 @@ _GROUPS = {
 }
 
 
-class MadeOf(msgspec.Struct, frozen=True):
-    """Parts of an iteration, each as a part of its seconds."""
+class IterationParts(msgspec.Struct, frozen=True):
+    """Parts of an iteration, as fractions of its time."""
 
     path: dict[str, float]
-    """Along the critical path, they add up to 1."""
+    """By group of actions along the critical path; they add up to 1."""
     busy: float
-    """Of a device's time, on average over all devices of the cluster: it works;"""
+    """The fraction of a device's time, on average over all devices of the cluster, in which it computes;"""
     before: float
-    """it waits for its first job;"""
+    """in which it waits for its first action;"""
     between: float
-    """it waits between two jobs;"""
+    """in which it waits between two actions;"""
     after: float
-    """it is done, but the iteration is not;"""
+    """in which it has finished and the iteration has not;"""
     unused: float
-    """it has no job at all."""
+    """and the fraction of devices that the plan does not use."""
     num_stages: int
     num_replicated: int
-    num_moved: int
+    num_remote_backward: int
     num_recomputed: int
 
 
-def made_of(found: Evaluation) -> MadeOf:
+def iteration_parts(evaluation: Evaluation) -> IterationParts:
     """The parts of a simulated plan."""
-    timeline, plan = found.timeline, found.costs.plan
+    timeline, plan = evaluation.timeline, evaluation.costs.plan
     whole = timeline.iteration_s
     path = critical_path(timeline)
     ends = [*(float(timeline.start_s[after]) for _, after in pairwise(path)), whole]
@@ -53,8 +53,8 @@ def made_of(found: Evaluation) -> MadeOf:
         name = next(name for name, kinds in _GROUPS.items() if kind in kinds)
         spent[name] += (end - float(timeline.start_s[action])) / whole
     uses = device_uses(timeline)
-    every = found.costs.cluster.num_devices * whole
-    return MadeOf(
+    every = evaluation.costs.cluster.num_devices * whole
+    return IterationParts(
         path={name: part for name, part in spent.items() if part > 0},
         busy=sum(use.busy_s for use in uses) / every,
         before=sum(use.first_s for use in uses) / every,
@@ -63,18 +63,18 @@ def made_of(found: Evaluation) -> MadeOf:
         unused=1 - len(uses) * whole / every,
         num_stages=plan.num_stages,
         num_replicated=sum(stage.num_replicas > 1 for stage in plan.stages),
-        num_moved=sum(stage.has_remote_backward for stage in plan.stages),
+        num_remote_backward=sum(stage.has_remote_backward for stage in plan.stages),
         num_recomputed=sum(stage.recompute for stage in plan.stages),
     )
 
 
-def in_words(parts: MadeOf) -> str:
+def describe_parts(parts: IterationParts) -> str:
     """One sentence on the plan, its critical path and its devices."""
     traits = [
         f"{count} {what}"
         for count, what in (
             (parts.num_replicated, "replicated"),
-            (parts.num_moved, "with the backward elsewhere"),
+            (parts.num_remote_backward, "with the backward elsewhere"),
             (parts.num_recomputed, "recomputed"),
         )
         if count

@@ -1,4 +1,4 @@
-"""The planners as the benchmark calls them: every one with every schedule, none planned or ordered twice."""
+"""The planners as the benchmark calls them: each with every schedule, without planning or ordering anything twice."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,23 +20,23 @@ from penstock.simulate import Evaluation, evaluate
 
 
 class Method(NamedTuple):
-    """A planner to compare with."""
+    """A planner for comparison."""
 
     name: str
     plans: Callable[[Problem], Sequence[Plan]]
-    """Of these it takes the one that is fastest when simulated under the schedule: Bi-Partition's own way to choose."""
+    """Plans of which the fastest under the schedule counts, by simulation. Only Bi-Partition has several."""
     replicates: bool
     is_shaped: bool
-    """Whether its plan depends on the shape that the schedule is made for; on nothing else of the schedule it does."""
+    """Whether its plan depends on the schedule's shape. It does not depend on anything else of the schedule."""
 
 
 def pipedream_straight(problem: Problem) -> Plan:
-    """PipeDream with one device a stage."""
+    """PipeDream with one device per stage."""
     return pipedream(problem, replication=False)
 
 
 def spp_straight(problem: Problem) -> Plan:
-    """SPP's steps with one device a stage: its order of devices from both ends, all numbers of stages, order by PE."""
+    """SPP with one device per stage."""
     return spp(problem, replication=False)
 
 
@@ -57,7 +57,7 @@ METHODS = (
 )
 
 
-class Tried(msgspec.Struct, frozen=True):
+class TriedPlan(msgspec.Struct, frozen=True):
     """One planner with one schedule on one problem."""
 
     planner: str
@@ -70,30 +70,30 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 def fastest_auto(problem: Problem, *, replication: bool) -> Plan:
-    """What all others are compared with."""
+    """The plan of `auto`, the reference of all comparisons."""
     return auto(problem, search_space=SearchSpace(replication=replication))
 
 
-def try_all(problem: Problem) -> Iterator[Tried]:
-    """Every planner with every schedule, in the shape that the schedule is made for.
+def try_all(problem: Problem) -> Iterator[TriedPlan]:
+    """Every planner with every schedule, in the schedule's shape.
 
-    Where a device has a memory limit, also with recomputation, so that more of them fit.
+    With memory limits, also with recomputation, so that more plans fit.
     """
     limited = any(device.memory_bytes is not None for device in problem.cluster.devices)
     orders = _Orders(problem)
     for base in [problem, replace(problem, recompute=True)] if limited else [problem]:
         for method in METHODS:
-            made: dict[Shape | None, tuple[Sequence[Plan], float]] = {}
+            planned: dict[Shape | None, tuple[Sequence[Plan], float]] = {}
             for item in SCHEDULES.values():
                 key = item.shape if method.is_shaped else None
-                if key not in made:
-                    wanted = _shaped(base, item.shape) if method.is_shaped else base
-                    began = time.perf_counter()
-                    plans = method.plans(wanted)
-                    made[key] = plans, time.perf_counter() - began
-                plans, planning_s = made[key]
+                if key not in planned:
+                    shaped = _shaped(base, item.shape) if method.is_shaped else base
+                    start_time = time.perf_counter()
+                    plans = method.plans(shaped)
+                    planned[key] = plans, time.perf_counter() - start_time
+                plans, planning_s = planned[key]
                 seconds, fit = min(orders.outcome(plan, item.name) for plan in plans)
-                yield Tried(method.name, item.name, method.replicates, base.recompute, seconds, fit, planning_s)
+                yield TriedPlan(method.name, item.name, method.replicates, base.recompute, seconds, fit, planning_s)
 
 
 def _shaped(problem: Problem, shape: Shape) -> Problem:
@@ -102,7 +102,7 @@ def _shaped(problem: Problem, shape: Shape) -> Problem:
 
 
 class _Orders:
-    """Seconds of plans by schedules; what several planners come to is looked at once."""
+    """Iteration times of plans under schedules. A plan that several planners find is simulated once."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -113,11 +113,11 @@ class _Orders:
         key = plan.stages, schedule
         if key not in self._known:
             ordered = msgspec.structs.replace(plan, schedule=schedule)
-            found = evaluate(ordered, self._problem.profile, self._problem.cluster, within_memory=False)
-            self._known[key] = found.timeline.iteration_s, fits(found)
+            evaluation = evaluate(ordered, self._problem.profile, self._problem.cluster, within_memory=False)
+            self._known[key] = evaluation.timeline.iteration_s, fits(evaluation)
         return self._known[key]
 
 
-def fits(found: Evaluation) -> bool:
-    """Whether no device needs more memory than it has."""
-    return not found.costs.over_bytes(found.proof.peak_bytes).any()
+def fits(evaluation: Evaluation) -> bool:
+    """Whether every device has enough memory."""
+    return not evaluation.costs.over_bytes(evaluation.proof.peak_bytes).any()

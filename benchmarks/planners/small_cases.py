@@ -1,4 +1,4 @@
-"""Small random cases: auto and the bounds against the exact solution."""
+"""Small random cases: `auto` and the lower bounds against the exact solution."""
 
 import time
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ ROUNDING = 1e-9
 MOST_EXACT_S = 120.0
 
 
-class Small(NamedTuple):
-    """A random case; the seed and the sizes say all of it."""
+class SmallCase(NamedTuple):
+    """A random case, determined by its seed and its sizes."""
 
     seed: int
     num_devices: int
@@ -31,23 +31,25 @@ class Small(NamedTuple):
 
     @property
     def size(self) -> str:
-        """For people."""
-        return f"{self.num_devices} devices, {self.num_units} units, M = {self.num_microbatches}"
+        """The name in tables and messages."""
+        return f"{self.num_devices} devices, {self.num_units} layers, M = {self.num_microbatches}"
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name in tables and messages."""
         return f"small case {self.seed}: {self.size}"
 
 
 ALL = tuple(
-    Small(seed, *size) for size, count in (((3, 6, 3), 100), ((3, 7, 4), 20), ((3, 8, 4), 10)) for seed in range(count)
+    SmallCase(seed, *size)
+    for size, count in (((3, 6, 3), 100), ((3, 7, 4), 20), ((3, 8, 4), 10))
+    for seed in range(count)
 )
-QUICK = (Small(0, 3, 6, 3), Small(3, 3, 6, 3))
+QUICK = (SmallCase(0, 3, 6, 3), SmallCase(3, 3, 6, 3))
 
 
 class SmallRun(msgspec.Struct, frozen=True):
-    """One case: exact, auto, and the bounds for plans with and without replication."""
+    """The exact solution, the plan of `auto`, and the bounds with and without replication."""
 
     title: str
     size: str
@@ -61,10 +63,10 @@ class SmallRun(msgspec.Struct, frozen=True):
     bound_s: float
 
 
-def small_problem(case: Small) -> Problem:
-    """Unequal units on unequal devices over unequal links; every device has its own time for every unit."""
+def small_problem(case: SmallCase) -> Problem:
+    """Unequal layers, devices and links; every device has its own time for every layer."""
     random = np.random.default_rng([case.num_devices, case.num_units, case.num_microbatches, case.seed])
-    kinds = [f"k{place}" for place in range(case.num_devices)]
+    kinds = [f"k{index}" for index in range(case.num_devices)]
 
     def times(kind: str) -> Times:
         forward, input_grad, weight_grad = random.uniform(1, 10, 3).tolist()
@@ -85,20 +87,20 @@ def small_problem(case: Small) -> Problem:
         )
         for number in range(case.num_units)
     )
-    devices = tuple(Device(name=f"d{place}", host="h", kind=kind) for place, kind in enumerate(kinds))
+    devices = tuple(Device(name=f"d{index}", host="h", kind=kind) for index, kind in enumerate(kinds))
     links = random_links(devices, random, bandwidth=(10.0, 300.0), latency_s=(0.0, 1.0))
     wire = Wire(bandwidth=100.0)
     cluster = Cluster(name="small", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire, links=links)
     return Problem(Profile(name="small", micro_batch_size=1, units=units), cluster, case.num_microbatches)
 
 
-def run_small(case: Small) -> SmallRun:
-    """Solve one case exactly, and plan it."""
+def run_small(case: SmallCase) -> SmallRun:
+    """Solve one case exactly, and plan it with `auto`."""
     problem = small_problem(case)
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     best = exact(problem, seconds=MOST_EXACT_S)
     solved = time.perf_counter()
-    found = fastest_auto(problem, replication=False)
+    plan = fastest_auto(problem, replication=False)
     planned = time.perf_counter()
     profile, cluster, num = problem.profile, problem.cluster, problem.num_microbatches
     return SmallRun(
@@ -106,17 +108,17 @@ def run_small(case: Small) -> SmallRun:
         size=case.size,
         exact_s=best.makespan_s,
         proved=best.proved,
-        exact_took_s=solved - began,
+        exact_took_s=solved - start_time,
         num_solved=best.num_solved,
-        auto_s=evaluate(found, profile, cluster).timeline.iteration_s,
+        auto_s=evaluate(plan, profile, cluster).timeline.iteration_s,
         auto_took_s=planned - solved,
         straight_bound_s=lower_bound(profile, cluster, num, replication=False).seconds,
         bound_s=lower_bound(profile, cluster, num).seconds,
     )
 
 
-def against_exact(runs: list[SmallRun]) -> Iterator[Result]:
-    """The targets; only what exact has proved counts."""
+def check_exact(runs: list[SmallRun]) -> Iterator[Result]:
+    """The targets, over the cases whose exact solution is proved."""
     proved = [run for run in runs if run.proved]
     if not proved:
         yield Result(f"small cases that exact proved, of {len(runs)}", "some", "none", False)
@@ -129,4 +131,4 @@ def against_exact(runs: list[SmallRun]) -> Iterator[Result]:
     above = sum(max(run.straight_bound_s, run.bound_s) > run.exact_s * (1 + ROUNDING) for run in proved)
     yield Result("bounds above exact", "none", f"{above} of {len(proved)}", above == 0)
     above = sum(max(run.straight_bound_s, run.bound_s) > run.auto_s * (1 + ROUNDING) for run in runs)
-    yield Result("bounds above what auto found there", "none", f"{above} of {len(runs)}", above == 0)
+    yield Result("bounds above the plan of auto", "none", f"{above} of {len(runs)}", above == 0)

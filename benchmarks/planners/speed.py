@@ -1,4 +1,4 @@
-"""How long planning takes: whole calls, everything compiled."""
+"""Planning times of whole calls, without compilation."""
 
 import statistics
 import time
@@ -21,8 +21,8 @@ SIXTY_FOUR = "8 x 8 x X @ 100 GB/s / 1.25 GB/s"
 FOUR = ("pipedream/vgg16", "pipedream/resnet50", "pipedream/gnmt", "pipedream/densenet121")
 
 
-class Timed(NamedTuple):
-    """A planner on a profile and a cluster, and how long it may take."""
+class TimedCase(NamedTuple):
+    """A planner on a profile and a cluster, with a time limit."""
 
     planner: str
     profile: str
@@ -33,20 +33,20 @@ class Timed(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name in tables and messages."""
         return f"{self.planner}: {self.profile} on {self.cluster}, M = {self.num_microbatches}"
 
 
 ALL = (
-    *(Timed("spp", name, SIXTEEN, 16, 0.5, 5) for name in FOUR),
-    *(Timed("auto", name, SIXTEEN, 16, 5.0, 3) for name in FOUR),
-    Timed("auto", "mixed/vgg416", SIXTY_FOUR, 64, 30.0, 1),
+    *(TimedCase("spp", name, SIXTEEN, 16, 0.5, 5) for name in FOUR),
+    *(TimedCase("auto", name, SIXTEEN, 16, 5.0, 3) for name in FOUR),
+    TimedCase("auto", "mixed/vgg416", SIXTY_FOUR, 64, 30.0, 1),
 )
-QUICK = (*ALL[:4], Timed("auto", "pipedream/gnmt", SIXTEEN, 16, 5.0, 1))
+QUICK = (*ALL[:4], TimedCase("auto", "pipedream/gnmt", SIXTEEN, 16, 5.0, 1))
 
 
 class TimedRun(msgspec.Struct, frozen=True):
-    """The seconds of every call."""
+    """The times of all calls."""
 
     planner: str
     profile: str
@@ -57,22 +57,22 @@ class TimedRun(msgspec.Struct, frozen=True):
 
     @property
     def median_s(self) -> float:
-        """Of all calls."""
+        """The median time."""
         return statistics.median(self.seconds)
 
 
-def run_timed(item: Timed, folder: Path) -> TimedRun:
-    """Call it once to have everything compiled, on something small, and then as often as asked."""
+def run_timed(item: TimedCase, folder: Path) -> TimedRun:
+    """Time a planner, after a call on a small problem that compiles all kernels."""
     cluster = load_cluster(item.cluster)
     method: Callable[[Problem], object] = spp if item.planner == "spp" else _auto
     method(Problem(profiles(folder)["pipedream/gnmt"], load_cluster(WARM_UP), 4))
     seconds = []
     for _ in range(item.repeats):
-        # A new problem each time: what it remembers is part of a whole call.
+        # A new problem each time, as it caches what planners compute.
         problem = Problem(profiles(folder)[item.profile], cluster, item.num_microbatches)
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         method(problem)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start_time)
     return TimedRun(
         item.planner, item.profile, cluster.num_devices, item.num_microbatches, item.limit_s, tuple(seconds)
     )
@@ -82,8 +82,8 @@ def _auto(problem: Problem) -> object:
     return fastest_auto(problem, replication=True)
 
 
-def against_the_clock(runs: list[TimedRun]) -> Iterator[Result]:
-    """The slowest of every planner and number of devices."""
+def check_speed(runs: list[TimedRun]) -> Iterator[Result]:
+    """The slowest case of every planner and number of devices."""
     for planner, num_devices, limit_s in dict.fromkeys((run.planner, run.num_devices, run.limit_s) for run in runs):
         chosen = [run for run in runs if (run.planner, run.num_devices) == (planner, num_devices)]
         slowest = max(chosen, key=lambda run: run.median_s)

@@ -1,9 +1,9 @@
-"""How right is a probe? Clusters of network namespaces with known links are measured (needs root, ip and tc).
+"""Accuracy of the probe: it measures clusters of network namespaces with known links (needs root, ip and tc).
 
     python benchmarks/probe/main.py            three clusters of eight devices, three to five minutes
     python benchmarks/probe/main.py --quick    a cluster of four devices
 
-Prints one line a target: what it is, the target, what was measured, and `ok` or `short`; exits 1 if any falls short.
+Prints one line per target with the measurement and `ok` or `short`. Exits with 1 if a target is missed.
 """
 
 import argparse
@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.probe.namespaces import can_create_namespaces, create_namespaces, run_probe
 from benchmarks.results import Result
-from benchmarks.probe.namespaces import can_make_namespaces, made, run_probe
 from penstock.cluster import Cluster
 from penstock.cluster.toml import parse_cluster, read_cluster
 
@@ -27,8 +27,8 @@ between = "50 MB/s"
 kind = "cpu-1-thread"
 inside = "300 MB/s"
 """ + "".join(
-    f'[[host]]\nname = "h{place}"\ndevices = 2\nshared_interface = "{rate} MB/s"\n'
-    for place, rate in enumerate((50, 50, 50, 20))
+    f'[[host]]\nname = "h{index}"\ndevices = 2\nshared_interface = "{rate} MB/s"\n'
+    for index, rate in enumerate((50, 50, 50, 20))
 )
 _RATES = (10, 30, 100, 300, 50, 80, 20)
 _EIGHT = 'hosts = 8\nkind = "cpu-1-thread"\nbetween = "10 MB/s"\ninside = "10 MB/s"\n' + "".join(
@@ -53,30 +53,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
-    if not can_make_namespaces():
-        print("network namespaces and tc are needed, and root to use them", file=sys.stderr)
+    if not can_create_namespaces():
+        print("the benchmark requires root, network namespaces and tc", file=sys.stderr)
         return 2
-    well = True
+    all_reached = True
     for name, text in (QUICK if arguments.quick else CASES).items():
-        well &= judge(name, parse_cluster(text, where=name))
-    return 0 if well else 1
+        all_reached &= check_cluster(name, parse_cluster(text, where=name))
+    return 0 if all_reached else 1
 
 
-def judge(name: str, truth: Cluster) -> bool:
-    """Probe it, and print what came of it."""
-    with tempfile.TemporaryDirectory() as folder, made(truth) as namespaces:
+def check_cluster(name: str, truth: Cluster) -> bool:
+    """Probe a cluster and print the results."""
+    with tempfile.TemporaryDirectory() as folder, create_namespaces(truth) as namespaces:
         output = f"{folder}/found.toml"
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         command = [sys.executable, "-m", "penstock", "cluster", "probe", "-o", output]
         codes = run_probe(command, truth, namespaces, 2 * LIMIT_S)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start_time
         if any(code != 0 for code in codes):
             print(f"{name}: the probe failed ({codes})")
             return False
-        found = read_cluster(output)
+        measured = read_cluster(output)
     others = ~np.eye(truth.num_devices, dtype=bool)
-    worst = float(np.abs(found.bandwidth[others] / reachable(truth)[others] - 1).max())
-    shown, is_right = interfaces(truth, found)
+    worst = float(np.abs(measured.bandwidth[others] / reachable(truth)[others] - 1).max())
+    shown, is_right = interfaces(truth, measured)
     results = [
         Result(f"{name}: worst bandwidth", f"within {WITHIN:.0%}", f"{worst:.1%} off", worst <= WITHIN),
         Result(f"{name}: shared interfaces", f"within {WITHIN:.0%}", shown, is_right),
@@ -88,18 +88,18 @@ def judge(name: str, truth: Cluster) -> bool:
 
 
 def reachable(truth: Cluster) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-    """What one transfer alone can have: its link's bandwidth, or that of a slower interface."""
+    """The bandwidth that a single transfer reaches: that of its link, or of a slower interface."""
     limits = np.array([host.interface_bandwidth or np.inf for host in truth.hosts])[truth.host_index]
     across = truth.host_index[:, None] != truth.host_index[None, :]
     slower = np.minimum(truth.bandwidth, np.minimum(limits[:, None], limits[None, :]))
     return np.where(across, slower, truth.bandwidth)
 
 
-def interfaces(truth: Cluster, found: Cluster) -> tuple[str, bool]:
-    """What was found of them, and whether that is right."""
+def interfaces(truth: Cluster, measured: Cluster) -> tuple[str, bool]:
+    """The measured bandwidths of shared interfaces, and whether they are correct."""
     pairs = [
         (ours.interface_bandwidth, theirs.interface_bandwidth)
-        for ours, theirs in zip(found.hosts, truth.hosts, strict=True)
+        for ours, theirs in zip(measured.hosts, truth.hosts, strict=True)
     ]
     is_right = all(
         (ours is None) == (theirs is None) and (ours is None or theirs is None or abs(ours / theirs - 1) <= WITHIN)

@@ -1,10 +1,10 @@
-"""A cluster of network namespaces, one for each device, with links shaped by tc: something to probe without a network.
+"""A cluster of network namespaces, one per device, with links that tc shapes.
 
     device namespace ── bridge of its host ── uplink ── bridge of the switch
 
-A device's own end shapes each of its links, by destination, to the bandwidth that the cluster says. Where a host's
-interface is shared, its uplink is shaped on both sides. Nothing outside these namespaces is touched; they go with the
-`with` block.
+Each device shapes its outgoing links by destination, to the cluster's bandwidths. The uplink of a host with a shared
+interface is shaped on both sides. Nothing outside these namespaces changes, and the `with` block removes them. Ranks
+use a fixed port, which no other process can take, as it is in a namespace of their own.
 """
 
 import os
@@ -21,8 +21,8 @@ BURST_S = 0.002
 LEAST_BURST = 20_000
 
 
-def can_make_namespaces() -> bool:
-    """Whether this process may make and shape them."""
+def can_create_namespaces() -> bool:
+    """Whether this process may create and shape namespaces."""
     name = f"pb{os.getpid()}t"
     try:
         _run("ip", "netns", "add", name)
@@ -36,12 +36,12 @@ def can_make_namespaces() -> bool:
 
 
 @contextmanager
-def made(cluster: Cluster) -> Iterator[list[str]]:
-    """The names of the devices' namespaces, in the cluster's order."""
+def create_namespaces(cluster: Cluster) -> Iterator[list[str]]:
+    """Create the namespaces of a cluster; yields those of the devices, in the cluster's order."""
     prefix = f"pb{os.getpid()}"
     switch = f"{prefix}s"
-    hosts = {host.name: f"{prefix}h{place}" for place, host in enumerate(cluster.hosts)}
-    devices = [f"{prefix}d{place}" for place in range(cluster.num_devices)]
+    hosts = {host.name: f"{prefix}h{index}" for index, host in enumerate(cluster.hosts)}
+    devices = [f"{prefix}d{index}" for index in range(cluster.num_devices)]
     every = [*devices, *hosts.values(), switch]
     try:
         for name in every:
@@ -56,37 +56,37 @@ def made(cluster: Cluster) -> Iterator[list[str]]:
             if host.interface_bandwidth is not None:
                 for name, port in ((inner, "up0"), (switch, inner)):
                     _shape(name, port, {}, host.interface_bandwidth)
-        for place, device in enumerate(cluster.devices):
-            _join(devices[place], "eth0", hosts[device.host], f"p{place}", enslave_first=False)
-            _run("ip", "-n", devices[place], "addr", "add", f"{address(place)}/16", "dev", "eth0")
-            others = {other: cluster.bandwidth[place, other] for other in range(cluster.num_devices) if other != place}
-            _shape(devices[place], "eth0", others, None)
+        for index, device in enumerate(cluster.devices):
+            _join(devices[index], "eth0", hosts[device.host], f"p{index}", enslave_first=False)
+            _run("ip", "-n", devices[index], "addr", "add", f"{address(index)}/16", "dev", "eth0")
+            others = {other: cluster.bandwidth[index, other] for other in range(cluster.num_devices) if other != index}
+            _shape(devices[index], "eth0", others, None)
         yield devices
     finally:
         for name in every:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def address(place: int) -> str:
+def address(index: int) -> str:
     """The address of a device."""
-    return f"10.88.{place // 200}.{place % 200 + 1}"
+    return f"10.88.{index // 200}.{index % 200 + 1}"
 
 
 def _join(one: str, port: str, other: str, other_port: str, *, enslave_first: bool = True) -> None:
-    """A cable from a port of one namespace to the bridge of another; on the first side to a bridge as well if asked."""
+    """Connect a port of one namespace to the bridge of another, and to the bridge of its own unless told otherwise."""
     _run("ip", "-n", one, "link", "add", port, "type", "veth", "peer", "name", other_port, "netns", other)
     for name, end, to_bridge in ((one, port, enslave_first), (other, other_port, True)):
         _run("ip", "-n", name, "link", "set", end, "mtu", str(MTU), *(("master", "br0") if to_bridge else ()), "up")
 
 
 def _shape(name: str, port: str, rates: Mapping[int, float], total: float | None) -> None:
-    """Limit what leaves a port: in all, and to each destination."""
+    """Limit the outgoing bandwidth of a port, in total and by destination."""
     tc = ("tc", "-n", name)
     _run(*tc, "qdisc", "add", "dev", port, "root", "handle", "1:", "htb", "default", "1")
     _class(name, port, "1:", "1:1", total or 10e9)
-    for place, rate in rates.items():
-        _class(name, port, "1:", f"1:{place + 16:x}", float(rate))
-        match = ("match", "ip", "dst", f"{address(place)}/32", "flowid", f"1:{place + 16:x}")
+    for index, rate in rates.items():
+        _class(name, port, "1:", f"1:{index + 16:x}", float(rate))
+        match = ("match", "ip", "dst", f"{address(index)}/32", "flowid", f"1:{index + 16:x}")
         _run(*tc, "filter", "add", "dev", port, "parent", "1:", "protocol", "ip", "prio", "1", "u32", *match)
 
 
@@ -102,12 +102,12 @@ def _run(*words: str) -> None:
 
 
 def run_probe(command: Sequence[str], cluster: Cluster, namespaces: Sequence[str], limit_s: float) -> list[int | None]:
-    """Run the command as the ranks of the cluster, each in its namespace; their exit codes, None for too long."""
+    """Run a command as the ranks of the cluster, each in its namespace; returns exit codes, None for a timeout."""
     started = []
-    for place, (device, name) in enumerate(zip(cluster.devices, namespaces, strict=True)):
+    for index, (device, name) in enumerate(zip(cluster.devices, namespaces, strict=True)):
         environment = {
             **os.environ,
-            "RANK": str(place),
+            "RANK": str(index),
             "LOCAL_RANK": "0",
             "WORLD_SIZE": str(cluster.num_devices),
             "MASTER_ADDR": address(0),

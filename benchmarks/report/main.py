@@ -1,9 +1,9 @@
-"""How quickly a large report opens and moves, and how large it is, against the targets in README.md.
+"""A large report: its size, the time until it is drawn, and its frame rate, against the targets in README.md.
 
-    python benchmarks/report/main.py            all of it, about a minute
+    python benchmarks/report/main.py            all repeats, about a minute
     python benchmarks/report/main.py --quick    fewer repeats, under 50 seconds
 
-Prints one line a target: what it is, the target, what was measured, and `ok` or `short`; exits 1 if any falls short.
+Prints one line per target with the measurement and `ok` or `short`. Exits with 1 if a target is missed.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LEAST_FRAMES = 30.0
 BYTES_PER_ACTION = 60
 FIXED_BYTES = 150_000
 
-# Zooms in on the middle and out again, a little every frame, and says how long each frame took.
+# Zooms in and out again, one step per frame, and returns the time of each frame.
 ZOOM = """
 new Promise(done => {{
   const {{ view, app }} = globalThis.penstockReport;
@@ -47,7 +47,7 @@ new Promise(done => {{
 
 
 class Line(NamedTuple):
-    """A target, and what was measured."""
+    """One target with its measurement."""
 
     what: str
     measured: str
@@ -61,10 +61,10 @@ def main() -> int:
     repeats = 2 if parser.parse_args().quick else 7
     timeline, shown = _large()
     num = timeline.program.num_actions
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     html = render_page(page_data([shown], title="large", with_baselines=False))
-    made_s = time.perf_counter() - began
-    print(f"{num:,} actions on {len(timeline.program.devices)} devices; the report was made in {made_s:.1f} s")
+    render_s = time.perf_counter() - start_time
+    print(f"{num:,} actions on {len(timeline.program.devices)} devices; the report was made in {render_s:.1f} s")
     most = BYTES_PER_ACTION * num + FIXED_BYTES
     per_action = (len(html) - FIXED_BYTES) / num
     lines = [
@@ -110,12 +110,12 @@ def _views() -> dict[str, Callable[[Page], None]]:
 
 
 def _large() -> tuple[penstock.Timeline, ReportSubject]:
-    """64 stages, 224 micro-batches, input and weight gradients apart."""
+    """64 stages, 224 micro-batches, split backward."""
     profile = penstock.load_profile("gpt2-xl", kinds=["A100-40"], micro_batch_size=1)
     cluster = penstock.load_cluster("8 x 8 x A100-40 @ 100 GB/s / 12.5 GB/s")
     plan = penstock.plan(profile, cluster, 224, planner="balanced", schedule="zb_h1")
-    found = penstock.evaluate(plan, profile, cluster)
-    return found.timeline, ReportSubject("large", found.timeline, found.costs, profile)
+    evaluation = penstock.evaluate(plan, profile, cluster)
+    return evaluation.timeline, ReportSubject("large", evaluation.timeline, evaluation.costs, profile)
 
 
 def _open_s(page: Page, path: Path) -> float:
@@ -127,8 +127,8 @@ def _open_s(page: Page, path: Path) -> float:
 def _frames_per_s(page: Page) -> float:
     page.run("penstockReport.app.update({from: null, to: null})")
     page.settle()
-    taken: list[float] = page.run(ZOOM.format(frames=80, factor=1.12))
-    return 1e3 / statistics.mean(taken)
+    frame_times: list[float] = page.run(ZOOM.format(frames=80, factor=1.12))
+    return 1e3 / statistics.mean(frame_times)
 
 
 def _at_most(what: str, values: list[float], target: float) -> Line:

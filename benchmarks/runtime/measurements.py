@@ -1,4 +1,4 @@
-"""What was measured of a subject, and the ratios that follow; kept as records."""
+"""Measurements of a workload, and their ratios."""
 
 import statistics
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-ALONE = "one process"
-WHOLE = "one process, whole batch"
+SINGLE_PROCESS = "one process"
+SINGLE_PROCESS_WHOLE_BATCH = "one process, whole batch"
 
 
 class Spread(NamedTuple):
@@ -22,8 +22,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Of some values.
-
+    """The median and the quartiles of values.
     >>> spread([3.0, 1.0, 2.0])
     Spread(low=1.5, middle=2.0, high=2.5)
     """
@@ -33,18 +32,18 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One contender."""
+    """The measurements of one contender."""
 
     name: str
     detail: str
     round_s: tuple[float, ...]
-    """The seconds of an iteration, round by round."""
+    """The iteration time of each round."""
     losses: tuple[float, ...]
-    """Of the first iterations."""
+    """The losses of the first iterations."""
     predicted_s: float | None = None
     has_remote_backward: bool = False
     explained: str = ""
-    """What took longer than predicted, by action."""
+    """Predicted and measured times by kind of action."""
 
     @property
     def is_ours(self) -> bool:
@@ -60,18 +59,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpeedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """All contenders on one subject, measured in turns."""
+    """All contenders on one workload, measured in turns."""
 
-    subject: str
+    workload: str
     title: str
     num_microbatches: int
     rows: tuple[Row, ...]
     limit: tuple[float, ...]
-    """Round by round: two processes that train side by side, in trainings of one process alone."""
+    """By round: the throughput of two independent processes, relative to that of one."""
     two_sets: tuple[float, ...] = ()
-    """Where auto chooses two sets of cuts: how many times as fast it is as with one, in rounds of these two alone."""
-    over_rival: tuple[float, ...] = ()
-    """How many times as fast auto is as torch's best, in rounds of these two alone: the best of many was lucky too."""
+    """The speed-up of two sets of cuts over one, if `auto` chooses two, in rounds of these two alone."""
+    over_baseline: tuple[float, ...] = ()
+    """The speed-up of `auto` over torch's best, in new rounds of these two alone: the best of many was also lucky."""
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> Row:
@@ -81,17 +80,17 @@ class SpeedRun(msgspec.Struct, frozen=True, kw_only=True):
         return any(row.name == name for row in self.rows)
 
     def gain(self, fast: str, slow: str) -> Spread:
-        """How many times as fast the one is as the other, from turns of the same round."""
+        """The speed-up of one contender over another, by round."""
         pairs = zip(self.row(slow).round_s, self.row(fast).round_s, strict=True)
         return spread([one / other for one, other in pairs])
 
     def of_limit(self, name: str) -> Spread:
-        """The speed-up over one process as a part of the limit."""
-        turns = zip(self.row(ALONE).round_s, self.row(name).round_s, self.limit, strict=True)
+        """The speed-up over a single process, as a fraction of the limit."""
+        turns = zip(self.row(SINGLE_PROCESS).round_s, self.row(name).round_s, self.limit, strict=True)
         return spread([alone / mine / limit for alone, mine, limit in turns])
 
     def best(self, names: Sequence[str]) -> str:
-        """The quickest of some."""
+        """The fastest of some contenders."""
         return min(names, key=lambda name: self.row(name).median_s)
 
     @property

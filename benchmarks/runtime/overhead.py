@@ -1,10 +1,10 @@
-"""What the runtime costs beside torch's kernels and transfers, by action, in processor time.
+"""The runtime's own cost per action, in CPU time, without torch's kernels and transfers.
 
-The models have as many blocks and torch calls as the real ones, but are so narrow that kernels take next to nothing. A
-program is run by Penstock and by hand (`by_hand.py`) in turns; what the one takes more than the other, in processor
-time of all threads but gloo's own, is divided by the number of actions. Waiting takes no processor time, so neither the
-other rank nor other work on the machine counts. Gloo's threads transfer, and have a column of their own: they spin
-while another thread holds a connection, for as long as the scheduler likes.
+The models have as many blocks and torch calls as the real ones, but are so narrow that kernels take almost no time.
+Penstock and a plain torch implementation (`torch_baseline.py`) run the same program in turns. The difference of their
+CPU times, without gloo's threads, is divided by the number of actions. Waiting takes no CPU time, so neither the other
+rank nor other work on the machine counts. Gloo's threads have a column of their own: they spin while another thread
+holds a connection, for as long as the scheduler lets them.
 """
 
 import statistics
@@ -20,12 +20,12 @@ import torch.distributed as dist
 
 import penstock
 from benchmarks.results import Result
-from benchmarks.runtime.torch_baseline import ByHand
 from benchmarks.runtime.measurements import Spread, spread
 from benchmarks.runtime.plans import with_cuts
 from benchmarks.runtime.ranks import Ranks
 from benchmarks.runtime.stage_cuts import equal_cuts
-from benchmarks.runtime.workloads import Subject, gpt, mlp, vgg
+from benchmarks.runtime.torch_baseline import TorchBaseline
+from benchmarks.runtime.workloads import Workload, gpt, mlp, vgg
 from penstock import Kind, Pipeline
 from penstock.model import find_blocks
 from penstock.profile import Overhead
@@ -34,11 +34,11 @@ from penstock.runtime.layout import PLACEHOLDER_KIND, placeholder_profile
 NUM_MICROBATCHES = 8
 LIMIT_S = 100e-6
 JOB_S = 1e-3
-"""Next to nothing beside the seconds of a neutral profile; but backwards are not parted for nothing then."""
+"""Little beside the seconds of the placeholder profile, but enough that a backward is not split without a gain."""
 TRANSPORT = "gloo_tcp_loop"
-"""The name of the threads that transfer."""
+"""The name of gloo's threads."""
 SCHEDULES = ("1f1b", "zb_h1")
-"""Whole backwards, and backwards in two parts."""
+"""One with fused and one with split backwards."""
 
 
 def _narrow_gpt() -> torch.nn.Sequential:
@@ -54,9 +54,9 @@ def _narrow_mlp() -> torch.nn.Sequential:
 
 
 NARROW = {
-    "gpt": Subject("gpt", "GPT, 8 layers", _narrow_gpt, 2, (8,), 32, 1, is_tokens=True),
-    "vgg": Subject("vgg", "VGG16-like", _narrow_vgg, 2, (3, 32, 32), 10, 1),
-    "mlp": Subject("mlp", "MLP of 11", _narrow_mlp, 2, (8,), 10, 1),
+    "gpt": Workload("gpt", "GPT, 8 layers", _narrow_gpt, 2, (8,), 32, 1, is_tokens=True),
+    "vgg": Workload("vgg", "VGG16-like", _narrow_vgg, 2, (3, 32, 32), 10, 1),
+    "mlp": Workload("mlp", "MLP of 11", _narrow_mlp, 2, (8,), 10, 1),
 }
 
 
@@ -66,14 +66,14 @@ class OverheadRun(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     schedule: str
     num_actions: int
-    """Of the busier rank, the optimizer's left out."""
+    """Actions of this rank, without optimizer steps."""
     num_jobs: int
-    """Those that compute."""
+    """Compute actions."""
     beyond_s: tuple[float, ...]
-    """What an iteration takes beyond the one by hand, round by round; transport left out."""
-    by_hand_s: float
+    """CPU time beyond that of the torch baseline, by round, without gloo's threads."""
+    torch_baseline_s: float
     transport_beyond_s: float
-    """The median of what gloo's threads take beyond."""
+    """The median CPU time of gloo's threads beyond that of the torch baseline."""
 
     @property
     def per_action_s(self) -> Spread:
@@ -81,49 +81,51 @@ class OverheadRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_overhead(name: str, rounds: int) -> list[OverheadRun]:
-    """Measure a model with every schedule; of the two ranks the costlier one counts."""
+    """Measure a model with every schedule. The rank with the higher cost counts."""
     with Ranks() as ranks:
         runs: list[list[OverheadRun]] = [ranks.on_all(measure, NARROW[name], item, rounds) for item in SCHEDULES]
-    return [max(found, key=lambda run: run.per_action_s.middle) for found in runs]
+    return [max(by_rank, key=lambda run: run.per_action_s.middle) for by_rank in runs]
 
 
-def measure(_memory: dict[str, Any], subject: Subject, schedule: str, rounds: int) -> OverheadRun:
-    """On a rank: Penstock and by hand, in turns."""
-    mine = narrow_pipeline(subject, schedule)
+def measure(_memory: dict[str, Any], workload: Workload, schedule: str, rounds: int) -> OverheadRun:
+    """Measure Penstock and the torch baseline in turns, on one rank."""
+    mine = narrow_pipeline(workload, schedule)
     cut = mine.proof.program.plan.stages[0].stop
     with torch.no_grad():
-        sample = torch.nn.Sequential(*list(subject.model())[:cut])(subject.batch(0, 1)[0])
+        sample = torch.nn.Sequential(*list(workload.model())[:cut])(workload.batch(0, 1)[0])
     device = mine.proof.program.devices[dist.get_rank()]
-    by_hand = ByHand(subject, cut, list(mine.proof.program.actions(device)), sample.shape, dist.new_group([0, 1]))
-    batch = subject.batch(0, NUM_MICROBATCHES)
+    torch_baseline = TorchBaseline(
+        workload, cut, list(mine.proof.program.actions(device)), sample.shape, dist.new_group([0, 1])
+    )
+    batch = workload.batch(0, NUM_MICROBATCHES)
     ours, hands = [], []
-    # The first rounds tell the forms of messages and warm everything up.
+    # The first rounds exchange the shapes of messages and are a warm-up.
     for _ in range(rounds + 3):
-        hands.append(_spent(lambda: by_hand.iteration(*batch, NUM_MICROBATCHES)))
+        hands.append(_spent(lambda: torch_baseline.iteration(*batch, NUM_MICROBATCHES)))
         ours.append(_spent(lambda: mine.step(*batch)))
     mine.close()
     rounds_done = list(zip(ours[3:], hands[3:], strict=True))
     actions = [action.kind for action in mine.proof.program.actions(device) if action.kind != Kind.STEP]
     return OverheadRun(
-        title=subject.title,
+        title=workload.title,
         schedule=schedule,
         num_actions=len(actions),
         num_jobs=sum(kind < Kind.STEP for kind in actions),
         beyond_s=tuple(one.own_s - other.own_s for one, other in rounds_done),
-        by_hand_s=statistics.median(other.own_s for _, other in rounds_done),
+        torch_baseline_s=statistics.median(other.own_s for _, other in rounds_done),
         transport_beyond_s=statistics.median(one.transport_s - other.transport_s for one, other in rounds_done),
     )
 
 
-def narrow_pipeline(subject: Subject, schedule: str, num_microbatches: int = NUM_MICROBATCHES) -> Pipeline:
-    """A pipeline of equal layers on two ranks. As in measured profiles, a job costs something beside its units."""
-    model = subject.model()
+def narrow_pipeline(workload: Workload, schedule: str, num_microbatches: int = NUM_MICROBATCHES) -> Pipeline:
+    """A pipeline of equal layers on two ranks, whose profile has an overhead per job, as measured ones have."""
+    model = workload.model()
     spent = Overhead(kind=PLACEHOLDER_KIND, job_s=JOB_S, message_s=0.0, byte_s=0.0)
-    profile = msgspec.structs.replace(placeholder_profile(find_blocks(model), subject.rows), overheads=(spent,))
+    profile = msgspec.structs.replace(placeholder_profile(find_blocks(model), workload.rows), overheads=(spent,))
     cluster = penstock.load_cluster("2 x device @ 1 GB/s")
     uniform = penstock.plan(profile, cluster, num_microbatches, planner="uniform", schedule=schedule)
-    plan = with_cuts(uniform, equal_cuts(profile.num_units, 2, int(subject.is_tokens)))
-    return Pipeline(model, plan, subject.loss, profile=profile, cluster=cluster, timeout_s=60)
+    plan = with_cuts(uniform, equal_cuts(profile.num_units, 2, int(workload.is_tokens)))
+    return Pipeline(model, plan, workload.loss, profile=profile, cluster=cluster, timeout_s=60)
 
 
 class _Spent(NamedTuple):
@@ -132,35 +134,35 @@ class _Spent(NamedTuple):
 
 
 def _spent(work: Any) -> _Spent:
-    """Processor seconds of this process."""
+    """The CPU time of a call, in this process."""
     dist.barrier()
-    transport, began = _transport_s(), process_time()
+    transport, start_time = _transport_s(), process_time()
     work()
-    total, transport = process_time() - began, _transport_s() - transport
+    total, transport = process_time() - start_time, _transport_s() - transport
     return _Spent(total - transport, transport)
 
 
 def _transport_s() -> float:
-    """Processor seconds of gloo's threads so far."""
+    """The CPU time of gloo's threads so far."""
     tasks = Path("/proc/self/task")
-    found = []
+    nanoseconds = []
     for task in tasks.iterdir():
-        # Other threads may end meanwhile.
+        # Other threads may end in the meantime.
         with suppress(OSError):
             if (task / "comm").read_text().strip() == TRANSPORT:
-                found.append(int((task / "schedstat").read_text().split()[0]))
-    assert found, "gloo's threads have another name here"
-    return sum(found) * 1e-9
+                nanoseconds.append(int((task / "schedstat").read_text().split()[0]))
+    assert nanoseconds, "gloo's threads have another name"
+    return sum(nanoseconds) * 1e-9
 
 
-def against_limit(runs: list[OverheadRun]) -> Iterator[Result]:
+def check_overhead(runs: list[OverheadRun]) -> Iterator[Result]:
     """Every model and schedule."""
     for run in runs:
-        found = run.per_action_s
-        low, middle, high = (value * 1e6 for value in found)
+        per_action = run.per_action_s
+        low, middle, high = (value * 1e6 for value in per_action)
         yield Result(
             f"{run.title}, {run.schedule}: runtime's own cost per action ({run.num_actions} an iteration)",
             f"< {LIMIT_S * 1e6:.0f} us",
             f"{middle:.0f} us [{low:.0f}, {high:.0f}]",
-            found.middle < LIMIT_S,
+            per_action.middle < LIMIT_S,
         )

@@ -1,9 +1,9 @@
-"""How much memory ranks take, against one process and against what the plan's memory model says.
+"""Memory of ranks, against a single process and against the plan's memory model.
 
-Measured is resident memory as the kernel counts it: the highest mark while training, beyond what the process had before
-the model was made (libraries loaded, kernels warmed up). The C library is told to give every block of 64 kB or more
-back at once when it is freed, so what is resident is what is in use. That is slower, and why nothing here is timed.
-Memory that two ranks share is resident in both, and counted at the one that receives what is in it.
+The measure is resident memory as the kernel counts it: the peak during training, less that of the process before the
+model was built (libraries loaded, kernels warmed up). The C library returns every freed block of 64 kB or more at once,
+so resident memory is memory in use. This is slow, so nothing here is timed. Memory that two ranks share is resident in
+both, and counted at the receiver.
 """
 
 import gc
@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 import penstock
 from benchmarks.results import Result
-from benchmarks.runtime.contenders import OurPlan, Ours, make_contender
-from benchmarks.runtime.machine_profile import measure_here
+from benchmarks.runtime.contenders import PenstockPlan, PenstockTrainer, make_contender
+from benchmarks.runtime.machine_profile import measure_machine
 from benchmarks.runtime.overhead import NARROW, narrow_pipeline
 from benchmarks.runtime.ranks import Ranks
-from benchmarks.runtime.workloads import Subject
+from benchmarks.runtime.workloads import Workload
 from penstock import Cluster, Plan, Profile, SearchSpace
 
 CLOSE = 0.10
@@ -32,55 +32,55 @@ SCHEDULES = ("1f1b", "zb_h1", "gpipe")
 
 
 class PeakRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One subject with one plan; bytes of each rank."""
+    """One workload with one plan; bytes by rank."""
 
     title: str
     num_microbatches: int
     plan: str
     measured: tuple[float, ...]
     modelled: tuple[float, ...]
-    alone_measured: float
-    alone_modelled: float
+    single_measured: float
+    single_modelled: float
 
     @property
     def errors(self) -> list[float]:
-        """How far the measured peak of each rank is above the modelled one."""
+        """The relative error of the memory model, by rank."""
         return [real / said - 1 for real, said in zip(self.measured, self.modelled, strict=True)]
 
     @property
     def beyond(self) -> float:
-        """What all ranks take beyond one process and beyond what the model says of that, in parts of one process."""
-        real = sum(self.measured) - self.alone_measured
-        said = sum(self.modelled) - self.alone_modelled
-        return (real - said) / self.alone_measured
+        """Memory of all ranks beyond that of a single process and of the model, as a fraction of the single process."""
+        real = sum(self.measured) - self.single_measured
+        said = sum(self.modelled) - self.single_modelled
+        return (real - said) / self.single_measured
 
 
-def run_peaks(subject: Subject, num_microbatches: int, profile_s: float, *, only: str = "") -> list[PeakRun]:
-    """One process, and several plans on two ranks (or only one of them); fresh processes for each."""
+def run_peaks(workload: Workload, num_microbatches: int, profile_s: float, *, only: str = "") -> list[PeakRun]:
+    """Measure a single process, and several plans (or only one) on two ranks, in new processes each."""
     with Ranks() as ranks:
-        profile, two = measure_here(ranks, subject, profile_s, overheads=not only)
+        profile, two = measure_machine(ranks, workload, profile_s, overheads=not only)
     one = replace(two, devices=two.devices[:1])
     before = {name: os.environ.get(name) for name in ALLOCATOR}
     os.environ.update(ALLOCATOR)
     try:
         single = penstock.plan(profile, one, num_microbatches, planner="uniform", schedule="1f1b")
         with Ranks(1) as ranks:
-            alone = ranks.on_first(peak_of, subject, num_microbatches, num_microbatches)
+            alone = ranks.on_first(peak_of, workload, num_microbatches, num_microbatches)
         runs = []
         for name, plan in _plans(profile, two, num_microbatches).items():
             if only not in ("", name):
                 continue
             with Ranks() as ranks:
-                peaks = ranks.on_all(peak_of, subject, num_microbatches, OurPlan(plan, profile, two))
+                peaks = ranks.on_all(peak_of, workload, num_microbatches, PenstockPlan(plan, profile, two))
             runs.append(
                 PeakRun(
-                    title=subject.title,
+                    title=workload.title,
                     num_microbatches=num_microbatches,
                     plan=name,
                     measured=tuple(peaks),
                     modelled=tuple(penstock.evaluate(plan, profile, two).proof.peak_bytes.tolist()),
-                    alone_measured=alone,
-                    alone_modelled=float(penstock.evaluate(single, profile, one).proof.peak_bytes[0]),
+                    single_measured=alone,
+                    single_modelled=float(penstock.evaluate(single, profile, one).proof.peak_bytes[0]),
                 )
             )
         return runs
@@ -93,40 +93,40 @@ def run_peaks(subject: Subject, num_microbatches: int, profile_s: float, *, only
 
 
 def _plans(profile: Profile, cluster: Cluster, num_microbatches: int) -> dict[str, Plan]:
-    found = {
+    options = {
         f"balanced, {schedule}": penstock.plan(
             profile, cluster, num_microbatches, planner="balanced", schedule=schedule
         )
         for schedule in SCHEDULES
     }
-    return found | {
+    return options | {
         "auto": penstock.plan(profile, cluster, num_microbatches, search_space=SearchSpace(replication=False))
     }
 
 
-def peak_of(_memory: dict[str, Any], subject: Subject, num_microbatches: int, given: OurPlan | int) -> float:
-    """On a rank: the peak of two iterations, after two that fill what stays."""
-    _warm_up(NARROW[subject.name], num_microbatches, is_ours=isinstance(given, OurPlan))
-    batch = subject.batch(0, num_microbatches)
+def peak_of(_memory: dict[str, Any], workload: Workload, num_microbatches: int, arguments: PenstockPlan | int) -> float:
+    """The peak of two iterations on one rank, after two that allocate persistent memory."""
+    _warm_up(NARROW[workload.name], num_microbatches, is_ours=isinstance(arguments, PenstockPlan))
+    batch = workload.batch(0, num_microbatches)
     gc.collect()
     before = _status("VmRSS")
-    contender = make_contender(subject, num_microbatches, given)
+    contender = make_contender(workload, num_microbatches, arguments)
     for number in range(4):
         if number == 2:
             gc.collect()
-            # Sets the highest mark to what is resident now.
+            # Resets the peak to the resident memory of now.
             Path("/proc/self/clear_refs").write_text("5")
         contender.step(*batch)
     peak = _status("VmHWM") - before
-    if isinstance(contender, Ours):
-        # Resident here and where it is received, and counted there.
+    if isinstance(contender, PenstockTrainer):
+        # Resident on both ranks, and counted at the receiver.
         peak -= contender.pipe._transport.shared_bytes
         dist.barrier()
     return peak
 
 
-def _warm_up(narrow: Subject, num_microbatches: int, *, is_ours: bool) -> None:
-    """Load all code that will run: compiled schedules and proofs alone are about 100 MB, whatever the model."""
+def _warm_up(narrow: Workload, num_microbatches: int, *, is_ours: bool) -> None:
+    """Load all code that will run. Compiled schedules and proofs take about 100 MB for any model."""
     make_contender(narrow, num_microbatches, num_microbatches).step(*narrow.batch(0, num_microbatches))
     if is_ours:
         for schedule in (*SCHEDULES, "auto"):
@@ -140,8 +140,8 @@ def _status(name: str) -> float:
     return 1024.0 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith(name))
 
 
-def against_model(runs: list[PeakRun]) -> Iterator[Result]:
-    """The worst rank of each subject, and the most that ranks take beyond one process."""
+def check_memory(runs: list[PeakRun]) -> Iterator[Result]:
+    """The worst rank of each workload, and the most that ranks take beyond a single process."""
     for title in dict.fromkeys(run.title for run in runs):
         chosen = [run for run in runs if run.title == title]
         error, plan = max(((error, run.plan) for run in chosen for error in run.errors), key=lambda item: abs(item[0]))
@@ -154,9 +154,9 @@ def against_model(runs: list[PeakRun]) -> Iterator[Result]:
         )
         most = max(chosen, key=lambda run: run.beyond)
         yield Result(
-            f"{title}: memory beyond one process and the model's word for it",
+            f"{title}: memory beyond a single process and beyond the model",
             f"<= {BEYOND:.0%}",
-            f"{most.beyond:+.1%} of {most.alone_measured / 1e6:.0f} MB ({most.plan})",
+            f"{most.beyond:+.1%} of {most.single_measured / 1e6:.0f} MB ({most.plan})",
             most.beyond <= BEYOND,
             is_over_all=True,
         )
@@ -172,6 +172,6 @@ def peak_table(runs: list[PeakRun]) -> str:
         ranks = [
             f"{real / 1e6:.0f}, {said / 1e6:.0f} MB" for real, said in zip(run.measured, run.modelled, strict=True)
         ]
-        alone = f"{run.alone_measured / 1e6:.0f}, {run.alone_modelled / 1e6:.0f} MB"
+        alone = f"{run.single_measured / 1e6:.0f}, {run.single_modelled / 1e6:.0f} MB"
         lines.append(f"| {run.title}, M = {run.num_microbatches} | {run.plan} | {' | '.join(ranks)} | {alone} |")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The machine at hand as a cluster, and the plans that Penstock is asked to run on it."""
+"""The machine as a cluster, and the plans that Penstock runs on it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,31 +17,31 @@ EQUAL_1F1B = "ours: equal layers, 1f1b"
 
 @dataclass(frozen=True)
 class Option:
-    """A plan by its name."""
+    """A plan with a name."""
 
     name: str
     plan: Plan
 
     @property
     def detail(self) -> str:
-        """The stages in short: units, the forward's rank, and the backward's where it is another."""
+        """The stages in short: layers, the rank of the forward, and that of a remote backward."""
         words = []
         for stage in self.plan.stages:
             ahead, back = ("+".join(m.device for m in group) for group in (stage.forward, stage.backward))
-            place = ahead if ahead == back else f"{ahead}>{back}"
-            words.append(f"{stage.start}-{stage.stop - 1} {place}{' again' if stage.recompute else ''}")
+            ranks = ahead if ahead == back else f"{ahead}>{back}"
+            words.append(f"{stage.start}-{stage.stop - 1} {ranks}{' again' if stage.recompute else ''}")
         return f"{', '.join(words)}; {self.plan.schedule}"
 
     @property
     def has_remote_backward(self) -> bool:
-        """Whether some backward is elsewhere than its forward."""
+        """Whether a stage has a remote backward."""
         return any(stage.has_remote_backward for stage in self.plan.stages)
 
 
 def this_machine(profile: Profile, message_s: Sequence[float]) -> Cluster:
-    """Two devices of the profiled kind on one host, joined by what messages were measured to take.
+    """Two devices of the profiled kind on one host.
 
-    Latency is what the smallest takes. The bandwidth is fitted to the others by their relative errors.
+    The latency is the time of the smallest message. The bandwidth is a fit of the relative errors of the others.
     """
     latency = message_s[0]
     sizes = np.array(MESSAGE_BYTES[1:], dtype=float)
@@ -55,9 +55,9 @@ def this_machine(profile: Profile, message_s: Sequence[float]) -> Cluster:
 
 
 def our_options(profile: Profile, cluster: Cluster, num_microbatches: int, equal_cuts: tuple[int, ...]) -> list[Option]:
-    """Auto as it is for pipelines, its parts switched off one by one, and the schedules and cuts that others use.
+    """The plan of `auto`, those with parts of its search space disabled, and common schedules and cuts.
 
-    Without replication: what is compared are pipelines, and batch norm does not go with it.
+    All are without replication: the comparison is between pipelines, and batch norm does not support it.
     """
 
     def auto(**search_space: bool | str) -> Plan:
@@ -86,7 +86,7 @@ def our_options(profile: Profile, cluster: Cluster, num_microbatches: int, equal
 
 
 def with_cuts(plan: Plan, cuts: tuple[int, ...]) -> Plan:
-    """A plan of one stage a device, cut elsewhere."""
+    """A plan of one stage per device, with other cuts."""
     from msgspec.structs import replace
 
     ends = [0, *cuts, plan.num_units]
@@ -97,12 +97,12 @@ def with_cuts(plan: Plan, cuts: tuple[int, ...]) -> Plan:
 
 
 def same_work(options: Sequence[Option]) -> dict[str, str]:
-    """Options whose plan is another's as well: name by name. They need not be measured twice."""
+    """Options with the same plan as an earlier one, by name. They are not measured twice."""
     first: dict[tuple[object, ...], str] = {}
-    found = {}
+    twins = {}
     for option in options:
         key = (option.plan.stages, option.plan.schedule)
         if key in first:
-            found[option.name] = first[key]
+            twins[option.name] = first[key]
         first.setdefault(key, option.name)
-    return found
+    return twins

@@ -1,4 +1,4 @@
-"""Where a measured iteration differs from the predicted one: by kind of job, and in waiting."""
+"""Differences between a measured and a predicted iteration, by kind of action and in idle time."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ JOBS = {"forward": Kind.F, "again": Kind.R, "I": Kind.I, "W": Kind.W, "B": Kind.
 
 
 def explain(predicted: Timeline, measured: Timeline) -> str:
-    """Seconds of all ranks together, predicted and measured."""
+    """Seconds over all ranks, predicted and measured."""
     words = []
     for name, kind in JOBS.items():
         before, now = _seconds(predicted, kind), _seconds(measured, kind)
@@ -16,7 +16,7 @@ def explain(predicted: Timeline, measured: Timeline) -> str:
             ratio = f"{now / before - 1:+.0%}" if before else "not predicted"
             words.append(f"{name} {before:.3f} -> {now:.3f} s ({ratio})")
     idle = [sum(use.bubble_s for use in device_uses(timeline)) for timeline in (predicted, measured)]
-    words.append(f"without work {idle[0]:.3f} -> {idle[1]:.3f} s")
+    words.append(f"idle {idle[0]:.3f} -> {idle[1]:.3f} s")
     return ", ".join(words)
 
 

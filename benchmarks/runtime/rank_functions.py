@@ -1,4 +1,4 @@
-"""What ranks are told to do. The first argument of each function is the memory of the rank."""
+"""Functions that ranks run. Their first argument is a dictionary that the rank keeps between calls."""
 
 import gc
 from time import perf_counter
@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 import penstock
-from benchmarks.runtime.contenders import Contender, OurPlan, TorchPlan, make_contender
-from benchmarks.runtime.workloads import Subject
+from benchmarks.runtime.contenders import Contender, PenstockPlan, TorchPlan, make_contender
+from benchmarks.runtime.workloads import Workload
 from penstock.profiler import measure, with_overheads
 from penstock.runtime.tensors import pack
 from penstock.runtime.transport import ProcessGroups, TorchTransport
@@ -20,44 +20,44 @@ NUM_CHECKED = 2
 Memory = dict[str, Any]
 
 
-def measure_profile(_memory: Memory, subject: Subject, seconds: float) -> penstock.Profile:
-    """As `penstock profile --busy-processes 1` does: both ranks at the same time, one thread each, for so long."""
-    inputs, targets = subject.batch(0, 1)
+def measure_profile(_memory: Memory, workload: Workload, seconds: float) -> penstock.Profile:
+    """Profile the workload on both ranks at once, one thread each, as `penstock profile --busy-processes 1` does."""
+    inputs, targets = workload.batch(0, 1)
     dist.barrier()
     return measure(
-        subject.model(), inputs, subject.loss, targets=targets, seconds=seconds, steady=0.0, name=subject.name
+        workload.model(), inputs, workload.loss, targets=targets, seconds=seconds, steady=0.0, name=workload.name
     )
 
 
-def add_overheads(_memory: Memory, profile: penstock.Profile, subject: Subject) -> penstock.Profile:
-    """What the runtime spends around units."""
-    inputs, targets = subject.batch(0, 1)
-    return with_overheads(profile, subject.model(), inputs, subject.loss, targets=targets)
+def add_overheads(_memory: Memory, profile: penstock.Profile, workload: Workload) -> penstock.Profile:
+    """Add the runtime's overheads to a profile."""
+    inputs, targets = workload.batch(0, 1)
+    return with_overheads(profile, workload.model(), inputs, workload.loss, targets=targets)
 
 
 def measure_messages(_memory: Memory, sizes: tuple[int, ...], repeats: int) -> list[float]:
-    """Half the seconds of a message there and back, by the runtime's own mail: the least for each number of bytes."""
+    """Half the round-trip time over the runtime's transport, the minimum for each message size."""
     rank = dist.get_rank()
     if rank > 1:
         return []
     transport = TorchTransport(ProcessGroups(dist.new_group([0, 1])), torch.device("cpu"), 60.0)
-    found = []
+    minima = []
     for tag, size in enumerate(sizes):
         packed = pack(torch.zeros(size, dtype=torch.uint8))[0]
-        taken = []
+        times = []
         for _ in range(repeats + 1):
             pending = transport.irecv(1 - rank, tag, size, _nothing)
-            began = perf_counter()
+            start_time = perf_counter()
             if rank == 0:
                 transport.send(packed, 1, tag, size, _nothing)
             pending.wait()
             if rank == 1:
                 transport.send(packed, 0, tag, size, _nothing)
-            taken.append((perf_counter() - began) / 2)
-        # The first one also tells its form.
-        found.append(min(taken[1:]))
+            times.append((perf_counter() - start_time) / 2)
+        # The first message also exchanges its shape.
+        minima.append(min(times[1:]))
     transport.close()
-    return found
+    return minima
 
 
 def _nothing() -> str:
@@ -65,43 +65,43 @@ def _nothing() -> str:
 
 
 def build(
-    memory: Memory, name: str, subject: Subject, num_microbatches: int, given: OurPlan | TorchPlan | int
+    memory: Memory, name: str, workload: Workload, num_microbatches: int, spec: PenstockPlan | TorchPlan | int
 ) -> list[float | None]:
-    """Make a contender, train the first iterations and keep it; their losses."""
-    contender = make_contender(subject, num_microbatches, given)
-    losses = [contender.step(*subject.batch(step, num_microbatches)) for step in range(NUM_CHECKED)]
+    """Build a contender, keep it, and return the losses of its first iterations."""
+    contender = make_contender(workload, num_microbatches, spec)
+    losses = [contender.step(*workload.batch(step, num_microbatches)) for step in range(NUM_CHECKED)]
     memory[name] = contender
     return losses
 
 
-def run(memory: Memory, name: str, subject: Subject, num_microbatches: int, steps: int, meet: bool) -> float:
-    """The seconds of an iteration, over several without a break."""
+def run(memory: Memory, name: str, workload: Workload, num_microbatches: int, steps: int, meet: bool) -> float:
+    """The mean iteration time over consecutive iterations."""
     contender: Contender = memory[name]
-    batch = subject.batch(0, num_microbatches)
+    batch = workload.batch(0, num_microbatches)
     gc.collect()
     if meet:
         dist.barrier()
-    began = perf_counter()
+    start_time = perf_counter()
     for _ in range(steps):
         contender.step(*batch)
-    return (perf_counter() - began) / steps
+    return (perf_counter() - start_time) / steps
 
 
 def drop(memory: Memory, name: str) -> None:
-    """Let go of a contender."""
+    """Delete a contender."""
     memory.pop(name, None)
     gc.collect()
 
 
-def measured_timeline(memory: Memory, name: str, subject: Subject, num_microbatches: int) -> penstock.Timeline | None:
-    """What happened when in one more iteration of ours; from rank 0."""
+def measured_timeline(memory: Memory, name: str, workload: Workload, num_microbatches: int) -> penstock.Timeline | None:
+    """The measured timeline of one more iteration of Penstock, on rank 0."""
     contender = memory[name]
-    contender.step(*subject.batch(0, num_microbatches))
+    contender.step(*workload.batch(0, num_microbatches))
     timeline: penstock.Timeline = contender.pipe.last_timeline()
     return timeline if dist.get_rank() == 0 else None
 
 
-def try_out(memory: Memory, name: str, subject: Subject, num_microbatches: int, given: TorchPlan) -> None:
-    """Make a contender and let it warm up."""
-    memory[name] = contender = make_contender(subject, num_microbatches, given)
-    contender.step(*subject.batch(0, num_microbatches))
+def try_out(memory: Memory, name: str, workload: Workload, num_microbatches: int, spec: TorchPlan) -> None:
+    """Build a contender and warm it up."""
+    memory[name] = contender = make_contender(workload, num_microbatches, spec)
+    contender.step(*workload.batch(0, num_microbatches))

@@ -1,4 +1,4 @@
-"""Two processes that stay: all that is compared runs in the same two, one thread each."""
+"""Rank processes that stay: all contenders run in the same two, with one thread each."""
 
 import multiprocessing
 import os
@@ -12,37 +12,37 @@ from pathlib import Path
 from typing import Any
 
 LIMIT_S = 900.0
-"""No single call takes so long."""
+"""The deadline of a call."""
 GROUP_LIMIT_S = 120.0
-"""No message takes so long."""
+"""The deadline of an operation of the process group."""
 
 
 class RankError(Exception):
-    """Something failed on a rank."""
+    """A call failed on a rank."""
 
 
-def serve(rank: int, size: int, line: Any, meeting: str) -> None:
-    """What a process does: calls what it is given with a memory of its own, and says what came of it."""
+def serve(rank: int, size: int, line: Any, store_file: str) -> None:
+    """The main function of a rank: calls functions with the rank's dictionary and returns their results."""
     import torch
     import torch.distributed as dist
 
     from penstock import ProfileWarning
 
-    # Narrow models run by profiles that nobody measured.
+    # Narrow models run with placeholder profiles.
     warnings.simplefilter("ignore", ProfileWarning)
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
-        init_method=f"file://{meeting}",
+        init_method=f"file://{store_file}",
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=GROUP_LIMIT_S),
     )
     memory: dict[str, Any] = {}
     while (job := line.recv()) is not None:
-        function, given = job
+        function, arguments = job
         try:
-            line.send((True, function(memory, *given)))
+            line.send((True, function(memory, *arguments)))
         except Exception as error:
             line.send((False, f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
     memory.clear()
@@ -50,7 +50,7 @@ def serve(rank: int, size: int, line: Any, meeting: str) -> None:
 
 
 class Ranks:
-    """So many ranks; leave the context to end them."""
+    """Rank processes; leaving the context ends them."""
 
     def __init__(self, size: int = 2) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -60,12 +60,12 @@ class Ranks:
         self._lines: list[Any] = []
         self._processes: list[Any] = []
         for rank in range(size):
-            here, there = context.Pipe()
-            meeting = str(Path(self._folder.name) / "meeting")
-            process = context.Process(target=serve, args=(rank, size, there, meeting), daemon=True)
+            ours, theirs = context.Pipe()
+            store_file = str(Path(self._folder.name) / "meeting")
+            process = context.Process(target=serve, args=(rank, size, theirs, store_file), daemon=True)
             process.start()
-            there.close()
-            self._lines.append(here)
+            theirs.close()
+            self._lines.append(ours)
             self._processes.append(process)
 
     def __enter__(self) -> "Ranks":
@@ -81,17 +81,17 @@ class Ranks:
                 process.kill()
         self._folder.cleanup()
 
-    def on_all(self, function: Callable[..., Any], *given: Any) -> list[Any]:
-        """What the function gives on each rank, all at the same time."""
-        return self._call(range(len(self._lines)), function, given)
+    def on_all(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Call a function on all ranks at the same time; returns a result per rank."""
+        return self._call(range(len(self._lines)), function, arguments)
 
-    def on_first(self, function: Callable[..., Any], *given: Any) -> Any:
-        """What it gives on rank 0, while the others sleep."""
-        return self._call(range(1), function, given)[0]
+    def on_first(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function on rank 0 while the others are idle."""
+        return self._call(range(1), function, arguments)[0]
 
-    def _call(self, ranks: range, function: Callable[..., Any], given: tuple[Any, ...]) -> list[Any]:
+    def _call(self, ranks: range, function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
         for rank in ranks:
-            self._lines[rank].send((function, given))
+            self._lines[rank].send((function, arguments))
         answers = []
         for rank in ranks:
             if not self._lines[rank].poll(LIMIT_S):
@@ -102,7 +102,9 @@ class Ranks:
                 self._processes[rank].join(5)
                 code = self._processes[rank].exitcode
                 raise RankError(f"rank {rank} ended in {function.__name__} with exit code {code}") from None
-        failed = [f"rank {rank}: {found}" for rank, (well, found) in zip(ranks, answers, strict=True) if not well]
+        failed = [
+            f"rank {rank}: {value}" for rank, (succeeded, value) in zip(ranks, answers, strict=True) if not succeeded
+        ]
         if failed:
             raise RankError("\n".join(failed))
-        return [found for _, found in answers]
+        return [value for _, value in answers]

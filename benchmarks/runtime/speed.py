@@ -1,4 +1,4 @@
-"""All ways to train a subject, measured in turns in the same two processes."""
+"""Iteration times of all ways to train a workload, measured in turns in the same two processes."""
 
 import statistics
 from collections.abc import Callable, Generator
@@ -7,34 +7,34 @@ from functools import partial
 
 import penstock
 from benchmarks.runtime import rank_functions
-from benchmarks.runtime.contenders import NUM_STAGES, TORCH_KINDS, OurPlan, TorchPlan
-from benchmarks.runtime.prediction_errors import explain
-from benchmarks.runtime.measurements import ALONE, WHOLE, Row, SpeedRun
-from benchmarks.runtime.machine_profile import measure_here
+from benchmarks.runtime.contenders import NUM_STAGES, TORCH_KINDS, PenstockPlan, TorchPlan
+from benchmarks.runtime.machine_profile import measure_machine
+from benchmarks.runtime.measurements import SINGLE_PROCESS, SINGLE_PROCESS_WHOLE_BATCH, Row, SpeedRun
 from benchmarks.runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, Option, our_options, same_work
+from benchmarks.runtime.prediction_errors import explain
 from benchmarks.runtime.ranks import Ranks
 from benchmarks.runtime.stage_cuts import MOST_TRIED, best_cuts, cuts_by_evenness, equal_cuts
-from benchmarks.runtime.workloads import Subject
+from benchmarks.runtime.workloads import Workload
 from penstock import Cluster, Profile
 
 RANKS_OF_STAGES = {"interleaved zb1p": (0, 1, 0, 1), "zbv": (0, 1, 1, 0)}
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """The extent of the measurements."""
 
     rounds: int
     profile_s: float
     kinds: tuple[str, ...]
-    """Of torch's schedules."""
+    """The schedules of torch to measure."""
     tries: int
-    """Iterations for each way to cut; none: only equal layers."""
+    """Iterations for each choice of cuts; 0 for equal layers only."""
     options: tuple[str, ...] = ()
-    """Of our plans; all if none is named."""
+    """The plans of Penstock to measure; all if empty."""
     duels: int = 0
-    """Further rounds of auto against torch's best alone, and of two sets of cuts against one: 1 % needs many."""
+    """More rounds of `auto` against torch's best, and of two sets of cuts against one: to resolve 1 % takes many."""
 
 
 FULL = Effort(rounds=5, profile_s=25.0, kinds=TORCH_KINDS, tries=2, duels=16)
@@ -45,27 +45,27 @@ QUICK = Effort(rounds=2, profile_s=1.0, kinds=("1f1b",), tries=0, options=(AUTO,
 
 @dataclass(frozen=True)
 class Entry:
-    """A contender to be."""
+    """A contender before it is built."""
 
     name: str
     detail: str
-    given: OurPlan | TorchPlan | int
+    spec: PenstockPlan | TorchPlan | int
     option: Option | None = None
 
 
-def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say) -> SpeedRun:
-    """Measure all of it."""
+def run_speed(workload: Workload, num_microbatches: int, effort: Effort, log: Log) -> SpeedRun:
+    """Measure all contenders."""
     with Ranks() as ranks:
-        profile, cluster = measure_here(ranks, subject, effort.profile_s)
-        layers = partial(equal_cuts, profile.num_units, num_ends=int(subject.is_tokens))
+        profile, cluster = measure_machine(ranks, workload, effort.profile_s)
+        layers = partial(equal_cuts, profile.num_units, num_ends=int(workload.is_tokens))
         options = our_options(profile, cluster, num_microbatches, layers(num_stages=2))
         options = [item for item in options if not effort.options or item.name in effort.options]
         twins = same_work(options)
-        entries = [Entry(ALONE, "", num_microbatches)]
-        if subject.has_full_baseline:
-            entries.append(Entry(WHOLE, "", 1))
+        entries = [Entry(SINGLE_PROCESS, "", num_microbatches)]
+        if workload.has_full_baseline:
+            entries.append(Entry(SINGLE_PROCESS_WHOLE_BATCH, "", 1))
         entries += [
-            Entry(item.name, item.detail, OurPlan(item.plan, profile, cluster), item)
+            Entry(item.name, item.detail, PenstockPlan(item.plan, profile, cluster), item)
             for item in options
             if item.name not in twins
         ]
@@ -73,49 +73,51 @@ def run_speed(subject: Subject, num_microbatches: int, effort: Effort, say: Say)
             cuts = layers(num_stages=NUM_STAGES[kind])
             entries.append(_torch_entry(f"torch: {kind}, equal layers", kind, num_microbatches, cuts))
             if effort.tries:
-                say(f"  trying all cuts of torch's {kind}")
-                found = _search(ranks, subject, num_microbatches, kind, profile, effort.tries)
-                if found != cuts:
-                    entries.append(_torch_entry(f"torch: {kind}, best cuts", kind, num_microbatches, found))
-        losses = {entry.name: _build(ranks, subject, num_microbatches, entry) for entry in entries}
+                log(f"  trying all cuts of torch's {kind}")
+                best = _search(ranks, workload, num_microbatches, kind, profile, effort.tries)
+                if best != cuts:
+                    entries.append(_torch_entry(f"torch: {kind}, best cuts", kind, num_microbatches, best))
+        losses = {entry.name: _build(ranks, workload, num_microbatches, entry) for entry in entries}
         turns: dict[str, list[float]] = {entry.name: [] for entry in entries}
         limit: list[float] = []
         for number in range(effort.rounds):
-            say(f"  round {number + 1} of {effort.rounds}")
+            log(f"  round {number + 1} of {effort.rounds}")
             for entry in entries:
-                turns[entry.name].append(_turn(ranks, subject, num_microbatches, entry))
-            beside = ranks.on_all(rank_functions.run, ALONE, subject, num_microbatches, subject.steps, True)
-            limit.append(sum(turns[ALONE][-1] / seconds for seconds in beside))
+                turns[entry.name].append(_turn(ranks, workload, num_microbatches, entry))
+            side_by_side = ranks.on_all(
+                rank_functions.run, SINGLE_PROCESS, workload, num_microbatches, workload.steps, True
+            )
+            limit.append(sum(turns[SINGLE_PROCESS][-1] / seconds for seconds in side_by_side))
         named = {entry.name: entry for entry in entries}
-        torchs = [entry.name for entry in entries if isinstance(entry.given, TorchPlan)]
+        torchs = [entry.name for entry in entries if isinstance(entry.spec, TorchPlan)]
         baseline = min(torchs, key=lambda name: statistics.median(turns[name]))
-        say(f"  auto against {baseline}")
-        over_rival = _duel(ranks, subject, num_microbatches, (named[AUTO], named[baseline]), effort.duels)
+        log(f"  auto against {baseline}")
+        over_baseline = _duel(ranks, workload, num_microbatches, (named[AUTO], named[baseline]), effort.duels)
         duel: tuple[float, ...] = ()
         if ONE_SET in named and any(item.name == AUTO and item.has_remote_backward for item in options):
-            say("  two sets of cuts against one")
-            duel = _duel(ranks, subject, num_microbatches, (named[AUTO], named[ONE_SET]), effort.duels)
+            log("  two sets of cuts against one")
+            duel = _duel(ranks, workload, num_microbatches, (named[AUTO], named[ONE_SET]), effort.duels)
         rows = []
         for entry in entries:
             row = Row(name=entry.name, detail=entry.detail, round_s=tuple(turns[entry.name]), losses=losses[entry.name])
-            rows.append(_predicted(ranks, subject, row, entry, profile, cluster))
+            rows.append(_predicted(ranks, workload, row, entry, profile, cluster))
     rows += [_renamed(next(row for row in rows if row.name == same), name) for name, same in twins.items()]
     wire = cluster.hosts[0].inside
     link = f"messages between ranks: {wire.latency_s * 1e6:.0f} us and {wire.bandwidth / 1e9:.2f} GB/s"
     return SpeedRun(
-        subject=subject.name,
-        title=subject.title,
+        workload=workload.name,
+        title=workload.title,
         num_microbatches=num_microbatches,
         rows=tuple(rows),
         limit=tuple(limit),
         two_sets=duel,
-        over_rival=over_rival,
+        over_baseline=over_baseline,
         notes=(f"profile: {profile.assumptions[0]}", link),
     )
 
 
 def _renamed(row: Row, name: str) -> Row:
-    """The same measurement under another name: the plans were equal."""
+    """The row under the name of another option with the same plan."""
     from msgspec.structs import replace
 
     return replace(row, name=name, detail=f"as {row.name}")
@@ -125,42 +127,42 @@ def _torch_entry(name: str, kind: str, num_microbatches: int, cuts: tuple[int, .
     return Entry(name, f"cut before {', '.join(map(str, cuts))}", TorchPlan(kind, num_microbatches, cuts))
 
 
-def _build(ranks: Ranks, subject: Subject, num_microbatches: int, entry: Entry) -> tuple[float, ...]:
-    """The losses of the first iterations, from a rank that knows them."""
-    given = (rank_functions.build, entry.name, subject, num_microbatches, entry.given)
-    # Both ranks make the one-process training: it also runs side by side.
-    answers = ranks.on_all(*given) if entry.name != WHOLE else [ranks.on_first(*given)]
+def _build(ranks: Ranks, workload: Workload, num_microbatches: int, entry: Entry) -> tuple[float, ...]:
+    """Build a contender on all ranks that need it; returns the losses of the first iterations."""
+    spec = (rank_functions.build, entry.name, workload, num_microbatches, entry.spec)
+    # Both ranks build the single-process training, which also runs on both at the same time.
+    answers = ranks.on_all(*spec) if entry.name != SINGLE_PROCESS_WHOLE_BATCH else [ranks.on_first(*spec)]
     return next(tuple(losses) for losses in answers if None not in losses)
 
 
-def _turn(ranks: Ranks, subject: Subject, num_microbatches: int, entry: Entry) -> float:
-    given = (rank_functions.run, entry.name, subject, num_microbatches, subject.steps)
-    if isinstance(entry.given, int):
-        return float(ranks.on_first(*given, False))
-    return float(max(ranks.on_all(*given, True)))
+def _turn(ranks: Ranks, workload: Workload, num_microbatches: int, entry: Entry) -> float:
+    spec = (rank_functions.run, entry.name, workload, num_microbatches, workload.steps)
+    if isinstance(entry.spec, int):
+        return float(ranks.on_first(*spec, False))
+    return float(max(ranks.on_all(*spec, True)))
 
 
 def _duel(
-    ranks: Ranks, subject: Subject, num_microbatches: int, pair: tuple[Entry, Entry], rounds: int
+    ranks: Ranks, workload: Workload, num_microbatches: int, pair: tuple[Entry, Entry], rounds: int
 ) -> tuple[float, ...]:
-    """How many times as fast the first is as the second, round by round; who begins changes, as it may matter."""
-    found = []
+    """The speed-up of the first over the second, by round. The order alternates."""
+    ratios = []
     for number in range(rounds):
         first, second = pair if number % 2 else reversed(pair)
-        seconds = {entry.name: _turn(ranks, subject, num_microbatches, entry) for entry in (first, second)}
-        found.append(seconds[pair[1].name] / seconds[pair[0].name])
-    return tuple(found)
+        seconds = {entry.name: _turn(ranks, workload, num_microbatches, entry) for entry in (first, second)}
+        ratios.append(seconds[pair[1].name] / seconds[pair[0].name])
+    return tuple(ratios)
 
 
 def _search(
-    ranks: Ranks, subject: Subject, num_microbatches: int, kind: str, profile: Profile, tries: int
+    ranks: Ranks, workload: Workload, num_microbatches: int, kind: str, profile: Profile, tries: int
 ) -> tuple[int, ...]:
     def run(cuts: tuple[int, ...]) -> Generator[float, None, None]:
         name = "tried"
-        ranks.on_all(rank_functions.try_out, name, subject, num_microbatches, TorchPlan(kind, num_microbatches, cuts))
+        ranks.on_all(rank_functions.try_out, name, workload, num_microbatches, TorchPlan(kind, num_microbatches, cuts))
         try:
             while True:
-                yield max(ranks.on_all(rank_functions.run, name, subject, num_microbatches, 1, True))
+                yield max(ranks.on_all(rank_functions.run, name, workload, num_microbatches, 1, True))
         finally:
             ranks.on_all(rank_functions.drop, name)
 
@@ -168,22 +170,24 @@ def _search(
 
 
 def candidates(profile: Profile, kind: str) -> list[tuple[int, ...]]:
-    """The cuts to try, the most even first: all for GPipe and 1F1B, of others some."""
-    found = cuts_by_evenness(profile, NUM_STAGES[kind], RANKS_OF_STAGES.get(kind, (0, 1)))
-    return found if kind in ("gpipe", "1f1b") else found[:MOST_TRIED]
+    """The cuts to try, the most balanced first: all for GPipe and 1F1B, some for the others."""
+    cuts = cuts_by_evenness(profile, NUM_STAGES[kind], RANKS_OF_STAGES.get(kind, (0, 1)))
+    return cuts if kind in ("gpipe", "1f1b") else cuts[:MOST_TRIED]
 
 
-def _predicted(ranks: Ranks, subject: Subject, row: Row, entry: Entry, profile: Profile, cluster: Cluster) -> Row:
-    """The row with what was predicted, for ours."""
+def _predicted(ranks: Ranks, workload: Workload, row: Row, entry: Entry, profile: Profile, cluster: Cluster) -> Row:
+    """Add the prediction to the rows of Penstock."""
     if entry.option is None:
         return row
     from msgspec.structs import replace
 
-    found = penstock.evaluate(entry.option.plan, profile, cluster)
-    timeline = ranks.on_all(rank_functions.measured_timeline, entry.name, subject, entry.option.plan.num_microbatches)[0]
+    evaluation = penstock.evaluate(entry.option.plan, profile, cluster)
+    timeline = ranks.on_all(rank_functions.measured_timeline, entry.name, workload, entry.option.plan.num_microbatches)[
+        0
+    ]
     return replace(
         row,
-        predicted_s=found.timeline.iteration_s,
+        predicted_s=evaluation.timeline.iteration_s,
         has_remote_backward=entry.option.has_remote_backward,
-        explained=explain(found.timeline, timeline),
+        explained=explain(evaluation.timeline, timeline),
     )

@@ -1,4 +1,4 @@
-"""Where torch's stages are cut: evenly, and best of all when tried."""
+"""Cuts of torch's stages: equal numbers of layers, and the fastest of those tried."""
 
 from collections.abc import Callable, Generator
 from itertools import combinations, pairwise
@@ -6,13 +6,13 @@ from itertools import combinations, pairwise
 from penstock import Profile, Unit
 
 MOST_TRIED = 6
-"""Where not all cuts are tried, so many are: those that divide the profiled work best over the ranks."""
+"""The number of cuts to try where there are too many; those that balance the profiled work best."""
 HOPELESS = 1.25
-"""Cuts whose first tried iteration takes so many times the best so far are not tried further."""
+"""Cuts whose first iteration takes this factor longer than the best so far are dropped."""
 
 
 def equal_cuts(num_units: int, num_stages: int, num_ends: int) -> tuple[int, ...]:
-    """Stages of equally many layers. `num_ends` units at each end (embedding and head) do not count as layers.
+    """Cuts into stages of equally many layers; `num_ends` units at each end (embedding and head) do not count.
 
     >>> equal_cuts(10, 2, 1), equal_cuts(10, 4, 1), equal_cuts(16, 2, 0)
     ((5,), (3, 5, 7), (8,))
@@ -22,8 +22,8 @@ def equal_cuts(num_units: int, num_stages: int, num_ends: int) -> tuple[int, ...
 
 
 def cuts_by_evenness(profile: Profile, num_stages: int, ranks: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """All ways to cut into stages, those that divide the work best first. `ranks` has the rank of each stage."""
-    found = combinations(range(1, profile.num_units), num_stages - 1)
+    """All cuts into stages, the most balanced first. `ranks` is the rank of each stage."""
+    cuts = combinations(range(1, profile.num_units), num_stages - 1)
     work = [_work_s(unit) for unit in profile.units]
 
     def busiest(cuts: tuple[int, ...]) -> float:
@@ -32,11 +32,11 @@ def cuts_by_evenness(profile: Profile, num_stages: int, ranks: tuple[int, ...]) 
             loads[rank] += sum(work[start:stop])
         return max(loads)
 
-    return sorted(found, key=busiest)
+    return sorted(cuts, key=busiest)
 
 
 def _work_s(unit: Unit) -> float:
-    """Of a whole micro-batch."""
+    """The compute time of a micro-batch."""
     times = max(unit.times, key=lambda item: item.micro_batch_size)
     return times.forward_s + times.input_grad_s + times.weight_grad_s
 
@@ -44,7 +44,7 @@ def _work_s(unit: Unit) -> float:
 def best_cuts(
     candidates: list[tuple[int, ...]], tries: int, run: Callable[[tuple[int, ...]], Generator[float, None, None]]
 ) -> tuple[int, ...]:
-    """The cuts with the least seconds of `tries` iterations; `run` yields those of one after the other."""
+    """The cuts with the fastest of `tries` iterations. `run` yields iteration times."""
     best_s, best = float("inf"), candidates[0]
     for cuts in candidates:
         seconds: list[float] = []

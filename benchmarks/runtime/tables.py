@@ -3,13 +3,13 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
-from benchmarks.runtime.measurements import ALONE, SpeedRun, spread
-from benchmarks.runtime.targets import EXPLAINED, error_of, predicted
+from benchmarks.runtime.measurements import SINGLE_PROCESS, SpeedRun, spread
 from benchmarks.runtime.overhead import OverheadRun
+from benchmarks.runtime.targets import EXPLAINED, error_of, predicted
 
 
 def speed_tables(runs: Sequence[SpeedRun]) -> Iterator[str]:
-    """One table a run: every contender, quickest first."""
+    """One table per run: every contender, the fastest first."""
     for run in runs:
         lines = [
             f"### {run.title}, M = {run.num_microbatches}",
@@ -20,13 +20,13 @@ def speed_tables(runs: Sequence[SpeedRun]) -> Iterator[str]:
             "| --- | ---: | ---: | ---: | --- |",
         ]
         for row in sorted(run.rows, key=lambda item: item.median_s):
-            speed, part = run.gain(row.name, ALONE), run.of_limit(row.name)
+            speed, part = run.gain(row.name, SINGLE_PROCESS), run.of_limit(row.name)
             lines.append(f"| {row.name} | {row.median_s * 1e3:.0f} ms | {speed} | {part.middle:.3f} | {row.detail} |")
         yield "\n".join(lines)
 
 
 def prediction_table(runs: Sequence[SpeedRun]) -> str:
-    """Predicted against measured, plan by plan; those far off with what took longer."""
+    """Predicted against measured times by plan, with details of large errors."""
     lines = [
         "### Predicted and measured",
         "",
@@ -54,14 +54,14 @@ def prediction_table(runs: Sequence[SpeedRun]) -> str:
 def overhead_table(runs: Sequence[OverheadRun]) -> str:
     """Every model and schedule."""
     lines = [
-        "| model | schedule | actions | jobs | by hand | more by Penstock | per action | per job | more in gloo |",
+        "| model | schedule | actions | jobs | torch baseline | Penstock: more | per action | per job | more in gloo |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for run in runs:
         more = statistics.median(run.beyond_s)
         lines.append(
-            f"| {run.title} | {run.schedule} | {run.num_actions} | {run.num_jobs} | {run.by_hand_s * 1e3:.1f} ms "
-            f"| {more * 1e3:.1f} ms | {more / run.num_actions * 1e6:.0f} us | {more / run.num_jobs * 1e6:.0f} us "
-            f"| {run.transport_beyond_s * 1e3:.1f} ms |"
+            f"| {run.title} | {run.schedule} | {run.num_actions} | {run.num_jobs} "
+            f"| {run.torch_baseline_s * 1e3:.1f} ms | {more * 1e3:.1f} ms | {more / run.num_actions * 1e6:.0f} us "
+            f"| {more / run.num_jobs * 1e6:.0f} us | {run.transport_beyond_s * 1e3:.1f} ms |"
         )
     return "\n".join(lines)

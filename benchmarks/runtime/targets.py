@@ -1,10 +1,10 @@
-"""The targets that runs of speed decide."""
+"""The targets of the part `speed`."""
 
 import statistics
 from collections.abc import Iterator, Sequence
 
 from benchmarks.results import Result
-from benchmarks.runtime.measurements import ALONE, WHOLE, Row, SpeedRun, spread
+from benchmarks.runtime.measurements import SINGLE_PROCESS, SINGLE_PROCESS_WHOLE_BATCH, Row, SpeedRun, spread
 from benchmarks.runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, TWO_SETS
 
 OF_LIMIT = {8: 0.88, 16: 0.92}
@@ -14,18 +14,18 @@ CLOSE = 0.05
 EXPLAINED = 0.10
 TORCH_1F1B = "torch: 1f1b, equal layers"
 QUIET = 0.05
-"""Turns of one process on a quiet machine differ by no more."""
+"""The largest difference between turns of a single process on a quiet machine."""
 
 
-def against_targets(runs: Sequence[SpeedRun]) -> Iterator[Result]:
-    """What is decided by timing."""
+def check_targets(runs: Sequence[SpeedRun]) -> Iterator[Result]:
+    """All targets."""
     yield from _same_numbers(runs)
     for run in runs:
-        if run.subject == "gpt" and run.num_microbatches in OF_LIMIT:
+        if run.workload == "gpt" and run.num_microbatches in OF_LIMIT:
             yield _of_limit(run)
         if run.num_microbatches == 8:
             yield _over_torch(run)
-        if run.subject == "gpt" and run.num_microbatches == 8:
+        if run.workload == "gpt" and run.num_microbatches == 8:
             gain = run.gain(AUTO, TORCH_1F1B)
             yield _timed(
                 f"{_where(run)}: over torch's 1F1B with equal layers",
@@ -42,7 +42,7 @@ def _where(run: SpeedRun) -> str:
 
 
 def _timed(what: str, target: str, measured: str, reached: bool) -> Result:
-    # Times of small models, in few rounds, decide nothing.
+    # A few rounds of small models do not decide a target.
     return Result(what, target, measured, reached, is_over_all=True)
 
 
@@ -50,7 +50,7 @@ def _same_numbers(runs: Sequence[SpeedRun]) -> Iterator[Result]:
     for side in ("ours", "torch"):
         worst, worst_name = 0.0, "all"
         for run in runs:
-            known = run.row(ALONE).losses
+            known = run.row(SINGLE_PROCESS).losses
             for row in run.rows:
                 if not row.name.startswith(side):
                     continue
@@ -66,24 +66,24 @@ def _same_numbers(runs: Sequence[SpeedRun]) -> Iterator[Result]:
 
 
 def _of_limit(run: SpeedRun) -> Result:
-    found, least = run.of_limit(AUTO), OF_LIMIT[run.num_microbatches]
+    fraction, least = run.of_limit(AUTO), OF_LIMIT[run.num_microbatches]
     limit = statistics.median(run.limit)
     return _timed(
         f"{_where(run)}: speed-up as part of the limit",
         f">= {least}",
-        f"{found} of {limit:.3f}",
-        found.middle >= least,
+        f"{fraction} of {limit:.3f}",
+        fraction.middle >= least,
     )
 
 
 def _over_torch(run: SpeedRun) -> Result:
     best = run.best(run.torchs)
-    gain = spread(run.over_rival) if run.over_rival else run.gain(AUTO, best)
+    gain = spread(run.over_baseline) if run.over_baseline else run.gain(AUTO, best)
     return _timed(f"{_where(run)}: over torch's best", "> 1 x", f"{gain} ({best[7:]})", gain.middle > 1)
 
 
 def _two_sets(runs: Sequence[SpeedRun]) -> Iterator[Result]:
-    """Where the planner chooses two sets of cuts, they must not lose; beside it what they were predicted to gain."""
+    """Two sets of cuts, where `auto` chooses them, must not be slower than one. Shows the predicted gain, too."""
     for run in runs:
         if run.row(AUTO).has_remote_backward and run.has(ONE_SET):
             gain = spread(run.two_sets) if run.two_sets else run.gain(AUTO, ONE_SET)
@@ -112,26 +112,29 @@ def _predictions(runs: Sequence[SpeedRun]) -> Iterator[Result]:
 
 
 def predicted(run: SpeedRun) -> list[Row]:
-    """Rows with a prediction, each plan once."""
+    """The rows with a prediction, once per plan."""
     return [row for row in run.rows if row.predicted_s is not None and not row.detail.startswith("as ")]
 
 
 def error_of(row: Row) -> float:
-    """How much longer the iteration takes than predicted, as a part of what it takes."""
-    assert row.predicted_s is not None, "only rows with a prediction are asked"
+    """The prediction's error, relative to the measured time."""
+    assert row.predicted_s is not None, "the row has no prediction"
     return 1 - row.predicted_s / row.median_s
 
 
 def notes_on(runs: Sequence[SpeedRun]) -> Iterator[str]:
-    """What is worth knowing beside the targets."""
+    """Remarks beside the targets."""
     for run in runs:
         where = _where(run)
-        turns_s = run.row(ALONE).round_s
+        turns_s = run.row(SINGLE_PROCESS).round_s
         if max(turns_s) > (1 + QUIET) * min(turns_s):
-            taken = f"the same iterations of one process took {min(turns_s):.2f} to {max(turns_s):.2f} s"
-            yield f"{where}: the machine was not quiet ({taken}), so its times decide nothing"
-        if run.has(WHOLE):
-            whole, over = run.gain(WHOLE, ALONE), run.gain(AUTO, WHOLE)
+            spread_text = f"the same iterations of one process took {min(turns_s):.2f} to {max(turns_s):.2f} s"
+            yield f"{where}: the machine was not quiet ({spread_text}), so its times do not decide anything"
+        if run.has(SINGLE_PROCESS_WHOLE_BATCH):
+            whole, over = (
+                run.gain(SINGLE_PROCESS_WHOLE_BATCH, SINGLE_PROCESS),
+                run.gain(AUTO, SINGLE_PROCESS_WHOLE_BATCH),
+            )
             yield f"{where}: one process on the whole batch is {whole} x as fast as micro-batched; ours over it {over}"
         if run.has(TORCH_1F1B):
             gain = run.gain(EQUAL_1F1B, TORCH_1F1B)

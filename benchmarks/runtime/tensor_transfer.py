@@ -1,7 +1,7 @@
-"""What it takes to hand tensors to a rank of the same host: in shared memory, and by gloo's messages, in turns.
+"""The time to send tensors to a rank of the same host: through shared memory and through gloo, in turns.
 
-A carry goes there and back by the runtime's own mail, and whoever gets it reads all of it. Half of that is one message:
-its seconds, and the processor seconds of both ranks, which they would rather compute with.
+A payload makes a round trip over the runtime's transport, and each receiver reads all of it. Half of that is one
+message: its time, and the CPU time of both ranks, which is lost for computing.
 """
 
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ from penstock.runtime.transport import SHARED_MEMORY_MIN_BYTES, ProcessGroups, T
 
 SIZES = (SHARED_MEMORY_MIN_BYTES, 1 << 20, 1 << 22, 1 << 24)
 REPEATS = 10
-"""Messages of one way before it is the other's turn."""
+"""Consecutive messages of one kind."""
 LIMIT_S = 60.0
 
 
-class HandingRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Carries of one size: seconds and processor seconds of a message, round by round."""
+class TransferRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Payloads of one size: time and CPU time of a message, by round."""
 
     num_bytes: int
     shared_s: tuple[float, ...]
@@ -36,18 +36,18 @@ class HandingRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gain(self) -> Spread:
-        """How many times as fast shared memory is."""
+        """The speed-up of shared memory over messages."""
         return spread([slow / fast for slow, fast in zip(self.messages_s, self.shared_s, strict=True)])
 
 
-def run_handing(rounds: int) -> list[HandingRun]:
-    """Measure every size."""
+def run_transfer(rounds: int) -> list[TransferRun]:
+    """Measure all sizes."""
     with Ranks() as ranks:
         return [_both(*ranks.on_all(measure, size, rounds)) for size in SIZES]
 
 
-def _both(mine: HandingRun, other: HandingRun) -> HandingRun:
-    """The seconds are those of the rank that begins; both spend processor time."""
+def _both(mine: TransferRun, other: TransferRun) -> TransferRun:
+    """The time of the rank that starts, and the CPU time of both."""
 
     def together(one: tuple[float, ...], two: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(a + b for a, b in zip(one, two, strict=True))
@@ -59,25 +59,25 @@ def _both(mine: HandingRun, other: HandingRun) -> HandingRun:
     )
 
 
-def measure(_memory: dict[str, Any], num_bytes: int, rounds: int) -> HandingRun:
-    """On a rank: both ways in turns."""
+def measure(_memory: dict[str, Any], num_bytes: int, rounds: int) -> TransferRun:
+    """Measure both kinds in turns, on one rank."""
     packed = pack(torch.ones(num_bytes // 4))[0]
     shared, messages = _transport(shares=True), _transport(shares=False)
-    assert shared.copies_on_send(packed, 1 - dist.get_rank()), "ranks of one host share memory here"
-    taken: dict[TorchTransport, list[tuple[float, float]]] = {shared: [], messages: []}
-    # The first round tells the forms and makes the memory.
+    assert shared.copies_on_send(packed, 1 - dist.get_rank()), "ranks of one host share memory"
+    samples: dict[TorchTransport, list[tuple[float, float]]] = {shared: [], messages: []}
+    # The first round exchanges shapes and allocates the memory.
     for _ in range(rounds + 1):
-        for transport, found in taken.items():
+        for transport, times in samples.items():
             dist.barrier()
-            found.append(_there_and_back(transport, packed))
-    for transport in taken:
+            times.append(_round_trip(transport, packed))
+    for transport in samples:
         transport.close()
-    return HandingRun(
+    return TransferRun(
         num_bytes=num_bytes,
-        shared_s=tuple(seconds for seconds, _ in taken[shared][1:]),
-        shared_spent_s=tuple(spent for _, spent in taken[shared][1:]),
-        messages_s=tuple(seconds for seconds, _ in taken[messages][1:]),
-        messages_spent_s=tuple(spent for _, spent in taken[messages][1:]),
+        shared_s=tuple(seconds for seconds, _ in samples[shared][1:]),
+        shared_spent_s=tuple(spent for _, spent in samples[shared][1:]),
+        messages_s=tuple(seconds for seconds, _ in samples[messages][1:]),
+        messages_spent_s=tuple(spent for _, spent in samples[messages][1:]),
     )
 
 
@@ -89,27 +89,27 @@ def _transport(*, shares: bool) -> TorchTransport:
         return TorchTransport(groups, device, LIMIT_S)
 
 
-def _there_and_back(transport: TorchTransport, packed: PackedPayload) -> tuple[float, float]:
-    """Seconds and processor seconds of this rank, of one message."""
+def _round_trip(transport: TorchTransport, packed: PackedPayload) -> tuple[float, float]:
+    """The time and this rank's CPU time of one message."""
     rank, spent_s, began_s = dist.get_rank(), process_time(), perf_counter()
     for _ in range(REPEATS):
-        pending = transport.irecv(1 - rank, 0, "carry", _told)
+        pending = transport.irecv(1 - rank, 0, "carry", _message_name)
         if rank == 0:
-            transport.send(packed, 1, 0, "carry", _told)
+            transport.send(packed, 1, 0, "carry", _message_name)
         for tensor in pending.wait().tensors:
             tensor.sum()
         if rank == 1:
-            transport.send(packed, 0, 0, "carry", _told)
+            transport.send(packed, 0, 0, "carry", _message_name)
     half = 2 * REPEATS
     return (perf_counter() - began_s) / half, (process_time() - spent_s) / half
 
 
-def _told() -> str:
+def _message_name() -> str:
     return "a carry of the benchmark"
 
 
-def against_messages(runs: list[HandingRun]) -> Iterator[Result]:
-    """Shared memory must pay from the size on from which it is used."""
+def check_transfer(runs: list[TransferRun]) -> Iterator[Result]:
+    """Shared memory must be faster from the size from which the runtime uses it."""
     for run in runs:
         yield Result(
             f"{_size(run)} to a rank of the same host: shared memory over messages",
@@ -119,12 +119,12 @@ def against_messages(runs: list[HandingRun]) -> Iterator[Result]:
         )
 
 
-def _size(run: HandingRun) -> str:
+def _size(run: TransferRun) -> str:
     return f"{run.num_bytes >> 10:,} KiB"
 
 
-def handing_table(runs: list[HandingRun]) -> str:
-    """Every size."""
+def transfer_table(runs: list[TransferRun]) -> str:
+    """All sizes."""
     lines = [
         "| bytes | shared memory | gloo's messages | times as fast | processor time of both: shared | messages |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",

@@ -1,7 +1,8 @@
-"""A rank's program with nothing but torch: the same blocks, the same messages, in the same order.
+"""A rank's program in plain torch: the same blocks and the same messages, in the same order.
 
-What Penstock's executor takes beyond this is its own. Input and weight gradients apart are those of torch's own
-pipelining. For one tensor between stages, one stage a rank; the first one's backward is whole.
+The difference to Penstock's executor is the executor's own cost. A split backward is that of
+torch.distributed.pipelining. Supports one stage per rank and one tensor between stages; the backward of the first stage
+is fused.
 """
 
 from typing import Any
@@ -11,33 +12,33 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
-from benchmarks.runtime.workloads import Subject
+from benchmarks.runtime.workloads import Workload
 from penstock import Action, Kind
 
 
-class ByHand:
+class TorchBaseline:
     """One rank of two."""
 
     def __init__(
-        self, subject: Subject, cut: int, actions: list[Action], cut_shape: tuple[int, ...], group: Any
+        self, workload: Workload, cut: int, actions: list[Action], cut_shape: tuple[int, ...], group: Any
     ) -> None:
         self._rank = dist.get_rank()
-        self._subject = subject
-        blocks = list(subject.model())
+        self._workload = workload
+        blocks = list(workload.model())
         self.stage = nn.Sequential(*(blocks[:cut] if self._rank == 0 else blocks[cut:]))
         self._actions = [action for action in actions if action.kind != Kind.STEP]
         self._cut_shape = cut_shape
         self._group = group
 
     def iteration(self, inputs: Tensor, targets: Tensor, num_microbatches: int) -> None:
-        """One iteration up to the optimizer's step; the loss comes to both ranks."""
+        """Run one iteration without the optimizer step; both ranks get the loss."""
         peer, is_last = 1 - self._rank, self._rank == 1
         xs, ys = inputs.chunk(num_microbatches), targets.chunk(num_microbatches)
         arrived: dict[int, tuple[Tensor, Any]] = {}
-        given: dict[int, Tensor] = {}
-        made: dict[int, Tensor] = {}
+        stage_inputs: dict[int, Tensor] = {}
+        outputs: dict[int, Tensor] = {}
         grads: dict[int, Tensor | None] = {}
-        left: dict[int, Any] = {}
+        pending_weights: dict[int, Any] = {}
         sent: list[tuple[Any, Tensor]] = []
         total = torch.zeros(())
         loss_comes = None if is_last else dist.irecv(total, peer, self._group, num_microbatches)
@@ -50,25 +51,27 @@ class ByHand:
                 if is_last:
                     x, work = arrived.pop(number)
                     work.wait()
-                    given[number] = x.requires_grad_()
-                    made[number] = self._subject.loss(self.stage(x), ys[number]) * (1 / num_microbatches)
-                    total += made[number].detach()
+                    stage_inputs[number] = x.requires_grad_()
+                    outputs[number] = self._workload.loss(self.stage(x), ys[number]) * (1 / num_microbatches)
+                    total += outputs[number].detach()
                 else:
-                    made[number] = self.stage(xs[number])
+                    outputs[number] = self.stage(xs[number])
             elif action.kind in (Kind.B, Kind.I):
                 grads[number] = None
                 if not is_last:
                     grads[number], work = arrived.pop(number)
                     work.wait()
                 if action.kind == Kind.B:
-                    made.pop(number).backward(grads.pop(number))  # type: ignore[no-untyped-call]
+                    outputs.pop(number).backward(grads.pop(number))  # type: ignore[no-untyped-call]
                 else:
                     weights = self.stage.parameters()
-                    left[number] = stage_backward_input([made.pop(number)], None, [given[number]], weights)[1]
+                    pending_weights[number] = stage_backward_input(
+                        [outputs.pop(number)], None, [stage_inputs[number]], weights
+                    )[1]
             elif action.kind == Kind.W:
-                stage_backward_weight(self.stage.parameters(), left.pop(number))
+                stage_backward_weight(self.stage.parameters(), pending_weights.pop(number))
             else:
-                tensor = made[number].detach() if action.kind == Kind.SEND_F else given.pop(number).grad
+                tensor = outputs[number].detach() if action.kind == Kind.SEND_F else stage_inputs.pop(number).grad
                 assert tensor is not None
                 sent.append((dist.isend(tensor, peer, self._group, number), tensor))
         if loss_comes is None:

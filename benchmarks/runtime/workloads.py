@@ -1,4 +1,4 @@
-"""The models that are trained: chains of blocks, with data and a loss. No dropout, which all sides draw differently."""
+"""The models that are trained: chains of blocks, with data and a loss. No dropout: contenders draw differently."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Embed(nn.Module):
     def __init__(self, vocabulary: int, width: int, length: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
-        self.places = nn.Parameter(torch.randn(length, width) * 0.02)
+        self.positions = nn.Parameter(torch.randn(length, width) * 0.02)
 
     def forward(self, ids: Tensor) -> Tensor:
-        found: Tensor = self.tokens(ids) + self.places
-        return found
+        embedded: Tensor = self.tokens(ids) + self.positions
+        return embedded
 
 
 class Layer(nn.Module):
@@ -38,25 +38,25 @@ class Layer(nn.Module):
         rows, length, width = x.shape
         parts = self.attention(self.norm1(x)).view(rows, length, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         q, k, v = parts.unbind(0)
-        found = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.join(found.transpose(1, 2).reshape(rows, length, width))
+        embedded = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.join(embedded.transpose(1, 2).reshape(rows, length, width))
         changed: Tensor = x + self.narrow(F.gelu(self.wide(self.norm2(x))))
         return changed
 
 
 def gpt(num_layers: int, width: int, length: int, vocabulary: int) -> nn.Sequential:
-    """The head has weights of its own: with tied ones, peers would need an all-reduce that they do not have."""
+    """The head is not tied: torch.distributed.pipelining has no all-reduce for tied weights."""
     layers = [Layer(width, max(1, width // 64)) for _ in range(num_layers)]
     head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False))
     return nn.Sequential(Embed(vocabulary, width, length), *layers, head)
 
 
 VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
-"""Channels of the convolutions; 0 is a pool, which goes with the convolution before it."""
+"""Channels of the convolutions; 0 is a pool, in the block of the convolution before it."""
 
 
 def vgg(channels: Sequence[int], num_hidden: int) -> nn.Sequential:
-    """Convolution, batch norm and ReLU are one block; then three linear ones."""
+    """Blocks of convolution, batch norm and ReLU, then three linear layers."""
     blocks: list[list[nn.Module]] = []
     before = 3
     for count in channels:
@@ -74,30 +74,30 @@ def vgg(channels: Sequence[int], num_hidden: int) -> nn.Sequential:
 
 
 def mlp(widths: Sequence[int]) -> nn.Sequential:
-    """A linear layer and its GELU are one block."""
+    """Blocks of a linear layer and GELU."""
     return nn.Sequential(*[nn.Sequential(nn.Linear(a, b), nn.GELU()) for a, b in pairwise(widths)])
 
 
 @dataclass(frozen=True)
-class Subject:
+class Workload:
     """A model to train."""
 
     name: str
     title: str
     make: Callable[[], nn.Sequential]
     rows: int
-    """Of a micro-batch."""
+    """The micro-batch size."""
     shape: tuple[int, ...]
-    """Of one row of the inputs."""
+    """The shape of one row of the inputs."""
     num_classes: int
     steps: int
-    """Iterations a turn."""
+    """Iterations per turn."""
     is_tokens: bool = False
     has_full_baseline: bool = False
-    """Whether one process is also timed on the whole batch at once."""
+    """Whether a single process is also timed on the whole batch at once."""
 
     def model(self) -> nn.Sequential:
-        """Equal wherever it is made."""
+        """The model, with the same weights on every rank."""
         torch.manual_seed(SEED)
         return self.make()
 
@@ -145,16 +145,16 @@ def _make_small_mlp() -> nn.Sequential:
 FULL = {
     item.name: item
     for item in (
-        Subject("gpt", "GPT, 8 layers of 512", _make_gpt, 4, (128,), 8192, 1, is_tokens=True),
-        Subject("vgg", "VGG16-like on 32x32", _make_vgg, 8, (3, 32, 32), 10, 2, has_full_baseline=True),
-        Subject("mlp", "uneven MLP", _make_mlp, 64, (512,), 10, 3),
+        Workload("gpt", "GPT, 8 layers of 512", _make_gpt, 4, (128,), 8192, 1, is_tokens=True),
+        Workload("vgg", "VGG16-like on 32x32", _make_vgg, 8, (3, 32, 32), 10, 2, has_full_baseline=True),
+        Workload("mlp", "uneven MLP", _make_mlp, 64, (512,), 10, 3),
     )
 }
 QUICK = {
     item.name: item
     for item in (
-        Subject("gpt", "GPT, 4 layers of 128", _make_small_gpt, 4, (64,), 1024, 3, is_tokens=True),
-        Subject("vgg", "VGG of 9 blocks", _make_small_vgg, 4, (3, 32, 32), 10, 3, has_full_baseline=True),
-        Subject("mlp", "uneven MLP, small", _make_small_mlp, 32, (256,), 10, 5),
+        Workload("gpt", "GPT, 4 layers of 128", _make_small_gpt, 4, (64,), 1024, 3, is_tokens=True),
+        Workload("vgg", "VGG of 9 blocks", _make_small_vgg, 4, (3, 32, 32), 10, 3, has_full_baseline=True),
+        Workload("mlp", "uneven MLP, small", _make_small_mlp, 32, (256,), 10, 5),
     )
 }

@@ -1,9 +1,9 @@
-"""Speed of the spine: lowering, proof, simulation, and the command line, against the targets in README.md.
+"""Speed of lowering, proof, simulation and the command line, against the targets in README.md.
 
-    python benchmarks/spine/main.py            all of it, about two minutes
+    python benchmarks/spine/main.py            all sizes, about two minutes
     python benchmarks/spine/main.py --quick    a smaller run, under 50 seconds
 
-Prints one line a target: what it is, the target, what was measured, and `ok` or `short`; exits 1 if any falls short.
+Prints one line per target with the measurement and `ok` or `short`. Exits with 1 if a target is missed.
 """
 
 import argparse
@@ -33,7 +33,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "clusters" / "one-host.toml"
 
 
 class Result(NamedTuple):
-    """One target: what was measured, what it had to be, and whether it was reached."""
+    """One target with its measurement."""
 
     what: str
     target: str
@@ -42,7 +42,7 @@ class Result(NamedTuple):
 
 
 def problem(num_devices: int) -> tuple[Profile, Cluster]:
-    """A chain of unequal units, one a device, with links of finite speed, and memory limits that hold."""
+    """A chain of unequal layers, one per device, with links of finite speed and memory limits that are met."""
     random = np.random.default_rng(num_devices)
     seconds = random.uniform(0.8e-3, 1.2e-3, (num_devices, 3)).tolist()
     units = tuple(
@@ -65,17 +65,17 @@ def problem(num_devices: int) -> tuple[Profile, Cluster]:
 
 def priced(num_devices: int, num_microbatches: int, name: str) -> Costs:
     profile, cluster = problem(num_devices)
-    made = plan(profile, cluster, num_microbatches, planner="uniform", schedule=name)
-    return price(made, profile, cluster)
+    chosen = plan(profile, cluster, num_microbatches, planner="uniform", schedule=name)
+    return price(chosen, profile, cluster)
 
 
 def seconds_of(work: Callable[[], object], repeats: int) -> float:
-    """The median over repeats."""
+    """The median time of a call."""
     times = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         work()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start_time)
     return statistics.median(times)
 
 
@@ -85,7 +85,7 @@ def twins(repeats: int) -> Iterator[Result]:
     lowered = lower(schedule(costs), costs)
     proof = prove(lowered, costs)
     simulate(proof)
-    # Interleaved, so that both see the same machine; the ratio is what counts.
+    # In turns, so that both see the same machine. The target is about the ratio.
     plain, fast = [], []
     for _ in range(repeats):
         plain.append(seconds_of(lambda: simulate_plainly(lowered, costs), 1))
@@ -102,13 +102,13 @@ def twins(repeats: int) -> Iterator[Result]:
 
 
 def large(sizes: list[tuple[int, int]]) -> Iterator[Result]:
-    """Lowering, proving and simulating ever larger programs; the last is the one that the target is about."""
+    """Lowering, proof and simulation of growing programs. The target is about the last."""
     actions, seconds = [], []
     for num_devices, num_microbatches in sizes:
         costs = priced(num_devices, num_microbatches, "1f1b")
         program = schedule(costs)
         compute = program.num_actions
-        # The quicker of two: what is left is the work, not what else the machine was doing.
+        # The faster of two, which has less of the machine's other work in it.
         took = min(_pass(program, costs) for _ in range(2))
         actions.append(lower(program, costs).num_actions)
         seconds.append(took)
@@ -122,19 +122,19 @@ def large(sizes: list[tuple[int, int]]) -> Iterator[Result]:
     what = f"{sizes[-1][0]:,} devices x {sizes[-1][1]:,} micro-batches"
     yield Result(f"lower, prove, simulate {what}", "< 60 s", f"{seconds[-1]:.1f} s", seconds[-1] < 60)
     yield Result(f"memory for {what}", "< 8 GiB", f"{memory / 2**30:.2f} GiB", memory < 8 * 2**30)
-    # Seconds = c * actions ** power: linear growth has power 1. Sorting messages adds a logarithm, so a bit above.
+    # Seconds = c * actions ** power: linear growth has power 1. Sorting messages adds a logarithm.
     power, _ = np.polyfit(np.log(actions), np.log(seconds), 1)
     yield Result("growth of time with actions", "power <= 1.15", f"power {power:.2f}", bool(power <= 1.15))
 
 
 def _pass(program: Program, costs: Costs) -> float:
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     simulate(prove(lower(program, costs), costs))
-    return time.perf_counter() - began
+    return time.perf_counter() - start_time
 
 
 def command_line(repeats: int) -> Iterator[Result]:
-    """Whole processes with a warm cache."""
+    """Times of whole processes with a warm cache."""
 
     def run(*words: str) -> Callable[[], object]:
         return lambda: subprocess.run([str(PENSTOCK), *words], check=True, capture_output=True)

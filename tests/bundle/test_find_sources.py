@@ -73,7 +73,7 @@ def test_nothing_found_is_told_with_the_name_in_the_plan(made: Path, monkeypatch
     with pytest.raises(InputError) as caught:
         opened_cluster("plan.json")
     assert caught.value.where == "work/c.toml"
-    assert "give another place with --cluster" in caught.value.hint
+    assert "name another with --cluster" in caught.value.hint
 
 
 def test_a_spec_is_never_taken_for_a_file(run: Run, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

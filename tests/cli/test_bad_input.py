@@ -99,9 +99,9 @@ def test_clusters_that_cannot_be(run: Run, tmp_path: Path) -> None:
 
 def test_asking_for_too_much(run: Run) -> None:
     base = ("plan", "--profile", "gpt2", "--cluster", CLUSTER)
-    _refused(run(*base, "--pipeline-depth", "5"), "5 stages", "4 devices")
+    _refused(run(*base, "--pipeline-depth", "5"), "pipeline depth (5)", "number of devices (4)")
     _refused(
-        run("plan", "--profile", "gpt2", "--cluster", "64 x T4 @ 1 GB/s", "--pipeline-depth", "30"), "only 26 units"
+        run("plan", "--profile", "gpt2", "--cluster", "64 x T4 @ 1 GB/s", "--pipeline-depth", "30"), "number of layers (26)"
     )
     _refused(run(*base, "--planner", "balanced", "--chunks", "0", "--shape", "loop"), "at least 1 stage")
     _refused(run(*base, "-m", "0"), "0")
@@ -205,7 +205,7 @@ def test_too_large(run: Run) -> None:
     _refused(run("plan", "--profile", "gpt2", "--cluster", "65536 x H100 @ 1 GB/s", "-m", "1"), "exceeds the limit")
     for planner in ("auto", "balanced"):
         words = ("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "16777216", "--planner", planner)
-        _refused(run(*words), "fit into memory")
+        _refused(run(*words), "16,777,216")
 
 
 def test_a_plan_from_another_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,9 +250,9 @@ def test_a_plan_that_was_saved_without_its_sources(run: Run, files: dict[str, Pa
         del value["profile"]["source"], value["cluster"]["source"]
 
     path = _change(files["plan"], forget)
-    said = "the file does not say where its profile and its cluster are\n  Save what it was planned for, and name it "
+    said = "the file does not name its profile and its cluster\n  Save the value that it was planned for, and name it "
     _refused(run("simulate", path), said + "with --profile and --cluster.")
-    said = "the file does not say where its cluster is\n"
+    said = "the file does not name its cluster\n"
     _refused(run("simulate", path, "--profile", str(files["profile"])), said)
     given = ("--profile", str(files["profile"]), "--cluster", CLUSTER)
     assert run("simulate", path, *given)[0] == 0
@@ -270,7 +270,7 @@ def test_what_to_do_about_memory_is_what_can_be_done(run: Run, tmp_path: Path) -
     assert run(*words, "--planner", "uniform", "--schedule", "gpipe", "--ignore-memory", "-o", plan, "-q")[0] == 0
     code, _, err = run("check", plan)
     assert code == 1
-    assert "Plan again: for more devices, with fewer rows a micro-batch" in err
+    assert "Plan again: for more devices, with a smaller micro-batch size" in err
     assert "--" not in err.partition("Plan again")[2]
     _, _, err = run(*words, "--planner", "uniform", "--schedule", "gpipe")
     advised = re.findall(r"^  with (--[^(\n]*?) it fits", err, re.MULTILINE)

@@ -122,9 +122,7 @@ def test_a_failed_run_leaves_nothing(training: list[str], temporary: Path, tmp_p
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
-def test_a_stopped_run_leaves_nothing(
-    training: list[str], temporary: Path, number: signal.Signals, code: int
-) -> None:
+def test_a_stopped_run_leaves_nothing(training: list[str], temporary: Path, number: signal.Signals, code: int) -> None:
     with start([*training, "--steps", "500"], temporary) as process:
         deadline_s = time.monotonic() + LIMIT_S
         while not listeners(process.pid):

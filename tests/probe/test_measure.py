@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks.probe.namespaces import can_make_namespaces, made, run_probe
+from benchmarks.probe.namespaces import can_create_namespaces, create_namespaces, run_probe
 from penstock.cluster.toml.reader import parse_cluster, read_cluster
 from penstock.cluster.types import Cluster
 from tests.support.runtime.loopback_store import host_store, rendezvous_environment
@@ -114,10 +114,10 @@ def truth() -> Cluster:
 
 @undisturbed
 def test_a_shaped_network_is_measured(tmp_path: Path) -> None:
-    if not can_make_namespaces():
+    if not can_create_namespaces():
         pytest.skip("network namespaces and tc need root")
     path = tmp_path / "measured.toml"
-    with made(truth()) as namespaces:
+    with create_namespaces(truth()) as namespaces:
         codes = run_probe([*COMMAND, "-o", str(path)], truth(), namespaces, LIMIT_S)
     must(codes == [0] * 4, codes)
     measured = read_cluster(path)

@@ -133,9 +133,7 @@ def test_the_model_is_not_changed(make: Callable[[], nn.Module]) -> None:
 def test_steadiness_is_reported() -> None:
     rounds: list[int] = []
     model = nn.Sequential(nn.Linear(4, 4))
-    found = measure(
-        model, torch.randn(4, 4), _mean_square, seconds=0, report=lambda it: rounds.append(it.num_rounds)
-    )
+    found = measure(model, torch.randn(4, 4), _mean_square, seconds=0, report=lambda it: rounds.append(it.num_rounds))
     assert rounds == [1, 2, 3, 4]  # the minimum, with no time at all
     # It ends as soon as the medians are steady, and otherwise when the time is over.
     steady = measure(model, torch.randn(4, 4), _mean_square, seconds=1e6, steady=10.0)

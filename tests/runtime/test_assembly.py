@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
@@ -17,9 +17,11 @@ from penstock.runtime.options import PipelineOptions
 from penstock.runtime.stage.stage import TorchStage
 from penstock.runtime.tensors.packing import pack
 from penstock.runtime.tensors.rows import Rows
-from penstock.runtime.transport.protocol import Transport
 from tests.support.runtime.models import KINDS
 from tests.support.runtime.user_models import plan_of
+
+if TYPE_CHECKING:
+    from penstock.runtime.transport.protocol import Transport
 
 OPTIONS = PipelineOptions()
 NO_TRANSPORT = cast("Transport", object())

@@ -1,7 +1,6 @@
 """The listening sockets of a process and its descendants, read from /proc, also inside their network namespaces."""
 
 import ipaddress
-import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +46,7 @@ def listeners(root: int) -> list[Listener]:
         try:
             inodes = _socket_inodes(pid)
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:80]
-            is_own = os.readlink(f"/proc/{pid}/ns/net") == os.readlink("/proc/self/ns/net")
+            is_own = Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink()
             for name in ("tcp", "tcp6"):
                 for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
                     fields = line.split()
@@ -62,7 +61,7 @@ def _socket_inodes(pid: int) -> set[str]:
     inodes = set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            match = _SOCKET.fullmatch(os.readlink(path))
+            match = _SOCKET.fullmatch(str(path.readlink()))
         except FileNotFoundError:
             continue
         if match:

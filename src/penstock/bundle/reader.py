@@ -1,4 +1,4 @@
-"""Opening a plan or program file again, with the profile and the cluster that it was made for."""
+"""Opening a plan or program file with the profile and the cluster that it was made for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ MAKERS = {
 
 @dataclass(frozen=True)
 class PlanBundle:
-    """A plan with what it is for, and the program where the file had one."""
+    """A plan with its profile, cluster and costs, and the program if the file has one."""
 
     plan: Plan
     profile: Profile
@@ -46,9 +46,21 @@ def open_plan(
     force: bool,
     plan: Plan | None = None,
 ) -> PlanBundle:
-    """Read a plan or program, and the profile and cluster that it names unless others are given.
+    """Read a plan or program file, with its profile and cluster.
 
-    With a plan, that is the one of the file, which is of another sort and has been read.
+    Args:
+        path: The file.
+        profile: The profile to use instead of the one that the file names.
+        cluster: The cluster to use instead of the one that the file names.
+        schedule: The schedule to use instead of the plan's.
+        force: Accept a profile or cluster that the plan was not made for.
+        plan: The plan of the file, if it is read already, such as that of a timeline.
+
+    Returns:
+        The plan with everything it needs.
+
+    Raises:
+        InputError: If a file is invalid or missing, or the files do not belong together.
     """
     program: Program | None = None
     if plan is not None:
@@ -58,7 +70,9 @@ def open_plan(
         plan = program.plan
         if schedule:
             raise InputError(
-                "a program has its order already", where=path, hint="Leave --schedule out, or give a plan."
+                "a program has a fixed order, so --schedule has no effect",
+                where=path,
+                hint="Leave --schedule out, or use a plan.",
             )
     else:
         plan = load_plan(path)
@@ -66,12 +80,12 @@ def open_plan(
         find_schedule(schedule)
         plan = msgspec.structs.replace(plan, schedule=schedule)
     _check_named(path, profile=profile or plan.profile.source, cluster=cluster or plan.cluster.source)
-    the_cluster = cluster_of(plan, path) if cluster is None else load_cluster(cluster)
-    the_profile = profile_of(plan, path, the_cluster) if profile is None else load_for(profile, plan, the_cluster)
-    costs = price(plan, the_profile, the_cluster, strict=not force)
+    cluster_value = cluster_of(plan, path) if cluster is None else load_cluster(cluster)
+    profile_value = profile_of(plan, path, cluster_value) if profile is None else load_for(profile, plan, cluster_value)
+    costs = price(plan, profile_value, cluster_value, strict=not force)
     if program is not None:
-        program = _aligned(program, the_cluster, path)
-    return PlanBundle(plan, the_profile, the_cluster, costs, program)
+        program = _aligned(program, cluster_value, path)
+    return PlanBundle(plan, profile_value, cluster_value, costs, program)
 
 
 class _Head(msgspec.Struct):
@@ -79,48 +93,50 @@ class _Head(msgspec.Struct):
 
 
 def format_of(path: str, known: Sequence[str] = (PLAN_FORMAT, PROGRAM_FORMAT)) -> str:
-    """What a file says it is, which must be one of these."""
+    """The format of a file, one of `known`."""
     data = io.read_bytes(path)
     try:
-        found = msgspec.json.decode(data, type=_Head).format
+        name = msgspec.json.decode(data, type=_Head).format
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         if data.lstrip()[:1] == b"{":
-            return PLAN_FORMAT  # whose reader says what is wrong with the JSON
-        raise _neither(path, known, "it is not JSON with keys and values") from None
+            return PLAN_FORMAT  # its reader reports what is wrong with the JSON
+        raise _format_error(path, known, "it is not JSON with keys and values") from None
     for item in known:
-        if found.partition("/")[0] == item.partition("/")[0]:
-            return item  # whose reader says so if it is of another version
-    raise _neither(path, known, f'its key "format" is {found!r}' if found else 'it has no key "format"')
+        if name.partition("/")[0] == item.partition("/")[0]:
+            return item  # its reader reports another version
+    raise _format_error(path, known, f'its key "format" is {name!r}' if name else 'it has no key "format"')
 
 
-def _neither(path: str, known: Sequence[str], reason: str) -> InputError:
+def _format_error(path: str, known: Sequence[str], reason: str) -> InputError:
     names = [item.removeprefix("penstock.").partition("/")[0] for item in known]
     makers = ", ".join(MAKERS[item] for item in known)
     return InputError(
         f"this is neither a {' nor a '.join(names)}: {reason}",
         where=path,
-        hint=f"{makers[0].upper()}{makers[1:]}. A profile goes behind --profile, a cluster behind --cluster.",
+        hint=f"{makers[0].upper()}{makers[1:]}. Name a profile with --profile and a cluster with --cluster.",
     )
 
 
 def _check_named(path: str, **sources: object) -> None:
-    """Refuse a file without its profile or cluster, as those are that were made from values in Python."""
+    """Refuse a file that names no profile or cluster, such as one made from values in Python."""
     missing = [what for what, source in sources.items() if not source]
     if missing:
-        what = f"the file does not say where its {' and its '.join(missing)} {'are' if len(missing) > 1 else 'is'}"
-        hint = f"Save what it was planned for, and name it with {' and '.join(f'--{name}' for name in missing)}."
+        what = f"the file does not name its {' and its '.join(missing)}"
+        hint = (
+            f"Save the value that it was planned for, and name it with {' and '.join(f'--{name}' for name in missing)}."
+        )
         raise InputError(what, where=path, hint=hint)
 
 
 def _aligned(program: Program, cluster: Cluster, path: str) -> Program:
-    """The program with its devices in the cluster's order, and with those that it leaves out idle."""
+    """The program with its devices in the cluster's order, and unused devices idle."""
     from penstock.program import program_from_actions
 
     names = [device.name for device in cluster.devices]
     for name in program.devices:
         if name not in cluster.index:
-            raise InputError(f"the program has device {name!r}, which the cluster does not have", where=path)
-    here = set(program.devices)
+            raise InputError(f"the cluster has no device {name!r}, which the program uses", where=path)
+    used = set(program.devices)
     return program_from_actions(
-        program.plan, names, [list(program.actions(name)) if name in here else [] for name in names]
+        program.plan, names, [list(program.actions(name)) if name in used else [] for name in names]
     )

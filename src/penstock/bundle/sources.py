@@ -1,4 +1,4 @@
-"""Where profiles come from, and the text by which a plan file remembers them."""
+"""Sources of profiles, and their text form in plan files."""
 
 import shlex
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ Precision = Literal["bf16", "fp32"]
 
 @dataclass(frozen=True)
 class ProfileSource:
-    """A file or built-in name, and how its profile is to be made."""
+    """A file or built-in name, and the options of its profile."""
 
     source: str
     kinds: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class ProfileSource:
     precision: Precision | None = None
 
     def load(self) -> Profile:
-        """The profile."""
+        """Load the profile."""
         from penstock.profile import load_profile
 
         return load_profile(
@@ -33,7 +33,7 @@ class ProfileSource:
         )
 
     def for_cluster(self, cluster: Cluster) -> "ProfileSource":
-        """The same, for the cluster's kinds where the profile is computed and no kind was asked for."""
+        """The same source for the cluster's device kinds, if the profile is computed and names no kind."""
         from penstock.profile import is_computed
 
         if self.kinds or not is_computed(self.source):
@@ -42,7 +42,7 @@ class ProfileSource:
 
     @property
     def text(self) -> str:
-        """As it would be written behind --profile, options included."""
+        """The source with its options, as written after --profile."""
         words = [self.source]
         for kind in self.kinds:
             words += ["--kind", kind]
@@ -56,7 +56,7 @@ class ProfileSource:
 
 
 def known_kinds(cluster: Cluster) -> tuple[str, ...]:
-    """The kinds of a cluster for which profiles can be computed."""
+    """The device kinds of a cluster for which profiles can be computed."""
     from penstock.profile import find_kind
 
     kinds = dict.fromkeys(device.kind for device in cluster.devices)
@@ -64,7 +64,7 @@ def known_kinds(cluster: Cluster) -> tuple[str, ...]:
 
 
 def parse_source(text: str) -> ProfileSource:
-    """The source of a text that `ProfileSource.text` wrote."""
+    """Parse a text that `ProfileSource.text` has written."""
     words = shlex.split(text)
     options: dict[str, list[str]] = {}
     for name, value in zip(words[1::2], words[2::2], strict=True):

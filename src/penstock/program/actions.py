@@ -12,6 +12,7 @@
 """
 
 import re
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -68,6 +69,14 @@ class Kind(IntEnum):
     def is_reduction(self) -> bool:
         """Whether it sums gradients over several devices."""
         return self >= Kind.REDUCE_GRAD
+
+
+def is_one_of(kind: Int8s, kinds: Sequence[Kind]) -> Bools:
+    """Which kinds of an array are one of a few given ones; faster than `np.isin` for the arrays of a program."""
+    found = kind == kinds[0]
+    for item in kinds[1:]:
+        found |= kind == item
+    return np.asarray(found)
 
 
 def is_pass(kind: Int8s) -> Bools:

@@ -6,7 +6,7 @@ import numpy as np
 
 from penstock.arrays import Ints
 from penstock.plan.pricing import Costs
-from penstock.program.actions import NONE, Kind
+from penstock.program.actions import NONE, Kind, is_one_of
 from penstock.program.types import Program
 
 FORWARD_SIDE = (Kind.F, Kind.SEND_F, Kind.RECV_F, Kind.SEND_S, Kind.RECV_P)
@@ -19,19 +19,12 @@ def replicas_of(program: Program, costs: Costs) -> Ints:
     Reductions of ties belong to no replica.
     """
     num_stages = len(costs.parameter_bytes)
-    forward = np.isin(program.kind, FORWARD_SIDE)
-    found = np.full(program.num_actions, NONE, dtype=np.int64)
-    valid = (program.stage >= 0) & (program.stage < num_stages) & (program.kind != Kind.REDUCE_TIE)
-    key = program.device_of.astype(np.int64) * num_stages + program.stage
-    for devices, mask in ((costs.forward_device, forward), (costs.backward_device, ~forward)):
-        replica_key = devices * num_stages + costs.replica_stage
-        order = np.argsort(replica_key, kind="stable")
-        rows = np.flatnonzero(mask & valid)
-        at = np.searchsorted(replica_key[order], key[rows])
-        at[at == len(order)] = 0
-        match = order[at]
-        found[rows] = np.where(replica_key[match] == key[rows], match, NONE)
-    return found
+    kind, stage = program.kind, program.stage
+    is_forward = is_one_of(kind, FORWARD_SIDE)
+    is_valid = (stage >= 0) & (stage < num_stages) & (kind != Kind.REDUCE_TIE)
+    key = np.where(is_valid, program.device_of.astype(np.int64) * num_stages + stage, 0)
+    replica = np.where(is_forward, costs.forward_replicas[key], costs.backward_replicas[key])
+    return np.where(is_valid, replica, NONE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +54,7 @@ def find_jobs(program: Program, costs: Costs) -> JobTable:
         (backward, (Kind.I, Kind.B)),
         (weights, (Kind.W, Kind.B)),
     ):
-        rows = np.flatnonzero(usable & np.isin(program.kind, kinds))
+        rows = np.flatnonzero(usable & is_one_of(program.kind, kinds))
         table[replica[rows], program.microbatch[rows]] = rows
     step = np.full(costs.num_replicas, NONE, dtype=np.int64)
     rows = np.flatnonzero((replica != NONE) & (program.kind == Kind.STEP))

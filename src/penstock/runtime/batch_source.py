@@ -72,7 +72,7 @@ def check_same_batch(batch: Batch, step: int) -> None:
         if digest != digests[0]:
             raise MismatchError(
                 f"rank 0 and rank {rank} have different batches in step {step}",
-                hint="make_batches must yield the same batches on every rank: draw from torch, or from a seeded generator.",
+                hint="make_batches must yield the same batches on every rank: draw from torch or a seeded generator.",
             )
 
 

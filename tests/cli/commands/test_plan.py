@@ -80,7 +80,7 @@ def _comes_back(plan: penstock.Plan) -> bool:
 
 def test_what_is_for_auto_is_refused_elsewhere(run: Run) -> None:
     for words in (("--fixed-order",), ("--work", "5"), ("--seed", "1"), ("--budget", "1s")):
-        _refused(run(*GPT2, *QUICK, *words), "for the planner auto, not for balanced", "--planner auto")
+        _refused(run(*GPT2, *QUICK, *words), "require the planner auto, not balanced", "--planner auto")
 
 
 def test_the_size_of_micro_batches_is_chosen(run: Run, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_measured_profile_warns_of_what_it_cannot_know(run: Run, tmp_path: Pat
     code, out, err = run(*words, "-o", path)
     assert code == 0
     assert "proportional" in out
-    assert "one size only (1 rows)" in err
+    assert "one micro-batch size only (1 row" in err
     assert penstock.load_plan(path).num_microbatches == 8
     assert run("check", path, "-q")[0] == 0
     code, out, _ = run(*words, "--devices", "1")
@@ -130,7 +130,9 @@ def test_a_batch_is_divided(run: Run) -> None:
         "24 is not a multiple",
         "20 or 25",
     )
-    _refused(run(*GPT2, *QUICK, "-m", "4", "--global-batch-size", "24"), "-m and --global-batch-size exclude each other")
+    _refused(
+        run(*GPT2, *QUICK, "-m", "4", "--global-batch-size", "24"), "-m and --global-batch-size exclude each other"
+    )
     _refused(run(*GPT2, *QUICK, "-m", "auto"), "--global-batch-size 512")
     _refused(
         run(*GPT2, *QUICK, "-m", "auto", "--global-batch-size", "24", "--micro-batch-size", "2"),
@@ -168,5 +170,5 @@ def test_numbers_of_devices_that_cannot_be(run: Run) -> None:
     _refused(run(*GPT2, *QUICK, "--devices", "some"), "'some' is not a number of devices", "1..16")
     _refused(run(*GPT2, *QUICK, "--under", "soon"), "--under")
     _refused(run(*GPT2, *QUICK, "--under", "0s"), "must be positive")
-    _refused(run(*GPT2, *QUICK, "--under", "1ms"), "1 to 4 devices is under 1.00 ms", "devices")
-    _refused(run(*GPT2, *QUICK, "--devices", "1..2", "-m", "auto", "--global-batch-size", "8"), "two questions")
+    _refused(run(*GPT2, *QUICK, "--under", "1ms"), "no plan on 1 to 4 devices takes less than 1.00 ms", "devices")
+    _refused(run(*GPT2, *QUICK, "--devices", "1..2", "-m", "auto", "--global-batch-size", "8"), "-m auto cannot be used with --under")

@@ -47,7 +47,7 @@ def test_every_sort_of_file(run: Run, files: dict[str, Path], tmp_path: Path, ki
     assert done.code == 0, done.err
     assert "simulated: " in done.out
     assert "An iteration of gpt2 on 2 devices" in done.out
-    assert "What would help most" in done.out
+    assert "The most effective changes" in done.out
     assert f"wrote {out}" in done.out
     assert [subject["name"] for subject in content(out)["subjects"]] == [f"{kind}: balanced + 1f1b"]
 

@@ -203,7 +203,10 @@ def test_ctrl_c_ends_all_and_keeps_what_there_is(folder: Path, script: Callable[
         (("--global-batch-size", "2"), "global batch size (2) is smaller than the plan's number of micro-batches (3)"),
         (("--steps", "0"), "0 is not in the range"),
         (("--nnodes", "2"), "--nnodes > 1 requires --rdzv-endpoint"),
-        (("--nnodes", "2", "--rdzv-endpoint", "h:1", "--node-rank", "2"), "node rank 2 must be less than the number of hosts (2)"),
+        (
+            ("--nnodes", "2", "--rdzv-endpoint", "h:1", "--node-rank", "2"),
+            "node rank 2 must be less than the number of hosts (2)",
+        ),
         (("--rdzv-endpoint", "h:1"), "--rdzv-endpoint requires --nnodes > 1"),
         (("--profile", "gpt2"), "the plan covers 6 units"),
     ],

@@ -170,7 +170,7 @@ def test_options_for_measuring_only(run: Run) -> None:
         code, _, err = run("profile", "gpt2", *words)
         assert code == 2
         assert f"{words[0]}: for measuring a model only" in err
-    assert "one number here" in run("profile", "gpt2", "--micro-batch-size", "2,4")[2]
+    assert "several sizes are for measuring a model only" in run("profile", "gpt2", "--micro-batch-size", "2,4")[2]
 
 
 def test_a_script_is_not_written_over(run: Run, script: str) -> None:

@@ -120,7 +120,7 @@ def test_words_for_people_and_machines(run: Run, plan_file: str) -> None:
     parts = {part["name"]: part["seconds"] for part in found["bound_parts"]}
     assert parts[found["bound_by"]] == max(parts.values()) == found["bound_s"]
     assert found["gap"] == found["iteration_s"] / found["bound_s"] - 1
-    assert f"proved by the {found['bound_by']} bound: " in found["words"][-1]
+    assert f"({found['bound_by']} bound: " in found["words"][-1]
     assert found["next_best"] is None
     assert len(found["papers"]) == 2
     assert found["papers"][0] not in out

@@ -1,5 +1,6 @@
 """The one error of a run in which several ranks failed."""
 
+import msgspec
 import pytest
 
 from penstock.errors import InputError, PeerLost, RunError, StatusTable
@@ -82,6 +83,8 @@ def test_the_status_table_is_a_field_of_the_event() -> None:
     event = failed_event(error)
     assert (event.what, event.hint, event.is_peer_lost) == (error.what, error.hint, True)
     assert event.status_table.startswith("What each rank")
+    # An event must survive its file: msgspec encodes no subclass of str.
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=Failed) == event
     failure = find_failure(_run(event, codes=(1,)))
     assert failure is not None
     assert str(failure).endswith("did last:\n  ...")

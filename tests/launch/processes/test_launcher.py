@@ -64,7 +64,9 @@ def test_a_process_that_ignores_sigterm_is_killed_later(monkeypatch: pytest.Monk
 
 
 def test_nothing_is_left_after_the_context() -> None:
-    child = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, "
+    child = (
+        "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, "
+    )
     with Launcher() as launcher:
         process = start(launcher, f"{child}flush=True); import time; time.sleep(60)", stdout=subprocess.PIPE)
         assert process.popen.stdout is not None

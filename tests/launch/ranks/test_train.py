@@ -43,7 +43,9 @@ def test_a_block_that_is_called_again_has_its_own_name() -> None:
 
 def test_a_checkpoint_of_another_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "find_checkpoints", lambda _: ["one"])
-    trainer = SimpleNamespace(load=lambda _: LoadedCheckpoint(step=3, extra=None, path=tmp_path / "step-00000003", seed=0))
+    trainer = SimpleNamespace(
+        load=lambda _: LoadedCheckpoint(step=3, extra=None, path=tmp_path / "step-00000003", seed=0)
+    )
     options = TrainOptions("gpt.py", "plan.json", checkpoint=str(tmp_path))
     with pytest.raises(InputError, match="this checkpoint was not written by penstock train"):
         Checkpoints(trainer, None, options, lambda _: None).resume()

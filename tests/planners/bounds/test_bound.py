@@ -142,7 +142,7 @@ def test_chain_by_hand() -> None:
 
 
 def test_fill_by_hand() -> None:
-    # Two layers of F = I = W = 1 on two devices, M = 8, nothing to send: 48 seconds of work on two devices, one of which
+    # Two layers of F = I = W = 1 on two devices, M = 8, nothing to send: 48 seconds of work on two devices, and one
     # waits for one forward: 2 T >= 48 + 1. Zero-bubble schedules need 25; the bound is 24.5.
     profile, cluster = equal_profile(2), one_host(2)
     assert parts(lower_bound(profile, cluster, 8, replication=False))["fill"] == pytest.approx(24.5)

@@ -101,8 +101,8 @@ def test_large_parameters_stay_local(remote_backward: bool) -> None:
 
 
 def test_a_host_in_the_middle_sends_on_both_sides() -> None:
-    # Three layers on three hosts, 8 micro-batches: each alone 24 seconds. The middle one receives and sends 8 x 10 bytes
-    # on both sides, in both directions: 160 bytes in and 160 out, at 4 bytes a second: 40. On two hosts it would be 48.
+    # Three layers on three hosts, 8 micro-batches: 24 seconds each. The middle one receives and sends 8 x 10 bytes
+    # on both sides, in both directions: 160 bytes in and 160 out, at 4 bytes per second: 40. On two hosts: 48.
     profile = profile_with([10, 10, 0], parameters=10_000)
     bound = lower_bound(profile, hosts(1, 1, 1, between=4.0, interface=4.0), 8, remote_backward=False)
     assert bound.seconds == parts(bound)["network"] == pytest.approx(40.0, rel=CLOSE)

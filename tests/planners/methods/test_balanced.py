@@ -22,7 +22,7 @@ def slowest(seconds: list[float], speeds: list[float], cuts: tuple[int, ...]) ->
 
 
 def best(seconds: list[float], speeds: list[float]) -> float:
-    """Over all ways to cut."""
+    """The slowest stage of the best cuts."""
     units, stages = len(seconds), len(speeds)
     inner = combinations(range(1, units), stages - 1)
     return min(slowest(seconds, speeds, (0, *cuts, units)) for cuts in inner)
@@ -64,10 +64,10 @@ def test_plans_over_every_shape(data: st.DataObject, layout: tuple[Shape, int]) 
     jobs = st.tuples(*[st.integers(0, 9)] * 3)
     times = data.draw(st.lists(jobs, min_size=devices * chunks, max_size=9))
     profile, cluster = profile_of(times), cluster_of(speeds)
-    found = plan(profile, cluster, 2, planner="balanced", num_chunks=chunks, shape=shape)
+    result = plan(profile, cluster, 2, planner="balanced", num_chunks=chunks, shape=shape)
     lanes = Problem(profile, cluster, 2, num_chunks=chunks, shape=shape).lanes
-    assert [stage.forward[0].device for stage in found.stages] == [f"d{lane}" for lane in lanes]
-    cuts = (0, *(stage.stop for stage in found.stages))
+    assert [stage.forward[0].device for stage in result.stages] == [f"d{lane}" for lane in lanes]
+    cuts = (0, *(stage.stop for stage in result.stages))
     seconds = [float(sum(entry)) for entry in times]
     along = [speeds[lane] for lane in lanes]
     assert slowest(seconds, along, cuts) == pytest.approx(best(seconds, along), rel=1e-12)
@@ -79,9 +79,9 @@ def test_by_hand() -> None:
     assert cuts_of([9, 1, 2, 6], [4.0, 1.0]) == (0, 3, 4)
 
 
-def test_a_slow_device_gets_past_a_long_unit() -> None:
-    # The long unit belongs on the last device, which is twice as fast as the two before it; filling the first ones as
-    # far as they go would leave it to the third.
+def test_long_layer_behind_slow_devices() -> None:
+    # The long layer belongs on the last device, which is twice as fast as the two before it; filling the first stages
+    # as far as possible would leave it to the third.
     assert slowest([0, 0, 0, 1, 0], [0.5, 0.25, 0.25, 0.5], cuts_of([0, 0, 0, 1, 0], [0.5, 0.25, 0.25, 0.5])) == 2.0
 
 

@@ -1,6 +1,7 @@
 """SPP: its table against a plain recursion and that against all plans there are; the plan against its candidates."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations, pairwise
@@ -39,7 +40,7 @@ def untied(profile: Profile) -> Profile:
 
 
 def group_of(problem: Problem, devices: Sequence[int]) -> Group:
-    """Rows by speed, in plain words."""
+    """A group with rows by speed, computed plainly."""
     seconds = {device: float(problem.clock.work(device)[-1]) for device in range(problem.cluster.num_devices)}
     speeds = [1 / seconds[device] if all(seconds.values()) else 1.0 for device in devices]
     total = math.fsum(speeds)
@@ -51,16 +52,16 @@ def interface_s(cluster: Cluster, shares: list[tuple[int, int, float]]) -> float
     """Seconds that the busiest interface needs for each byte of these (source, target, share)."""
     busy: dict[tuple[int, bool], float] = {}
     for source, target, share in shares:
-        homes = int(cluster.host_index[source]), int(cluster.host_index[target])
-        if homes[0] != homes[1]:
-            for home, outgoing in ((homes[0], True), (homes[1], False)):
-                bandwidth = cluster.hosts[home].interface_bandwidth
-                busy[home, outgoing] = busy.get((home, outgoing), 0.0) + (share / bandwidth if bandwidth else 0.0)
+        hosts = int(cluster.host_index[source]), int(cluster.host_index[target])
+        if hosts[0] != hosts[1]:
+            for host, outgoing in ((hosts[0], True), (hosts[1], False)):
+                bandwidth = cluster.hosts[host].interface_bandwidth
+                busy[host, outgoing] = busy.get((host, outgoing), 0.0) + (share / bandwidth if bandwidth else 0.0)
     return max(busy.values(), default=0.0)
 
 
 def stage_s(problem: Problem, start: int, stop: int, group: Group) -> float:
-    """M times the work of the slowest member, and the all-reduce."""
+    """M times the work of the slowest replica, and the all-reduce."""
     cluster, clock = problem.cluster, problem.clock
     work = 0.0
     for replica in group:
@@ -70,14 +71,14 @@ def stage_s(problem: Problem, start: int, stop: int, group: Group) -> float:
     seconds = problem.num_microbatches * work
     if len(group) > 1:
         size = sum(unit.parameter_bytes for unit in problem.profile.units[start:stop])
-        # One byte tells the pace; a ring for no bytes at all could be any.
+        # The ring for one byte; the best ring for no bytes is arbitrary.
         ring = reduce_ring(cluster, [cluster.index[replica.device] for replica in group], 1.0)
         seconds += ring.occupancy_s * size + ring.latency_s
     return seconds
 
 
 def channel_s(problem: Problem, cut: int, left: Group, right: Group) -> float:
-    """M times the seconds there and back."""
+    """M times the seconds of both directions."""
     cluster = problem.cluster
     size = float(fit(problem.profile, problem.profile.kinds[0]).at(problem.rows_per_microbatch).cut_bytes[cut - 1])
     pairs = [
@@ -85,9 +86,9 @@ def channel_s(problem: Problem, cut: int, left: Group, right: Group) -> float:
         for item in overlaps([replica.share for replica in left], [replica.share for replica in right])
     ]
     seconds = 0.0
-    for way in (pairs, [(target, source, share) for source, target, share in pairs]):
-        links = max(share / float(cluster.bandwidth[source, target]) for source, target, share in way)
-        seconds += max(links, interface_s(cluster, way))
+    for direction in (pairs, [(target, source, share) for source, target, share in pairs]):
+        links = max(share / float(cluster.bandwidth[source, target]) for source, target, share in direction)
+        seconds += max(links, interface_s(cluster, direction))
     return problem.num_microbatches * size * seconds
 
 
@@ -121,7 +122,7 @@ def plain(problem: Problem, order: Sequence[int], num_stages: int, *, replicatio
 
 
 def all_plans(problem: Problem, order: Sequence[int], num_stages: int) -> Iterator[Plan]:
-    """Every way to cut, and to give runs of neighbours to the stages."""
+    """Every division of the layers into stages, on every runs of neighbours."""
     units = problem.profile.num_units
     for inner in combinations(range(1, units), num_stages - 1):
         for edges in combinations(range(len(order) + 1), num_stages + 1):
@@ -130,26 +131,26 @@ def all_plans(problem: Problem, order: Sequence[int], num_stages: int) -> Iterat
 
 
 def bottleneck_s(costs: Costs) -> float:
-    """From the price of a plan."""
+    """The bottleneck of a priced plan."""
     num, flows, cluster = costs.num_microbatches, costs.flows, costs.cluster
     reduced = {
         item.number: item.ring.occupancy_s + reduce_ring(cluster, item.ring.devices, 1.0).latency_s
         for item in costs.reductions
     }
     work = costs.forward_s + costs.input_grad_s + costs.weight_grad_s
-    found = [
+    seconds = [
         num * float(work[costs.replicas(stage)].max()) + reduced.get(stage, 0.0)
         for stage in range(costs.plan.num_stages)
     ]
     for stage in range(costs.plan.num_stages - 1):
-        there_and_back = 0.0
-        for what, place in ((ACTIVATION, flows.source_replica), (GRADIENT, flows.target_replica)):
-            chosen = np.flatnonzero((flows.what == what) & (costs.replica_stage[place] == stage)).tolist()
-            way = [(int(flows.source[at]), int(flows.target[at]), float(flows.num_bytes[at])) for at in chosen]
-            links = max(size / float(cluster.bandwidth[source, target]) for source, target, size in way)
-            there_and_back += max(links, interface_s(cluster, way))
-        found.append(num * there_and_back)
-    return max(found)
+        both_directions = 0.0
+        for what, replica in ((ACTIVATION, flows.source_replica), (GRADIENT, flows.target_replica)):
+            chosen = np.flatnonzero((flows.what == what) & (costs.replica_stage[replica] == stage)).tolist()
+            messages = [(int(flows.source[at]), int(flows.target[at]), float(flows.num_bytes[at])) for at in chosen]
+            links = max(size / float(cluster.bandwidth[source, target]) for source, target, size in messages)
+            both_directions += max(links, interface_s(cluster, messages))
+        seconds.append(num * both_directions)
+    return max(seconds)
 
 
 @st.composite
@@ -160,31 +161,48 @@ def problems(draw: st.DrawFn, max_units: int = 4, max_devices: int = 4) -> Probl
     return Problem(untied(profile), cluster, num, micro_batch_size=rows, split_backward=draw(st.booleans()))
 
 
-@examples(40)
-@given(problems())
-def test_the_plain_recursion_finds_the_best_of_all_plans(problem: Problem) -> None:
-    order = order_devices(problem.cluster)
-    for num_stages in range(1, min(len(order), problem.profile.num_units) + 1):
-        plans = all_plans(problem, order, num_stages)
-        expected = min(bottleneck_s(price(plan, problem.profile, problem.cluster)) for plan in plans)
-        assert plain(problem, order, num_stages) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+def test_plain_recursion_finds_the_best_of_all_plans() -> None:
+    num_pipelines = 0
+
+    @examples(40)
+    @given(problems())
+    def check(problem: Problem) -> None:
+        nonlocal num_pipelines
+        order = order_devices(problem.cluster)
+        for num_stages in range(1, min(len(order), problem.profile.num_units) + 1):
+            plans = all_plans(problem, order, num_stages)
+            expected = min(bottleneck_s(price(plan, problem.profile, problem.cluster)) for plan in plans)
+            assert plain(problem, order, num_stages) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+            num_pipelines += num_stages > 1
+
+    check()
+    assert num_pipelines >= 5
 
 
-@examples(60)
-@given(problems(max_units=7, max_devices=5), st.booleans())
-def test_the_table_is_the_plain_recursion(problem: Problem, replication: bool) -> None:
-    order = order_devices(problem.cluster)
-    found = partitions(problem, order, replication=replication)
-    assert [len(item.groups) for item in found] == list(range(1, min(len(order), problem.profile.num_units) + 1))
-    for number, item in enumerate(found, start=1):
-        expected = plain(problem, order, number, replication=replication)
-        assert item.bottleneck_s == pytest.approx(expected, rel=1e-9, abs=1e-12)
-        # The cuts and groups are those of that bottleneck.
-        costs = price(problem.plan("table", item.cuts, item.groups), problem.profile, problem.cluster)
-        assert bottleneck_s(costs) == pytest.approx(expected, rel=1e-9, abs=1e-12)
-        assert replication or all(len(group) == 1 for group in item.groups)
-        assert item.bottleneck_s / 2 <= item.least_s <= item.bottleneck_s * (1 + 1e-12)
-        assert item.least_s <= seconds_of(problem, item) * (1 + 1e-9)
+def test_table_is_the_plain_recursion() -> None:
+    reached: Counter[str] = Counter()
+
+    @examples(60)
+    @given(problems(max_units=7, max_devices=5), st.booleans())
+    def check(problem: Problem, replication: bool) -> None:
+        order = order_devices(problem.cluster)
+        items = partitions(problem, order, replication=replication)
+        assert [len(item.groups) for item in items] == list(range(1, min(len(order), problem.profile.num_units) + 1))
+        for number, item in enumerate(items, start=1):
+            expected = plain(problem, order, number, replication=replication)
+            assert item.bottleneck_s == pytest.approx(expected, rel=1e-9, abs=1e-12)
+            # The cuts and groups are those of that bottleneck.
+            costs = price(problem.plan("table", item.cuts, item.groups), problem.profile, problem.cluster)
+            assert bottleneck_s(costs) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+            assert replication or all(len(group) == 1 for group in item.groups)
+            assert item.bottleneck_s / 2 <= item.least_s <= item.bottleneck_s * (1 + 1e-12)
+            assert item.least_s <= seconds_of(problem, item) * (1 + 1e-9)
+            reached["pipeline"] += number > 1
+            reached["replicated"] += any(len(group) > 1 for group in item.groups)
+
+    check()
+    assert reached["pipeline"] >= 5, reached
+    assert reached["replicated"] >= 3, reached
 
 
 def seconds_of(problem: Problem, item: Partition) -> float:
@@ -219,8 +237,8 @@ def test_only_the_first_devices_are_used(profile: Profile, cluster: Cluster, dat
 
 
 def test_by_hand() -> None:
-    # 4 units of 3 s; 2 devices; M = 4. Two stages of 2 units: 2 s + 4 * 6 + 4 = 30 s with nothing to send. One stage
-    # on both: 4 * 6 = 24 s, and 8 bytes to reduce: 2 * 1/2 * 8 bytes / 1 byte a second = 8 s, so 32 s.
+    # 4 layers of 3 s; 2 devices; M = 4. Two stages of 2 layers: 2 s + 4 * 6 + 4 = 30 s with nothing to send. One stage
+    # on both: 4 * 6 = 24 s, and 8 bytes to reduce: 2 * 1/2 * 8 bytes / 1 byte per second = 8 s, so 32 s.
     problem = Problem(equal_profile(4, parameter_bytes=2), one_host(2), 4)
     one, two = partitions(problem, [0, 1])
     assert (one.cuts, one.bottleneck_s, len(one.groups[0])) == ((0, 4), 32.0, 2)
@@ -242,11 +260,11 @@ def test_slow_links_are_crossed_by_few_bytes() -> None:
     profile = equal_profile(4, parameter_bytes=10**7, cut_bytes=10)
     plan = spp(Problem(profile, cluster, 16))
     hosts = [{cluster.devices[cluster.index[replica.device]].host for replica in item.forward} for item in plan.stages]
-    assert [(item.num_replicas, len(found)) for item, found in zip(plan.stages, hosts, strict=True)] == [(2, 1)] * 2
+    assert [(item.num_replicas, len(names)) for item, names in zip(plan.stages, hosts, strict=True)] == [(2, 1)] * 2
     assert [item.stop for item in plan.stages] == [2, 4]
 
 
-def test_a_device_that_is_too_slow_to_share_does_not_share() -> None:
+def test_very_slow_device_gets_no_rows() -> None:
     cluster = one_host(3, bandwidth=1e9)
     slow = msgspec.structs.replace(cluster.devices[1], speed=1e-12)
     cluster = msgspec.structs.replace(cluster, devices=(cluster.devices[0], slow, cluster.devices[2]))
@@ -262,7 +280,7 @@ def test_where_stages_may_begin_and_end() -> None:
     assert _edges(np.repeat(np.arange(5), 2), 3) == [0, 4, 8, 10]
 
 
-def test_more_devices_than_places() -> None:
+def test_more_devices_than_positions() -> None:
     cluster = load_cluster(f"{MOST_POSITIONS // 4} x 8 x T4 @ 100 GB/s / 1 GB/s")
     problem = Problem(equal_profile(6, cut_bytes=100, parameter_bytes=1000), cluster, 4)
     order = order_devices(cluster)

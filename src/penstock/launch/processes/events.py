@@ -117,7 +117,7 @@ def failed_event(error: BaseException) -> Failed:
             error.hint,
             is_input=isinstance(error, InputError),
             is_peer_lost=isinstance(error, PeerLost),
-            status_table=next((note for note in _notes(error) if isinstance(note, StatusTable)), ""),
+            status_table=next((str(note) for note in _notes(error) if isinstance(note, StatusTable)), ""),
         )
     if isinstance(error, MemoryError):
         return Failed(kind, "a rank ran out of memory", hint="Plan for a smaller micro-batch size.")

@@ -93,6 +93,22 @@ class Costs:
         return bool(np.allclose(rows, np.round(rows), rtol=0, atol=1e-6))
 
     @cached_property
+    def forward_replicas(self) -> Ints:
+        """Over pairs (device, stage), device by device: the replica whose forward the device runs, or -1."""
+        return self._replicas_by_device(self.forward_device)
+
+    @cached_property
+    def backward_replicas(self) -> Ints:
+        """Over pairs (device, stage), device by device: the replica whose backward the device runs, or -1."""
+        return self._replicas_by_device(self.backward_device)
+
+    def _replicas_by_device(self, device: Ints) -> Ints:
+        num_stages = len(self.parameter_bytes)
+        table = np.full(self.num_devices * num_stages, -1, dtype=np.int64)
+        table[device * num_stages + self.replica_stage] = np.arange(self.num_replicas)
+        return table
+
+    @cached_property
     def backward_s(self) -> Floats:
         """Over replicas: seconds of a fused backward."""
         return self.input_grad_s + self.weight_grad_s - self.joined_s

@@ -92,7 +92,7 @@ def narrow(
         limit_s: The iteration time in question.
 
     Returns:
-        False if some unit has no device left for its forward or for its backward.
+        False as soon as some unit has no device left for its forward or for its backward. Later sweeps would fail too.
     """
     forward, input_grad, weight_grad = jobs[0], jobs[1], jobs[2]
     last = len(cut) - 1

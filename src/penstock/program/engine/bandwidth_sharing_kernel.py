@@ -1,10 +1,9 @@
-"""How transfers that pass at the same time share network interfaces: evenly, as connections of a network do.
+"""Bandwidth sharing of concurrent transfers over network interfaces: max-min fairness.
 
-All get the same bytes a second, but those that their own links or other interfaces hold below that; what they leave
-goes to the others (max-min fairness, by filling all up together until something is full). The same, but for a
-thousandth: whoever began first has that much more. Real connections never share to the last bit, and it matters:
-devices in exact step would be in each other's way at every message, while the least difference grows from message to
-message until they have fallen out of step.
+All transfers get the same bandwidth, except those that their own links or other interfaces limit further; the rest goes
+to the others. An earlier transfer gets a thousandth more. Real connections never share exactly, and it matters: devices
+in exact lockstep would collide at every message, while the smallest difference grows from message to message until they
+fall out of step.
 """
 
 import numba
@@ -13,7 +12,7 @@ import numpy as np
 from penstock.arrays import Floats, Ints
 
 UNEVEN = 1e-3
-"""By so much more than the next does each get that began before it."""
+"""The factor by which an earlier transfer gets more than the next."""
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
@@ -29,9 +28,9 @@ def share(
     room: Floats,
     need: Floats,
 ) -> None:
-    """Work out the speeds of the transfers that pass: parts of that which they would have alone.
+    """The speeds of concurrent transfers, as fractions of their speeds when alone.
 
-    `room` and `need` have an entry for each direction of each interface, and are written over.
+    `room` and `need` have an entry for each direction of each interface, and are overwritten.
     """
     room[:] = 1.0
     speed[:num_passing] = -1.0

@@ -7,7 +7,7 @@ from penstock.arrays import Floats, Ints
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def push(keys: Floats, items: Ints, size: int, key: float, item: int) -> int:
-    """Add an item; gives the new size."""
+    """Add an item; return the new size."""
     index = size
     while index > 0:
         parent = (index - 1) >> 1
@@ -21,7 +21,7 @@ def push(keys: Floats, items: Ints, size: int, key: float, item: int) -> int:
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def pop(keys: Floats, items: Ints, size: int) -> int:
-    """Take the first item off, which is at position 0; gives the new size."""
+    """Remove the first item, which is at index 0; return the new size."""
     size -= 1
     key, item = keys[size], items[size]
     index = 0

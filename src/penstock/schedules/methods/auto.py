@@ -1,15 +1,15 @@
-"""Auto: the best order that can be found for the plan at hand, within every device's memory.
+"""Auto: the best order found for a plan, within every device's memory.
 
 For unequal stages on unequal links there is no closed form. Auto tries the other schedules and list scheduling
-(greedy.py) with different amounts of memory in use, with the backward whole and split, and with more or less patience.
-Each is estimated (estimate.py), which never says too much; from the best estimate on they are lowered and simulated,
-until no estimate is below the best that fits; with backwards of the first stage whole where parting them costs
-something (joining.py). The most promising are polished (polish.py). So auto is never worse than any of them; and where
-list scheduling has room for twice the stages, it meets the zero-bubble bound on equal stages.
+(greedy.py) with different memory limits, with fused and split backwards, and with more or less patience. Each order is
+estimated (estimate.py); estimates are lower bounds. From the best estimate on, orders are lowered and simulated until
+no estimate is below the best that fits. Backwards of the first stage are fused where splitting has a cost
+(fused_backward.py). The most promising orders are polished (polish.py). So auto is never worse than any of them; with
+room for twice the stages, list scheduling meets the zero-bubble bound on equal stages.
 
-Auto_whole is the same without splitting the backward, for engines that cannot.
+The schedule auto_whole is the same with fused backwards only, for engines that cannot split them.
 
-Where nothing fits, the order that comes nearest is returned: the proof then says who is short of what.
+If nothing fits, auto returns the order that comes nearest, and the proof names the device that is short of memory.
 Cost: about thirty estimates and a few simulations; for very large programs only a few orders are tried.
 """
 
@@ -33,7 +33,7 @@ WHOLE: tuple[Callable[[Costs], Program], ...] = (one_f_one_b, pe, interleaved, g
 """Schedules that split the backward only where the plan asks for it."""
 SPLIT: tuple[Callable[[Costs], Program], ...] = (zb_h1, zb_v)
 POLISHING = 1.25
-"""Polishing has never been seen to gain so much."""
+"""Polishing has never gained this factor."""
 MEDIUM = 30_000
 """Jobs above which list scheduling is tried with fewer rules."""
 LARGE = 200_000
@@ -46,14 +46,14 @@ def auto(costs: Costs) -> Program:
 
 
 def auto_whole(costs: Costs) -> Program:
-    """The fastest order found that fits into memory and leaves every backward whole."""
+    """The fastest order found that fits into memory with every backward fused."""
     return best_order(costs, split=False)[1]
 
 
 def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -> tuple[Score, Program]:
     """The fastest order found, and its score.
 
-    If no order can beat another score, or the best is far from it, it is not polished any more.
+    An order that cannot beat the score `beat`, or is far from it, is not polished.
     """
     estimator = Estimator(costs)
     found = [(estimator.seconds(program), program) for program in _with_joined(candidates(costs, split), costs)]
@@ -61,7 +61,7 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
     best, chosen = best_of(found, costs)
     floor_s = estimator.floor_s()
     to_beat = beat.seconds if beat is not None and beat.over_bytes == 0 else np.inf
-    # Orders with every backward whole are polished apart too, so that auto is never worse than auto_whole.
+    # Orders with fused backwards only are polished separately too, so that auto is never worse than auto_whole.
     whole = [item for item in found if not (item[1].kind == Kind.I).any()]
     for starts in (found, whole) if len(whole) < len(found) else (found,):
         if best.over_bytes == 0 and (floor_s >= min(best.seconds, to_beat) or best.seconds > POLISHING * to_beat):
@@ -73,7 +73,7 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
 
 
 def _with_joined(programs: Iterable[Program], costs: Costs) -> Iterator[Program]:
-    """The orders, with backwards of the first stage whole where that costs less, and also those whose I is moved."""
+    """The orders with the first stage's backwards fused where that costs less, in both ways."""
     for program in programs:
         found = join_first(program, costs)
         yield from (found.near,) if found.all is found.near else found
@@ -121,12 +121,12 @@ def candidates(costs: Costs, split: bool = True) -> Iterator[Program]:
 
 
 def rooms(costs: Costs, kept: Floats) -> list[Floats]:
-    """How much each device may keep: multiples of what 1F1B's fullest device keeps, and all that there is."""
+    """Bytes that each device may keep: multiples of what 1F1B's fullest device keeps, up to all memory."""
     in_flight = np.minimum(costs.plan.num_stages - costs.replica_stage, costs.num_microbatches)
     fullest = float(np.bincount(costs.backward_device, weights=in_flight).max())
     num_held = np.maximum(np.bincount(costs.backward_device, minlength=costs.num_devices), 1)
     mean_kept = np.bincount(costs.backward_device, weights=kept, minlength=costs.num_devices) / num_held
-    # What recomputation brings back for a moment must find room too.
+    # Recomputed tensors need room too.
     again = ((costs.saved_bytes - costs.kept_bytes) * costs.recompute)[costs.replica_stage] * costs.share
     passing = np.zeros(costs.num_devices)
     np.maximum.at(passing, costs.backward_device, again)

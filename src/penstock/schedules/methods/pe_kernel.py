@@ -1,4 +1,4 @@
-"""The compiled part of PE: all devices at work, each taking the earliest micro-batch that is there. Imported late.
+"""The compiled part of PE: every device takes the earliest available micro-batch. Imported late.
 
 A *track* is one side (forward or backward) of one replica: number 2 * replica + side. It runs its micro-batches in
 order.
@@ -33,7 +33,7 @@ def run_greedily(
     """The tracks and micro-batches in the order in which they are started.
 
     Over tracks: device, seconds until the result is sent and until the device is free, what is sent (to which track,
-    over which line or -1), and how many inputs each micro-batch needs. Over positions: how many micro-batches may be in
+    over which channel or -1), and the number of inputs per micro-batch. Over replicas: the micro-batches that may be in
     flight. `held[held_begin[d] : held_begin[d + 1]]` are a device's tracks, backwards first, later ones first.
     """
     num_tracks, num_devices = len(device), len(held_begin) - 1
@@ -114,7 +114,7 @@ def run_greedily(
         if what & FREE:
             busy[device[track]] = False
             ended[track] += 1
-        # Its own device may go on; after a backward, so may the forward that waited for one to end.
+        # Its own device may continue; after a backward, so may the forward that waited for it.
         for index in (device[track], device[track & ~1]):
             if not is_waking[index]:
                 is_waking[index] = True

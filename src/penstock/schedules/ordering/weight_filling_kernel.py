@@ -1,4 +1,4 @@
-"""The compiled filling of waits with weight gradients. See weight_filling.py for what it does and why."""
+"""The compiled weight-gradient filling. See weight_filling.py."""
 
 import numba
 import numpy as np
@@ -27,9 +27,9 @@ def run_filling(
     most_kept: int,
     least_fit: float,
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """How many jobs each device does; then kind, replica and micro-batch of all, device after device.
+    """The number of passes per device; then kind, replica and micro-batch of all, device after device.
 
-    A state is kind * replicas + replica. Devices take turns; whoever cannot go on is woken by what it waits for.
+    A state is kind * replicas + replica. Devices take turns; a blocked device is woken by its dependency.
     """
     num_devices, num_replicas = len(offsets) - 1, len(is_home)
     end = np.full(3 * num_replicas * num_microbatches, NOT_YET)

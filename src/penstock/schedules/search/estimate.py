@@ -1,9 +1,9 @@
-"""How long an order of jobs takes at least, at a hundredth of the price of lowering and simulating it.
+"""A lower bound on the time of an order, at a hundredth of the cost of lowering and simulating it.
 
-Devices work in the order given, messages take turns on their links in the order in which they are sent, and the end
-is closed by steps, reductions and the return of parameters, each on its own. Left out is what can only delay: receives
-that are posted late, interfaces that devices share, and what closes the iteration waiting for each other. So what is
-found is never above what the simulator says, and nearly always equal to it on programs without replication.
+Devices follow the given order, messages queue on their links in the order in which they are sent, and the iteration
+ends with optimizer steps, reductions and weight returns, each on its own. The estimate leaves out what can only delay:
+late receives, shared interfaces, and dependencies among the closing actions. So it is never above the simulated time,
+and nearly always equal to it for programs without replication.
 
 A *state* is a kind of job of a replica (F, R, I or B, W); with a micro-batch it is a job. Cost: O(jobs and messages).
 """
@@ -19,7 +19,8 @@ from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
 from penstock.program import Kind, Program, program_from_arrays, replicas_of
 
 FORWARD, RECOMPUTE, BACKWARD, WEIGHTS = range(4)
-_STATE_OF_KIND = {Kind.F: FORWARD, Kind.R: RECOMPUTE, Kind.I: BACKWARD, Kind.B: BACKWARD, Kind.W: WEIGHTS}
+_STATE_OF_KIND = np.full(len(Kind), -1)
+_STATE_OF_KIND[[Kind.F, Kind.R, Kind.I, Kind.B, Kind.W]] = FORWARD, RECOMPUTE, BACKWARD, BACKWARD, WEIGHTS
 _STAYS_HERE = -1
 
 
@@ -29,18 +30,18 @@ class Order(NamedTuple):
     offsets: Ints
     jobs: Ints
     seconds: Floats
-    """Over all jobs, those that are not in the order included."""
+    """Over all jobs, including those that are not in the order."""
     is_whole: npt.NDArray[np.bool_]
-    """Whether a backward does the weight gradients too."""
+    """Whether a backward is fused."""
 
     @property
     def seconds_in_order(self) -> Floats:
-        """How long each job in the order takes."""
+        """Seconds of each job in the order."""
         return np.asarray(self.seconds[self.jobs])
 
 
 class Estimator:
-    """Estimates orders of one plan; made once, asked often."""
+    """Estimates orders of one plan."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -90,9 +91,8 @@ class Estimator:
         """The jobs of a program without communication."""
         costs = self.costs
         num = costs.num_microbatches
-        states = np.array([_STATE_OF_KIND.get(Kind(kind), -1) for kind in range(int(program.kind.max()) + 1)])
         replica = replicas_of(program, costs)
-        jobs = (states[program.kind] * costs.num_replicas + replica) * num + program.microbatch
+        jobs = (_STATE_OF_KIND[program.kind] * costs.num_replicas + replica) * num + program.microbatch
         is_whole = np.zeros(4 * costs.num_replicas * num, dtype=bool)
         is_whole[jobs[program.kind == Kind.B]] = True
         seconds = np.repeat(self._seconds, num)
@@ -111,7 +111,7 @@ class Estimator:
         return program_from_arrays(costs.plan, names, counts, kinds, costs.replica_stage[replica], microbatch)
 
     def seconds(self, program: Program) -> float:
-        """The iteration takes at least so long; inf if the devices wait for each other."""
+        """A lower bound on the iteration time; inf if the order deadlocks."""
         from penstock.schedules.search.estimate_kernel import last_moment, run_order
 
         order = self.order_of(program)
@@ -144,10 +144,10 @@ class Estimator:
         return float(last_moment(end, self.costs.num_microbatches, *self._closings)[0]) if ended else np.inf
 
     def floor_s(self) -> float:
-        """No order of these jobs takes less, with the backward split or not.
+        """A lower bound on the time of every order, with split or fused backwards.
 
-        A device's first job cannot start before one micro-batch has come to it, its last cannot end the iteration
-        before one has gone back from it, and between the two it has all of its jobs to do.
+        A device cannot start before one micro-batch has reached it, the iteration cannot end before its last backward
+        has travelled back, and in between the device runs all of its passes.
         """
         num, graph = self.costs.num_replicas, self._graph
         seconds = self._seconds.copy()
@@ -165,7 +165,7 @@ class Estimator:
                 after = occupancy[entry] + latency[entry] + seconds[target[entry]] + tail[target[entry]]
                 tail[state] = max(tail[state], after)
         is_done = np.concatenate([np.ones(num), self.costs.recompute[self.costs.replica_stage], np.ones(2 * num)]) > 0
-        # A weight gradient may be part of its backward: then what comes after the backward comes after it too.
+        # A weight gradient may be part of a fused backward: then followers of the backward wait for it too.
         tail[3 * num :] = 0.0
         load = np.bincount(self._device_of, weights=seconds * is_done, minlength=self.costs.num_devices)
         first, last = np.full(self.costs.num_devices, np.inf), np.full(self.costs.num_devices, np.inf)
@@ -198,7 +198,7 @@ class Estimator:
         return self.program_of(order._replace(jobs=found))
 
     def kept(self, order: Order) -> tuple[Floats, Floats]:
-        """Over jobs: bytes that come with each, and that go (negative) after it."""
+        """Over jobs: bytes that each allocates, and that it frees (negative) afterwards."""
         costs = self.costs
         stage = costs.replica_stage
         kept, saved, pending = (
@@ -220,7 +220,7 @@ class Estimator:
 
 
 def _taken(values: npt.NDArray[np.generic], flow: Ints, otherwise: float) -> npt.NDArray[np.generic]:
-    """The value of each flow, or another where there is none."""
+    """The value of each flow, or a default where there is no flow."""
     if not len(values):
         return np.full(len(flow), otherwise)
     return np.where(flow >= 0, values[flow], otherwise)

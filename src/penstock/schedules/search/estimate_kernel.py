@@ -68,7 +68,8 @@ def run_order(
             job = order[index]
             if missing[job] > 0:
                 break
-            state, microbatch = job // num_microbatches, job % num_microbatches
+            state = job // num_microbatches
+            microbatch = job - state * num_microbatches
             if index > offsets[device] and end[order[index - 1]] >= start[job]:
                 start[job] = end[order[index - 1]]
                 cause[job] = order[index - 1]

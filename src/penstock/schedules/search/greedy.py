@@ -1,6 +1,6 @@
-"""List scheduling: every device does the best job that is ready, with real costs, real delays and bounded memory.
+"""List scheduling: every device runs the best pass that is ready, with real costs, real delays and bounded memory.
 
-When a device is free it does, in this order: an input gradient that is ready (the oldest micro-batch; it is on the
+An idle device runs, in this order of preference: an input gradient that is ready (the oldest micro-batch; it is on the
 critical path, and frees memory); a forward that is ready and has room (the latest stage); a weight gradient that is
 due (the oldest), unless something better arrives before `patience` of it would be done; else it waits. Room is what a
 device may keep of saved tensors; a forward leaves room for one micro-batch in each later stage of its device, so that
@@ -18,10 +18,10 @@ from penstock.program import Program, program_from_arrays
 
 
 class Rules(NamedTuple):
-    """What list scheduling leaves open."""
+    """The parameters of list scheduling."""
 
     split: bool
-    """Input and weight gradients apart."""
+    """Whether backwards are split."""
     room: Floats
     """Bytes of saved tensors that each device may keep; the first micro-batch always passes."""
     patience: float = 0.5
@@ -30,7 +30,7 @@ class Rules(NamedTuple):
 
 
 class Greedy:
-    """List scheduling of one plan; made once, run with different rules."""
+    """List scheduling of one plan."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -54,7 +54,7 @@ class Greedy:
         return found[0] if found else None
 
     def timed(self, rules: Rules) -> tuple[Program, float] | None:
-        """The program and how long it takes by the scheduler's own count: without queues on links, and reductions."""
+        """The program and its time by the scheduler's own clock, which leaves out link queues and reductions."""
         from penstock.schedules.search.greedy_kernel import run_greedy
 
         costs = self.costs

@@ -1,4 +1,4 @@
-"""The compiled list scheduler behind the schedule `auto`. See greedy.py for what it does and why."""
+"""The compiled list scheduler behind the schedule `auto`. See greedy.py."""
 
 import numba
 import numpy as np
@@ -13,7 +13,7 @@ FORWARD, RECOMPUTE, INPUT_GRAD, WEIGHT_GRAD, BACKWARD = 0, 1, 2, 3, 4
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def _ready(ends: Floats, begin: Ints, source: Ints, delay: Floats, replica: int, microbatch: int) -> float:
-    """When all that a job needs has arrived; NOT_YET if some of it is not even done."""
+    """When all dependencies of a pass have arrived; NOT_YET if one is not done."""
     ready = 0.0
     for entry in range(begin[replica], begin[replica + 1]):
         ready = max(ready, ends[source[entry], microbatch] + delay[entry])
@@ -22,7 +22,7 @@ def _ready(ends: Floats, begin: Ints, source: Ints, delay: Floats, replica: int,
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def _wake(device: int, now: float, free_at: Floats, wake: Floats, keys: Floats, items: Ints, heap: int) -> int:
-    """A device that needs what is being made looks again as soon as it is free; it then learns when that arrives."""
+    """Wake a device that depends on a running pass as soon as it is idle."""
     moment = max(free_at[device], now)
     if moment < wake[device]:
         wake[device] = moment
@@ -86,7 +86,7 @@ def run_greedy(
     out_kind, out_replica, out_microbatch = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     size = 0
     wake = np.zeros(num_devices)
-    # Every change of a wake-up pushes an entry; at most one a job and one a need of a job.
+    # Every change of a wake-up pushes an entry; at most one per pass and one per dependency.
     capacity = num_devices + 2 * most + num_microbatches * (len(forward_wakes) + len(backward_wakes)) + 1
     keys, items = np.empty(capacity), np.empty(capacity, np.int64)
     heap = 0
@@ -101,7 +101,7 @@ def run_greedy(
         wake[device] = NOT_YET
         began = now
         soonest = NOT_YET
-        # Input gradients first: they are on the critical path, and what they free comes free.
+        # Input gradients first: they are on the critical path and free memory.
         best, best_rank = -1, np.inf
         for entry in range(first_backward[device], first_backward[device + 1]):
             replica = backward_replicas[entry]

@@ -1,9 +1,9 @@
-"""Polishing: an order made better by moving jobs that stand on its critical path.
+"""Polishing: local search that moves passes on the critical path of an order.
 
-List scheduling decides in the order of time and never looks back; on few jobs of unequal length that costs some
-percent. Here, as in searches for job shops, a job on the critical path that waits for its neighbour on the device is
+List scheduling decides in the order of time and never revises; for few passes of unequal length that costs some
+percent. Here, as in job-shop local search, a pass on the critical path that waits for its neighbour on the device is
 moved ahead of it, or the neighbour behind it; the change is kept if the estimate (estimate.py) gets no worse by more
-than a tolerance that falls to nothing, and no device keeps more than it may. The same order comes of it every time.
+than a tolerance that falls to nothing, and no device exceeds its memory. The result is deterministic.
 
 Cost: O(jobs and messages) for every change that is tried; so fewer are tried where there are many jobs.
 """
@@ -23,17 +23,17 @@ MOST_JOBS = 6_000
 EFFORT = 1_200_000
 """Jobs timed in all, over all changes that are tried."""
 TRIES = 3_000
-"""Changes that are tried from one order, if there are so many in all."""
+"""Changes that are tried from one order, at most."""
 MOST_STARTS = 12
-"""From how many orders, at most: where one leads to nothing, another may."""
+"""Orders to start from, at most."""
 TOLERATED_JOBS = 0.5
-"""By how many average jobs an order may at first be worse than the one before it."""
+"""How much worse a change may be at first, in average passes."""
 
 
 def polished(programs: Sequence[Program], costs: Costs, estimator: Estimator) -> list[tuple[float, Program]]:
-    """The orders, which come with the most promising first, improved, with their estimates: the best first.
+    """The given orders, most promising first, polished and sorted by their estimates.
 
-    Only as many as there is effort for; the first one as it is if it is too large.
+    The effort limits how many are polished; a program that is too large is returned as it is.
     """
     size = programs[0].num_actions
     if size > MOST_JOBS:
@@ -54,7 +54,7 @@ def polish(program: Program, costs: Costs, estimator: Estimator, num_tries: int 
     lowered = lower(program, costs)
     peak = memory_use(lowered, costs).peak(lowered, costs)
     held = _held(program, estimator)
-    # What the order keeps, and as much more as is free: buffers and what is held all the time stay as they are.
+    # What the order keeps, plus free memory: buffers and static memory stay as they are.
     room = held + np.maximum(costs.memory_limit - peak, 0.0)
     seconds = estimator.seconds(program)
     if not 0 < seconds < np.inf:

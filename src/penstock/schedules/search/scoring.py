@@ -1,6 +1,6 @@
-"""How good an order is: lowered and executed, without the proof.
+"""The score of an order: lowered and executed, without the proof.
 
-The proof is left out since lowering is known to give programs that prove, and what is chosen is proved in the end.
+Lowering gives programs that prove, and the chosen program is proved in the end.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from penstock.program.proof import memory_use
 
 
 class Score(NamedTuple):
-    """Bytes over the devices' limits, and seconds: smaller is better, and what fits is better than what does not."""
+    """Bytes over memory limits, then seconds: smaller is better, and fitting comes first."""
 
     over_bytes: float
     seconds: float
