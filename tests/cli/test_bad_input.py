@@ -101,9 +101,13 @@ def test_asking_for_too_much(run: Run) -> None:
     base = ("plan", "--profile", "gpt2", "--cluster", CLUSTER)
     _refused(run(*base, "--pipeline-depth", "5"), "pipeline depth (5)", "number of devices (4)")
     _refused(
-        run("plan", "--profile", "gpt2", "--cluster", "64 x T4 @ 1 GB/s", "--pipeline-depth", "30"), "number of layers (26)"
+        run("plan", "--profile", "gpt2", "--cluster", "64 x T4 @ 1 GB/s", "--pipeline-depth", "30"),
+        "number of layers (26)",
     )
-    _refused(run(*base, "--planner", "balanced", "--chunks", "0", "--shape", "loop"), "at least 1 stage")
+    _refused(
+        run(*base, "--planner", "balanced", "--chunks", "0", "--shape", "loop"),
+        "number of stages per device (0) must be at least 1",
+    )
     _refused(run(*base, "-m", "0"), "0")
     _refused(run(*base, "--micro-batch-size", "0"), "rows")
     _refused(run(*base, "--planner", "best"), "no planner 'best'", "balanced")

@@ -1,4 +1,4 @@
-"""What a planner may be asked; and whatever it answers can be run by every schedule."""
+"""Problems: invalid ones are errors, and every planner gives programs that every schedule can run."""
 
 from typing import Any
 
@@ -70,8 +70,8 @@ def test_lanes() -> None:
 
 def test_schedule_determines_shape() -> None:
     def lanes(**options: Any) -> list[str]:
-        made = plan(PROFILE, CLUSTER, 2, planner="balanced", **options)
-        return [stage.forward[0].device for stage in made.stages]
+        result = plan(PROFILE, CLUSTER, 2, planner="balanced", **options)
+        return [stage.forward[0].device for stage in result.stages]
 
     assert lanes() == ["d0", "d1", "d2"]
     assert lanes(schedule="zb_v") == ["d0", "d1", "d1", "d0"]
@@ -81,17 +81,22 @@ def test_schedule_determines_shape() -> None:
 
 
 def test_plan_records_its_problem() -> None:
-    found = plan(PROFILE, CLUSTER, 7, micro_batch_size=3, planner="uniform", schedule="zb_h1", split_backward=True)
-    assert (found.planner, found.schedule, found.num_microbatches, found.micro_batch_size) == ("uniform", "zb_h1", 7, 3)
-    assert found.split_backward
-    assert (found.profile.digest, found.cluster.digest) == (PROFILE.digest, CLUSTER.digest)
+    result = plan(PROFILE, CLUSTER, 7, micro_batch_size=3, planner="uniform", schedule="zb_h1", split_backward=True)
+    assert (result.planner, result.schedule, result.num_microbatches, result.micro_batch_size) == (
+        "uniform",
+        "zb_h1",
+        7,
+        3,
+    )
+    assert result.split_backward
+    assert (result.profile.digest, result.cluster.digest) == (PROFILE.digest, CLUSTER.digest)
     assert plan(PROFILE, CLUSTER, 1, planner="uniform").micro_batch_size == PROFILE.micro_batch_size
 
 
 def test_auto_is_the_default_and_takes_a_search_space() -> None:
-    found = plan(PROFILE, CLUSTER, 2, work=5)
-    assert found.planner == "auto"
-    assert found == plan(PROFILE, CLUSTER, 2, planner="auto", schedule="auto", work=5, seed=0)
+    result = plan(PROFILE, CLUSTER, 2, work=5)
+    assert result.planner == "auto"
+    assert result == plan(PROFILE, CLUSTER, 2, planner="auto", schedule="auto", work=5, seed=0)
     bare = plan(PROFILE, CLUSTER, 2, work=5, search_space=SearchSpace(replication=False, two_cuts=False))
     assert all(item.num_replicas == 1 and not item.has_remote_backward for item in bare.stages)
     assert plan(PROFILE, CLUSTER, 2, work=5, schedule="1f1b").schedule == "1f1b"
@@ -114,7 +119,7 @@ def test_every_planned_program_proves(profile: Profile, cluster: Cluster, data: 
         options: Options = {"planner": planner, "pipeline_depth": stages, "num_chunks": chunks, "shape": shape}
         if planner == "auto":
             options["work"] = 10
-        found = plan(profile, cluster, num, **options)
-        costs = price(found, profile, cluster)
+        result = plan(profile, cluster, num, **options)
+        costs = price(result, profile, cluster)
         for name in NAMED_SCHEDULES:
             prove(lower(schedule(costs, name), costs), costs)

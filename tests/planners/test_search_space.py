@@ -68,16 +68,16 @@ def test_plans_stay_within_any_combination_of_switches(
     profile: Profile, cluster: Cluster, num: int, switches: dict[str, bool]
 ) -> None:
     search_space = SearchSpace(**switches)  # type: ignore[arg-type]
-    made = auto(Problem(profile, cluster, num), search_space=search_space, work=20)
-    assert search_space.allow(made, cluster)
-    _assert_within(made, search_space, profile, cluster)
+    plan = auto(Problem(profile, cluster, num), search_space=search_space, work=20)
+    assert search_space.allow(plan, cluster)
+    _assert_within(plan, search_space, profile, cluster)
 
 
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1", "auto_whole"])
 def test_a_fixed_schedule(name: str) -> None:
     problem = Problem(equal_profile(6, cut_bytes=1), one_host(3), 4)
-    made = auto(problem, search_space=SearchSpace(schedule=name), work=20)
-    assert made.schedule == name
+    plan = auto(problem, search_space=SearchSpace(schedule=name), work=20)
+    assert plan.schedule == name
 
 
 def test_split_schedule_contradicts_fused_backwards() -> None:
@@ -106,5 +106,5 @@ def test_whole_rows() -> None:
 def test_whole_rows_on_unequal_devices() -> None:
     cluster = load_cluster("4 x T4 @ 10 GB/s")
     profile = load_profile("gpt2", kinds=["T4"], micro_batch_size=6)
-    made = auto(Problem(profile, cluster, 4), search_space=SearchSpace(part_rows=False), work=50)
-    assert has_whole_rows(made)
+    plan = auto(Problem(profile, cluster, 4), search_space=SearchSpace(part_rows=False), work=50)
+    assert has_whole_rows(plan)

@@ -124,8 +124,8 @@ KINDS_OF_DROPOUT = [
 @pytest.mark.parametrize("kind", KINDS_OF_DROPOUT)
 def test_every_dropout_at_the_ends_of_its_range(kind: type[nn.Module], p: float, in_place: bool) -> None:
     """With p = 0 or 1 nothing is random, so the output is that of torch, to the bit."""
-    shape = {nn.Dropout1d: (3, 4, 5), nn.Dropout3d: (3, 4, 2, 2, 2)}.get(kind, (3, 4, 2, 2))
-    x = torch.randn(shape) + 2
+    shapes: dict[type[nn.Module], tuple[int, ...]] = {nn.Dropout1d: (3, 4, 5), nn.Dropout3d: (3, 4, 2, 2, 2)}
+    x = torch.randn(shapes.get(kind, (3, 4, 2, 2))) + 2
     layer = kind(p, inplace=in_place)
     torch.manual_seed(0)
     expected = layer(x.clone())

@@ -127,7 +127,7 @@ class Chain:
 
     @property
     def last(self) -> int:
-        return self.jobs.shape[1] - 1
+        return len(self.cut) - 1
 
 
 FORWARD, BACKWARD = 0, 1

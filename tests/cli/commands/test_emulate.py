@@ -108,7 +108,7 @@ def test_a_slow_device_and_a_bad_link() -> None:
     must(broken.failure is None, broken.log)
     # Of the two replicas d0 and d1, and of all links, those are named that were slow.
     told = difference_sentences(compare_timelines(emulation.evaluation.timeline, slowed.timelines))
-    assert re.match(r"d1 was slow: its jobs took (2\.9|3\.0|3\.1)\d times as long as predicted", told[1])
+    assert re.match(r"d1 was slow: its actions took (2\.9|3\.0|3\.1)\d times as long as predicted", told[1])
     assert len(told) == 2
     told = difference_sentences(compare_timelines(emulation.evaluation.timeline, broken.timelines))
     assert told[1].startswith("The link from d1 to d2 was slow: a message took ")

@@ -171,4 +171,7 @@ def test_numbers_of_devices_that_cannot_be(run: Run) -> None:
     _refused(run(*GPT2, *QUICK, "--under", "soon"), "--under")
     _refused(run(*GPT2, *QUICK, "--under", "0s"), "must be positive")
     _refused(run(*GPT2, *QUICK, "--under", "1ms"), "no plan on 1 to 4 devices takes less than 1.00 ms", "devices")
-    _refused(run(*GPT2, *QUICK, "--devices", "1..2", "-m", "auto", "--global-batch-size", "8"), "-m auto cannot be used with --under")
+    _refused(
+        run(*GPT2, *QUICK, "--devices", "1..2", "-m", "auto", "--global-batch-size", "8"),
+        "-m auto cannot be used with --under",
+    )

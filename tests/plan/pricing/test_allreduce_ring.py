@@ -137,7 +137,7 @@ def test_devices_of_a_host_stay_together_in_large_rings() -> None:
     assert ring.occupancy_s == pytest.approx(2 * (size - 1) / size / 5.0)
 
 
-@reaches(faster=0.8)
+@reaches(faster=0.5)
 @examples(15)
 @given(st.integers(EXACT_RING + 1, 14), st.randoms(use_true_random=False))
 def test_local_search_is_no_worse_than_the_plain_order(size: int, random: object) -> None:

@@ -13,7 +13,7 @@ from tests.support.thoroughness import examples
 
 def _seen_from_outside(cluster: Cluster, order: list[int]) -> list[object]:
     """All that there is to say about the devices in that order, without names."""
-    devices = [cluster.devices[place] for place in order]
+    devices = [cluster.devices[device] for device in order]
     grid = np.ix_(order, order)
     off = ~np.eye(len(order), dtype=bool)
     hosts = cluster.host_index[order]
@@ -41,12 +41,12 @@ def test_the_same_from_every_numbering() -> None:
     first = _seen_from_outside(cluster, canonical_order(cluster))
     for seed in range(10):
         order = np.random.default_rng(seed).permutation(4)
-        other = msgspec.structs.replace(cluster, devices=tuple(devices[place] for place in order))
+        other = msgspec.structs.replace(cluster, devices=tuple(devices[device] for device in order))
         assert _seen_from_outside(other, canonical_order(other)) == first
 
 
 def test_hosts_stay_together() -> None:
     cluster = load_cluster("3 x 2 x X @ 10 GB/s / 1 GB/s")
-    mixed = msgspec.structs.replace(cluster, devices=tuple(cluster.devices[place] for place in (0, 2, 4, 1, 3, 5)))
-    hosts = [mixed.devices[place].host for place in canonical_order(mixed)]
+    mixed = msgspec.structs.replace(cluster, devices=tuple(cluster.devices[device] for device in (0, 2, 4, 1, 3, 5)))
+    hosts = [mixed.devices[device].host for device in canonical_order(mixed)]
     assert hosts == ["h0", "h0", "h1", "h1", "h2", "h2"]

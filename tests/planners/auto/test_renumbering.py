@@ -1,4 +1,4 @@
-"""The numbers of the devices do not matter: another order in the cluster's file changes little or nothing."""
+"""The numbering of the devices hardly matters: another order in the cluster changes little or nothing."""
 
 from collections.abc import Callable
 
@@ -22,8 +22,8 @@ MOST_CHANGE = 0.02
 def _irregular(seed: int, num_devices: int) -> Cluster:
     random = np.random.default_rng(seed)
     devices = tuple(
-        Device(name=f"d{place}", host="h", kind="V100-16", speed=float(random.uniform(0.5, 1.5)))
-        for place in range(num_devices)
+        Device(name=f"d{index}", host="h", kind="V100-16", speed=float(random.uniform(0.5, 1.5)))
+        for index in range(num_devices)
     )
     wires = random.uniform(8.5, 11.0, (num_devices, num_devices))
     links = tuple(
@@ -38,7 +38,7 @@ def _irregular(seed: int, num_devices: int) -> Cluster:
 
 def _renumbered(cluster: Cluster, seed: int) -> Cluster:
     order = np.random.default_rng(seed).permutation(cluster.num_devices)
-    return msgspec.structs.replace(cluster, devices=tuple(cluster.devices[place] for place in order))
+    return msgspec.structs.replace(cluster, devices=tuple(cluster.devices[device] for device in order))
 
 
 CLUSTERS = {
@@ -50,7 +50,7 @@ CLUSTERS = {
 
 
 QUICK = ("hosts", "irregular 7")
-"""Where auto is tried by every run."""
+"""Clusters on which every run tries auto."""
 
 
 @pytest.fixture(scope="module", params=["vgg16", "gpt2"])

@@ -65,7 +65,7 @@ def test_is_divisible() -> None:
             reached[case.remote_backward, value] += 1
 
     check()
-    assert all(reached[key] >= 500 for key in product((True, False), repeat=2)), reached
+    assert all(reached[one, other] >= 500 for one, other in product((True, False), repeat=2)), reached
 
 
 def compiled_is_divisible(case: Division) -> bool:

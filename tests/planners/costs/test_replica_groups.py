@@ -26,7 +26,7 @@ def hosts_of(
     interface: float | None = None,
     latency_s: float = 0.0,
 ) -> Cluster:
-    """Hosts with so many equal devices each."""
+    """Hosts with these numbers of equal devices."""
     return Cluster(
         name="hosts",
         hosts=tuple(
@@ -34,9 +34,9 @@ def hosts_of(
             for number in range(len(sizes))
         ),
         devices=tuple(
-            Device(name=f"h{number}d{place}", host=f"h{number}", kind="k")
+            Device(name=f"h{number}d{index}", host=f"h{number}", kind="k")
             for number, size in enumerate(sizes)
-            for place in range(size)
+            for index in range(size)
         ),
         between=Wire(bandwidth=between, latency_s=latency_s),
     )
@@ -44,7 +44,7 @@ def hosts_of(
 
 def test_devices_host_by_host() -> None:
     cluster = hosts_of([2, 2])
-    mixed = msgspec.structs.replace(cluster, devices=tuple(cluster.devices[place] for place in (2, 0, 3, 1)))
+    mixed = msgspec.structs.replace(cluster, devices=tuple(cluster.devices[index] for index in (2, 0, 3, 1)))
     assert GroupCosts(Problem(equal_profile(4), mixed, 1)).hosts == ((0, 2), (1, 3))
     assert GroupCosts(Problem(equal_profile(4), mixed, 1)).devices == (0, 2, 1, 3)
     assert GroupCosts(Problem(equal_profile(4), mixed, 1, pipeline_depth=3)).devices == (0, 2, 1)
@@ -60,7 +60,7 @@ def test_shares_follow_speed() -> None:
 
 
 def test_seconds_of_a_group() -> None:
-    # Three units of F = 1 and I + W = 2; both devices of a group of speeds 1 and 3 take a quarter of the time.
+    # Three layers of F = 1 and I + W = 2; both devices of a group of speeds 1 and 3 take a quarter of the time.
     group_costs = GroupCosts(Problem(equal_profile(3), cluster_of([1.0, 3.0]), 1))
     assert group_costs.seconds((0, 1), 1, 3, FORWARD) == pytest.approx(2 / 4)
     assert group_costs.seconds((0, 1), 1, 3, BACKWARD) == pytest.approx(4 / 4)
@@ -121,9 +121,11 @@ def test_groups_cost_what_a_plan_of_them_costs(data: st.DataObject) -> None:
     plan = problem.plan("test", [0, cut, profile.num_units], [group_costs.plan_group(group) for group in groups])
     costs = price(plan, profile, cluster)
     for number, (start, stop) in enumerate([(0, cut), (cut, profile.num_units)]):
-        places = costs.replicas(number)
-        back = costs.input_grad_s[places] + costs.weight_grad_s[places]
-        assert group_costs.seconds(groups[number], start, stop, FORWARD) == pytest.approx(costs.forward_s[places].max())
+        replicas = costs.replicas(number)
+        back = costs.input_grad_s[replicas] + costs.weight_grad_s[replicas]
+        assert group_costs.seconds(groups[number], start, stop, FORWARD) == pytest.approx(
+            costs.forward_s[replicas].max()
+        )
         assert group_costs.seconds(groups[number], start, stop, BACKWARD) == pytest.approx(back.max())
         rings = [item.ring for item in costs.reductions if item.number == number]
         size = group_costs.parameter_sums[stop] - group_costs.parameter_sums[start]

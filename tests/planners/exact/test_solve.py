@@ -39,14 +39,14 @@ pytest.importorskip("ortools", reason="the exact planner needs OR-tools")
 
 def jobs_of(costs: Costs) -> list[list[Job]]:
     """The compute jobs of every device."""
-    found: list[list[Job]] = [[] for _ in range(costs.num_devices)]
+    solution: list[list[Job]] = [[] for _ in range(costs.num_devices)]
     for stage in range(costs.plan.num_stages):
         ahead, back = int(costs.forward_device[stage]), int(costs.backward_device[stage])
         for number in range(costs.num_microbatches):
-            found[ahead].append((Kind.F, stage, number))
+            solution[ahead].append((Kind.F, stage, number))
             kinds = [Kind.R, Kind.I, Kind.W] if costs.recompute[stage] else [Kind.I, Kind.W]
-            found[back] += [(kind, stage, number) for kind in kinds]
-    return found
+            solution[back] += [(kind, stage, number) for kind in kinds]
+    return solution
 
 
 def must_follow(later: Job, earlier: Job) -> bool:
@@ -100,18 +100,18 @@ def every_time(problem: Problem, *, remote_backward: bool) -> Iterator[float]:
 @pytest.mark.parametrize("seed", range(3))
 def test_one_microbatch_against_every_map_and_order(seed: int) -> None:
     problem = unequal(seed, 2, 2, 1)
-    found = exact(problem)
-    assert found.proved
-    assert found.makespan_s == pytest.approx(min(every_time(problem, remote_backward=True)), rel=1e-6)
+    solution = exact(problem)
+    assert solution.proved
+    assert solution.makespan_s == pytest.approx(min(every_time(problem, remote_backward=True)), rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_two_microbatches_against_every_order(seed: int) -> None:
     # Micro-batches in any order: running them in turn is optimal too.
     problem = unequal(seed, 2, 2, 2)
-    found = exact(problem, remote_backward=False)
-    assert found.proved
-    assert found.makespan_s == pytest.approx(min(every_time(problem, remote_backward=False)), rel=1e-6)
+    solution = exact(problem, remote_backward=False)
+    assert solution.proved
+    assert solution.makespan_s == pytest.approx(min(every_time(problem, remote_backward=False)), rel=1e-6)
 
 
 @examples(12)
@@ -156,33 +156,33 @@ def test_any_small_problem() -> None:
 
 def check_solution(problem: Problem, remote_backward: bool, reached: Counter[str]) -> None:
     profile, cluster, num = problem.profile, problem.cluster, problem.num_microbatches
-    found = exact(problem, remote_backward=remote_backward)
-    assert found.at_least_s <= found.makespan_s
+    solution = exact(problem, remote_backward=remote_backward)
+    assert solution.at_least_s <= solution.makespan_s
     shared = any(host.interface_bandwidth is not None for host in cluster.hosts)
-    assert found.proved or shared
-    again = evaluate_costs(price(found.plan, profile, cluster), program=found.program, within_memory=False)
-    assert again.timeline.iteration_s == found.makespan_s
+    assert solution.proved or shared
+    again = evaluate_costs(price(solution.plan, profile, cluster), program=solution.program, within_memory=False)
+    assert again.timeline.iteration_s == solution.makespan_s
     bound = lower_bound(profile, cluster, num, replication=False, remote_backward=remote_backward)
-    assert bound.seconds <= found.makespan_s * (1 + 1e-9)
+    assert bound.seconds <= solution.makespan_s * (1 + 1e-9)
     # The lower bound is at least that of the best map, and holds for every plan that exact considers.
     maps = all_maps(problem, remote_backward=remote_backward, recompute=True)
-    assert found.at_least_s >= float(map_bounds(unit_times(problem), maps).min()) * (1 - 1e-12)
-    reached["proved"] += found.proved
-    reached["several devices"] += len(found.plan.devices) > 1
+    assert solution.at_least_s >= float(map_bounds(unit_times(problem), maps).min()) * (1 - 1e-12)
+    reached["proved"] += solution.proved
+    reached["several devices"] += len(solution.plan.devices) > 1
     for plan in [balanced(problem)] + ([bipartition(problem)] if remote_backward else []):
         seconds = evaluate(plan, profile, cluster, within_memory=False).timeline.iteration_s
-        assert found.at_least_s <= seconds * (1 + 1e-9)
-        if found.proved:
-            assert found.makespan_s <= seconds * (1 + 1e-6)
+        assert solution.at_least_s <= seconds * (1 + 1e-9)
+        if solution.proved:
+            assert solution.makespan_s <= seconds * (1 + 1e-6)
         reached["compared"] += 1
 
 
 def test_zero_bubble_by_hand() -> None:
     # Two equal layers on two devices, F = I = W = 1, free links, 3 micro-batches: device 1 waits one forward and then
     # works for 9 seconds; device 0 ends its last I one second after device 1 at the latest, and needs no more.
-    found = exact(Problem(equal_profile(2), one_host(2), 3), remote_backward=False)
-    assert found.proved
-    assert found.makespan_s == pytest.approx(10.0)
+    solution = exact(Problem(equal_profile(2), one_host(2), 3), remote_backward=False)
+    assert solution.proved
+    assert solution.makespan_s == pytest.approx(10.0)
 
 
 def test_remote_backward_by_hand() -> None:
@@ -190,9 +190,9 @@ def test_remote_backward_by_hand() -> None:
     # apart F F on one, then I W I W on the other from second 2 on: 6.
     problem = Problem(equal_profile(1, forward_s=2.0), one_host(2), 2)
     assert exact(problem, remote_backward=False).makespan_s == pytest.approx(8.0)
-    found = exact(problem)
-    assert found.makespan_s == pytest.approx(6.0)
-    assert found.plan.stages[0].has_remote_backward
+    solution = exact(problem)
+    assert solution.makespan_s == pytest.approx(6.0)
+    assert solution.plan.stages[0].has_remote_backward
 
 
 def test_recompute_instead_of_transfer_by_hand() -> None:
@@ -218,8 +218,8 @@ def test_all_runs() -> None:
 
 def test_fewer_stages_use_the_first_devices() -> None:
     full = unequal(1, 3, 3, 2)
-    found = exact(Problem(full.profile, full.cluster, 2, pipeline_depth=2))
-    assert set(found.plan.devices) <= {"d0", "d1"}
+    solution = exact(Problem(full.profile, full.cluster, 2, pipeline_depth=2))
+    assert set(solution.plan.devices) <= {"d0", "d1"}
 
 
 def test_large_problem_is_an_error() -> None:
@@ -237,17 +237,17 @@ def test_without_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_out_of_time_is_not_proved() -> None:
     problem = unequal(4, 6, 3, 3)
-    found = exact(problem, seconds=1e-9)
-    assert found.num_solved == 0
-    assert not found.proved
-    assert found.at_least_s < exact(problem).makespan_s < found.makespan_s
+    solution = exact(problem, seconds=1e-9)
+    assert solution.num_solved == 0
+    assert not solution.proved
+    assert solution.at_least_s < exact(problem).makespan_s < solution.makespan_s
 
 
 def test_the_stated_size() -> None:
     problem = unequal(0, 6, 3, 3)
-    found = exact(problem)
-    assert found.proved
+    solution = exact(problem)
+    assert solution.proved
     # The usual lowering, with few receives posted ahead, is not faster.
-    costs = price(found.plan, problem.profile, problem.cluster)
-    usual = evaluate_costs(costs, program=found.order, within_memory=False).timeline.iteration_s
-    assert found.makespan_s <= usual * (1 + 1e-12)
+    costs = price(solution.plan, problem.profile, problem.cluster)
+    usual = evaluate_costs(costs, program=solution.order, within_memory=False).timeline.iteration_s
+    assert solution.makespan_s <= usual * (1 + 1e-12)

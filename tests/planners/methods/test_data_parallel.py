@@ -11,11 +11,11 @@ from tests.support.planner_cases import cluster_of, profile_of
 
 def shares(speeds: list[float], seconds: float = 1.0, num_stages: int | None = None) -> list[float]:
     profile = profile_of([(seconds, seconds, seconds)] * 2)
-    found = plan(profile, cluster_of(speeds), 3, planner="data_parallel", pipeline_depth=num_stages)
-    (stage,) = found.stages
+    result = plan(profile, cluster_of(speeds), 3, planner="data_parallel", pipeline_depth=num_stages)
+    (stage,) = result.stages
     assert (stage.start, stage.stop) == (0, 2)
     assert stage.forward == stage.backward
-    assert [replica.device for replica in stage.forward] == [f"d{place}" for place in range(len(stage.forward))]
+    assert [replica.device for replica in stage.forward] == [f"d{index}" for index in range(len(stage.forward))]
     return [replica.share for replica in stage.forward]
 
 
@@ -35,9 +35,9 @@ def test_nothing_takes_time() -> None:
 
 @given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=9))
 def test_in_proportion(speeds: list[float]) -> None:
-    found = shares(speeds)
-    assert sum(found) == pytest.approx(1, abs=1e-12)
-    assert found == pytest.approx([speed / sum(speeds) for speed in speeds], rel=1e-9)
+    result = shares(speeds)
+    assert sum(result) == pytest.approx(1, abs=1e-12)
+    assert result == pytest.approx([speed / sum(speeds) for speed in speeds], rel=1e-9)
 
 
 @pytest.mark.parametrize("speeds", [[1.0, 1e-12], [1e-300, 1e300], [1.0, 1e308]])

@@ -34,7 +34,7 @@ def plain_bottleneck(plan: Plan, profile: Profile, cluster: Cluster) -> float:
     stages = [float(work[costs.replicas(number)].max()) for number in range(plan.num_stages)]
     for item in costs.reductions:
         stages[item.number] += (item.ring.occupancy_s + item.ring.latency_s) / plan.num_microbatches
-    flows, found = costs.flows, max(stages)
+    flows, bottleneck = costs.flows, max(stages)
     for cut in range(plan.num_stages - 1):
         both = 0.0
         for what, stage in ((ACTIVATION, cut), (GRADIENT, cut + 1)):
@@ -51,12 +51,12 @@ def plain_bottleneck(plan: Plan, profile: Profile, cluster: Cluster) -> float:
                         key = (-1 - side, host)
                         loads[key] = loads.get(key, 0.0) + size / speed
             both += latency + max(loads.values())
-        found = max(found, both)
-    return values
+        bottleneck = max(bottleneck, both)
+    return bottleneck
 
 
 def all_stages(num_units: int, row: Sequence[int], *, replication: bool = True) -> Iterator[list[Stage]]:
-    """All ways to cut the units and to give each stage the next devices of a row, some left over at its end or not."""
+    """Every division of the layers into stages on consecutive devices of a row, with some left over or not."""
     for number in range(1, min(num_units, len(row)) + 1):
         for inner in combinations(range(1, num_units), number - 1):
             for taken in combinations(range(1, len(row) + 1), number):

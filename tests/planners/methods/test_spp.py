@@ -122,7 +122,7 @@ def plain(problem: Problem, order: Sequence[int], num_stages: int, *, replicatio
 
 
 def all_plans(problem: Problem, order: Sequence[int], num_stages: int) -> Iterator[Plan]:
-    """Every division of the layers into stages, on every runs of neighbours."""
+    """Every division of the layers into stages, on all runs of neighbours."""
     units = problem.profile.num_units
     for inner in combinations(range(1, units), num_stages - 1):
         for edges in combinations(range(len(order) + 1), num_stages + 1):
@@ -182,7 +182,7 @@ def test_plain_recursion_finds_the_best_of_all_plans() -> None:
 def test_table_is_the_plain_recursion() -> None:
     reached: Counter[str] = Counter()
 
-    @examples(60)
+    @examples(160)
     @given(problems(max_units=7, max_devices=5), st.booleans())
     def check(problem: Problem, replication: bool) -> None:
         order = order_devices(problem.cluster)

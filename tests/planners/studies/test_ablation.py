@@ -1,4 +1,4 @@
-"""What each freedom is worth: never less than nothing, within the freedoms, and Bi-Partition's gain by hand."""
+"""Ablation: a larger search space is never worse, plans stay within theirs, and Bi-Partition's gain by hand."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ from tests.support.small import equal_profile, one_host
 
 
 def uneven_profile() -> Profile:
-    """Two units, F 1 and 4 s, I + W 2 and 5 s: 3 and 9 s if they stay whole, 1 + 5 and 4 + 2 s if they do not."""
+    """Two layers, F 1 and 4 s, I + W 2 and 5 s: 3 and 9 s with local backwards, 1 + 5 and 4 + 2 s with remote ones."""
     profile = equal_profile(2)
     units = tuple(
         msgspec.structs.replace(
@@ -43,20 +43,20 @@ def searched(problem: Problem) -> Callable[[Setting], Plan]:
     return lambda setting: auto(problem, search_space=setting.search_space, work=60)
 
 
-def by_name(found: Ablation) -> dict[str, float]:
-    return {row.name: row.outcome.iteration_s for row in found.rows}
+def by_name(ablation: Ablation) -> dict[str, float]:
+    return {row.name: row.outcome.iteration_s for row in ablation.rows}
 
 
-def test_rows_are_as_their_freedoms_are() -> None:
+def test_rows_stay_within_their_search_spaces() -> None:
     problem = Problem(uneven_profile(), one_host(2, bandwidth=1e9), 8)
-    found = ablate(problem, searched(problem))
-    assert [row.name for row in found.rows] == [setting.name for setting in SETTINGS]
-    seconds = by_name(found)
+    ablation = ablate(problem, searched(problem))
+    assert [row.name for row in ablation.rows] == [setting.name for setting in SETTINGS]
+    seconds = by_name(ablation)
     for less in SETTINGS:
         for more in SETTINGS:
             if is_within(less.search_space, more.search_space):
                 assert seconds[more.name] <= seconds[less.name]
-    for row in found.rows:
+    for row in ablation.rows:
         assert row.times_as_long is not None
         assert row.times_as_long >= 1.0
         assert row.bound_s <= row.outcome.iteration_s * (1 + 1e-9)
@@ -68,8 +68,8 @@ def test_rows_are_as_their_freedoms_are() -> None:
             assert row.plan.schedule == row.search_space.schedule
 
 
-def test_bipartition_gains_where_whole_units_do_not_divide() -> None:
-    # 12 s of work a micro-batch; whole units give one device at least 9 s, two sets of cuts can give each 6 s.
+def test_bipartition_gain_by_hand() -> None:
+    # 12 s of work per micro-batch; one set of cuts gives one device at least 9 s, two sets can give each 6 s.
     problem = Problem(uneven_profile(), one_host(2, bandwidth=1e9), 16)
     gain = ablate(problem, searched(problem)).bipartition
     assert gain is not None
@@ -78,8 +78,8 @@ def test_bipartition_gains_where_whole_units_do_not_divide() -> None:
     assert gain.fraction == pytest.approx(1 - gain.two_sets_s / gain.one_set_s)
 
 
-def test_a_plan_found_with_less_is_used_with_more() -> None:
-    """A search that finds something good only for the ordinary pipeline."""
+def test_plan_of_a_smaller_search_space_is_used_in_a_larger_one() -> None:
+    """The search finds a good plan only for the ordinary pipeline."""
     profile = uneven_profile()
     problem = Problem(profile, one_host(2, bandwidth=1e9), 8)
     good, bad = balanced(problem), replace(problem, pipeline_depth=1)
@@ -102,8 +102,8 @@ def test_within() -> None:
     assert not is_within(SearchSpace(schedule="gpipe"), SearchSpace(schedule="1f1b"))
 
 
-def test_nothing_is_said_of_a_gain_where_nothing_fits() -> None:
+def test_no_gain_without_plans_that_fit() -> None:
     problem = Problem(equal_profile(2, parameter_bytes=100), one_host(2, memory_bytes=1), 2)
-    found = ablate(problem, lambda _: balanced(problem))
-    assert found.bipartition is None
-    assert not any(row.outcome.fits for row in found.rows)
+    ablation = ablate(problem, lambda _: balanced(problem))
+    assert ablation.bipartition is None
+    assert not any(row.outcome.fits for row in ablation.rows)

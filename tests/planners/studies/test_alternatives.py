@@ -1,4 +1,4 @@
-"""The next best plan: what the other planners give, and nothing where that would take long."""
+"""The next best plan: the fastest of the other planners, and none if that would take long."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def _with_memory(cluster: Cluster, memory_bytes: int) -> Cluster:
 
 
 def test_by_hand() -> None:
-    # Units of 3, 3, 3 and 9 seconds, transfers next to free: uniform has stages of 6 and 12, balanced of 9 and 9.
+    # Layers of 3, 3, 3 and 9 seconds, transfers next to free: uniform has stages of 6 and 12, balanced of 9 and 9.
     profile, cluster = profile_of([(1, 1, 1)] * 3 + [(3, 3, 3)]), cluster_of([1.0, 1.0])
     problem = Problem(profile, cluster, 4)
     best = next_best(problem, uniform(problem))
@@ -41,17 +41,17 @@ def test_by_hand() -> None:
     assert best.seconds == pytest.approx(36, rel=1e-4)
 
 
-def test_what_does_not_fit_is_no_alternative() -> None:
-    # 10 bytes of parameters a unit, four times with gradients and Adam's state: 80 on each of two devices, and 160
+def test_alternatives_fit_into_memory() -> None:
+    # 10 bytes of parameters per layer, four times with gradients and Adam's state: 80 on each of two devices, and 160
     # for the whole model on every one.
     profile = equal_profile(4, parameter_bytes=10)
     wires = one_host(2, bandwidth=1e9)
     roomy = Problem(profile, _with_memory(wires, 1000), 4)
-    found = next_best(roomy, balanced(roomy))
+    alternative = next_best(roomy, balanced(roomy))
     # All work over both devices, 4 x 12 / 2 s, is less than the pipeline's (4 + 1) x 6.
-    assert found is not None
-    assert found.name == "data_parallel + 1f1b"
-    assert found.seconds == pytest.approx(24.0, rel=1e-6)
+    assert alternative is not None
+    assert alternative.name == "data_parallel + 1f1b"
+    assert alternative.seconds == pytest.approx(24.0, rel=1e-6)
     # With less memory only the pipeline is left; it is the plan at hand, or an alternative to another one.
     cramped = Problem(profile, _with_memory(wires, 100), 4)
     assert next_best(cramped, balanced(cramped)) is None
@@ -60,29 +60,37 @@ def test_what_does_not_fit_is_no_alternative() -> None:
     assert next_best(hopeless, data_parallel(hopeless)) is None
 
 
-@examples(25)
-@given(profiles(max_units=5), clusters(max_devices=4), st.integers(1, 4))
-def test_it_is_the_least_of_all_that_differ(profile: Profile, cluster: Cluster, num: int) -> None:
-    problem = Problem(profile, cluster, num)
-    than = balanced(problem)
-    expected: list[float] = []
-    for name in ALTERNATIVE_PLANNERS:
-        made = PLANNERS[name].plan(replace(problem, schedule=PLANNERS[name].schedule))
-        if made.stages != than.stages or made.schedule != than.schedule:
-            expected.append(evaluate(made, profile, cluster).timeline.iteration_s)
-    found = next_best(problem, than)
-    assert (found.seconds if found else None) == (min(expected) if expected else None)
+def test_next_best_is_the_fastest_that_differs() -> None:
+    num_alternatives = 0
+
+    @examples(40)
+    @given(profiles(max_units=5), clusters(max_devices=4), st.integers(1, 4))
+    def check(profile: Profile, cluster: Cluster, num: int) -> None:
+        nonlocal num_alternatives
+        problem = Problem(profile, cluster, num)
+        than = balanced(problem)
+        expected: list[float] = []
+        for name in ALTERNATIVE_PLANNERS:
+            plan = PLANNERS[name].plan(replace(problem, schedule=PLANNERS[name].schedule))
+            if plan.stages != than.stages or plan.schedule != than.schedule:
+                expected.append(evaluate(plan, profile, cluster).timeline.iteration_s)
+        alternative = next_best(problem, than)
+        assert (alternative.seconds if alternative else None) == (min(expected) if expected else None)
+        num_alternatives += len(expected) > 1
+
+    check()
+    assert num_alternatives >= 5
 
 
-def test_other_shapes_are_left_behind() -> None:
+def test_shape_of_the_problem_is_ignored() -> None:
     profile, cluster = profile_of([(1, 1, 1)] * 4), cluster_of([1.0, 1.0])
     problem = Problem(profile, cluster, 4, schedule="zb_v", shape=Shape.V, num_chunks=2)
-    found = next_best(problem, balanced(problem))
-    assert found is not None
-    assert found == next_best(Problem(profile, cluster, 4), balanced(problem))
+    alternative = next_best(problem, balanced(problem))
+    assert alternative is not None
+    assert alternative == next_best(Problem(profile, cluster, 4), balanced(problem))
 
 
-def test_nothing_that_takes_long() -> None:
+def test_large_problems_have_no_alternative() -> None:
     small = Problem(equal_profile(4), one_host(2), 4)
     assert all(is_quick(name, small) for name in ALTERNATIVE_PLANNERS)
     assert not is_quick("auto", small)

@@ -1,4 +1,4 @@
-"""How many devices: which are taken, the fewest that meet a target, and that a part's plan holds for the whole."""
+"""Device counts: the order of growth, the fewest devices that meet a target, and plans on parts of a cluster."""
 
 import msgspec
 import pytest
@@ -35,22 +35,22 @@ def choose(problem: Problem, counts: range, under_s: float | None = None) -> Dev
 
 
 def test_by_hand() -> None:
-    # Eight units of 3 s, 8 micro-batches, 1F1B of n equal stages: (8 + n - 1) * 24 / n s.
+    # Eight layers of 3 s, 8 micro-batches, 1F1B of n equal stages: (8 + n - 1) * 24 / n s.
     problem = Problem(equal_profile(8), one_host(8), 8)
-    found = {item.num_devices: item for item in choose(problem, range(1, 9)).counts}
+    by_count = {item.num_devices: item for item in choose(problem, range(1, 9)).counts}
     for num in (1, 2, 4, 8):
-        outcome = found[num].outcome
+        outcome = by_count[num].outcome
         assert outcome is not None
         assert outcome.iteration_s == pytest.approx((7 + num) * 24 / num)
-        assert found[num].speed_up == pytest.approx(8 * num / (7 + num))
-        assert found[num].efficiency == pytest.approx(8 / (7 + num))
+        assert by_count[num].speed_up == pytest.approx(8 * num / (7 + num))
+        assert by_count[num].efficiency == pytest.approx(8 / (7 + num))
     best = choose(problem, range(1, 9)).best
     assert best is not None
     assert best.num_devices == 8
 
 
 def test_the_fewest_under_a_target() -> None:
-    # 192 s of work: 1 device takes 192 s, 2 take 108, 3 (stages of 3, 3 and 2 units) 90, 4 take 66.
+    # 192 s of work: 1 device takes 192 s, 2 take 108, 3 (stages of 3, 3 and 2 layers) 90, 4 take 66.
     problem = Problem(equal_profile(8), one_host(8), 8)
     choice = choose(problem, range(1, 9), under_s=67.0)
     assert choice.best is not None
@@ -61,7 +61,7 @@ def test_the_fewest_under_a_target() -> None:
     assert choose(problem, range(1, 9), under_s=20.0).best is None
 
 
-def test_a_large_range_is_halved() -> None:
+def test_large_range_is_bisected() -> None:
     problem = Problem(equal_profile(40), one_host(40), 8)
     one_by_one = next(num for num in range(1, 41) if choose(problem, range(num, num + 1)).counts[0].meets(200.0))
     choice = choose(problem, range(1, 41), under_s=200.0)
@@ -72,8 +72,8 @@ def test_a_large_range_is_halved() -> None:
     assert powers_and_ends(range(5, 8)) == [5, 7]
 
 
-def test_a_target_needs_what_fits() -> None:
-    # One device would be quick enough, but holds 8 units of 100 bytes only in two.
+def test_target_requires_a_plan_that_fits() -> None:
+    # One device would be fast enough, but 8 layers of 100 bytes need two.
     profile = equal_profile(8, saved_bytes=100)
     problem = Problem(profile, one_host(4, memory_bytes=900), 1)
     choice = choose(problem, range(1, 5), under_s=1000.0)
@@ -91,8 +91,8 @@ def test_hosts_are_filled_one_after_the_other() -> None:
     profile = equal_profile(8)
     assert growth_order(Problem(profile, cluster, 1)) == list(range(8))
     quick = tuple(
-        msgspec.structs.replace(device, speed=2.0) if place >= 4 else device
-        for place, device in enumerate(cluster.devices)
+        msgspec.structs.replace(device, speed=2.0) if index >= 4 else device
+        for index, device in enumerate(cluster.devices)
     )
     order = growth_order(Problem(profile, msgspec.structs.replace(cluster, devices=quick), 1))
     assert sorted(order[:4]) == [4, 5, 6, 7]
@@ -109,7 +109,7 @@ def test_the_quickest_device_is_the_first() -> None:
 
 @examples(40)
 @given(profiles(), clusters(), st.integers(1, 4), st.data())
-def test_a_plan_for_a_part_takes_as_long_in_the_whole(
+def test_plan_for_a_part_is_as_fast_in_the_whole_cluster(
     profile: Profile, cluster: Cluster, num: int, data: st.DataObject
 ) -> None:
     problem = Problem(profile, cluster, num)
@@ -117,11 +117,11 @@ def test_a_plan_for_a_part_takes_as_long_in_the_whole(
     order = growth_order(problem)
     assert sorted(order) == list(range(cluster.num_devices))
     part = select_cluster(problem, count)
-    assert {device.name for device in part.devices} == {cluster.devices[place].name for place in order[:count]}
+    assert {device.name for device in part.devices} == {cluster.devices[index].name for index in order[:count]}
     for planner in (balanced, spp):
-        made = planner(Problem(profile, part, num))
-        here = evaluate(made, profile, part).timeline.iteration_s
-        assert evaluate(retarget_to_cluster(made, cluster), profile, cluster).timeline.iteration_s == here
+        plan = planner(Problem(profile, part, num))
+        here = evaluate(plan, profile, part).timeline.iteration_s
+        assert evaluate(retarget_to_cluster(plan, cluster), profile, cluster).timeline.iteration_s == here
 
 
 @pytest.mark.parametrize("counts", [range(3), range(2, 6), range(3, 3)])

@@ -1,4 +1,4 @@
-"""How many micro-batches: the least over all sizes, by hand where times have a base, and what is said of the times."""
+"""Micro-batch sizes: the best over all sizes, affine times by hand, and notes about the times."""
 
 import math
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tests.support.thoroughness import examples
 
 
 def affine_profile(base_s: float, per_row_s: float, *, saved_bytes: int = 0) -> Profile:
-    """Two units whose F, I and W each take base + per row * rows, measured at 2 and 8 rows."""
+    """Two layers whose F, I and W each take base + per row * rows, measured at 2 and 8 rows."""
 
     def times(rows: int) -> Times:
         part = base_s + per_row_s * rows
@@ -38,21 +38,21 @@ def affine_profile(base_s: float, per_row_s: float, *, saved_bytes: int = 0) -> 
 
 
 def test_by_hand() -> None:
-    # Two stages, 1F1B: (M + 1) * 3 * (base + per_row * 16 / M), with base 1 and 1 a row:
+    # Two stages, 1F1B: (M + 1) * 3 * (base + per_row * 16 / M), with base 1 and 1 per row:
     # M = 1: 102, 2: 81, 4: 75, 8: 81, 16: 102.
     choice = choose_microbatches(affine_profile(1.0, 1.0), one_host(2), 16, balanced)
-    found = {size.num_microbatches: size.outcome.iteration_s for size in choice.sizes if size.outcome}
+    sizes = {size.num_microbatches: size.outcome.iteration_s for size in choice.sizes if size.outcome}
     by_hand = {1: 102.0, 2: 81.0, 4: 75.0, 8: 81.0, 16: 102.0}
-    assert found == pytest.approx({num: by_hand[num] for num in found})
+    assert sizes == pytest.approx({num: by_hand[num] for num in sizes})
     assert (choice.best.num_microbatches, choice.best.micro_batch_size) == (4, 4)
-    for size in choice.sizes:  # what was not planned could not have won
+    for size in choice.sizes:  # sizes that were not planned cannot be better
         assert size.bound_s <= by_hand[size.num_microbatches] + 1e-9
         if size.outcome is None:
             assert size.bound_s >= 75.0
     assert choice.notes == ()
 
 
-def test_memory_rules_out_large_ones() -> None:
+def test_memory_excludes_large_sizes() -> None:
     # 1F1B's first stage keeps 2 micro-batches: 2 * rows bytes; one of 16 rows is one, and keeps 16.
     # With a base of 100 s, few micro-batches are faster.
     profile = affine_profile(100.0, 1.0, saved_bytes=1)
@@ -87,7 +87,7 @@ def test_the_best_is_the_least_over_all_sizes(profile: Profile, cluster: Cluster
 
 def test_no_device_is_left_with_less_than_a_row() -> None:
     def plan_one(problem: Problem) -> Plan:
-        """All four devices where a micro-batch has too few rows for them, one device where it has enough."""
+        """All four devices if a micro-batch has too few rows for them, else one device."""
         return (
             data_parallel(problem) if problem.rows_per_microbatch < 4 else uniform(replace(problem, pipeline_depth=1))
         )
@@ -107,7 +107,7 @@ def test_basis(rows: int, basis: Basis) -> None:
     assert basis_of(affine_profile(1.0, 1.0), rows) is basis
 
 
-def test_what_is_said_of_the_times() -> None:
+def test_notes() -> None:
     assert basis_of(equal_profile(1), 1) is Basis.MEASURED
     assert basis_of(equal_profile(1), 2) is Basis.PROPORTIONAL
     one_size = choose_microbatches(equal_profile(2), one_host(2), 8, balanced)
@@ -129,13 +129,13 @@ def test_what_is_said_of_the_times() -> None:
 
 @given(st.integers(1, 10**6), st.integers(2, 12))
 def test_candidate_sizes(batch: int, most: int) -> None:
-    found = candidate_sizes(batch, most)
-    assert found == sorted(set(found))
-    assert len(found) <= most
-    assert all(batch % rows == 0 and batch // rows <= 4096 for rows in found)
-    assert found[-1] == batch
+    sizes = candidate_sizes(batch, most)
+    assert sizes == sorted(set(sizes))
+    assert len(sizes) <= most
+    assert all(batch % rows == 0 and batch // rows <= 4096 for rows in sizes)
+    assert sizes[-1] == batch
     smallest = next(rows for rows in range(math.ceil(batch / 4096), batch + 1) if batch % rows == 0)
-    assert found[0] == smallest
+    assert sizes[0] == smallest
 
 
 def test_invalid_global_batch_size() -> None:

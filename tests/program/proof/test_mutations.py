@@ -71,7 +71,7 @@ def _proves(program: Program, costs: Costs) -> bool:
     return True
 
 
-@reaches(works=0.03, broken=0.3)
+@reaches(works=0.003, broken=0.3)
 @examples(600)
 @given(mutations())
 def test_proof_and_interpreter_agree(mutation: tuple[Costs, Program, Program]) -> None:

@@ -71,7 +71,7 @@ def test_jobs(device: int, old: str, new: str | None, said: str) -> None:
         (0, "0F0", "0SEND_F0@d1", "0SEND_F0@d1 on d0 stands before 0F0: its payload is not computed yet"),
         (1, "1RECV_F0@d0", "1F0", "1F0 on d1 stands before 1RECV_F0@d0: it needs the received payload"),
         (1, "1B1", "1STEP", "stands before 1B1"),
-        (1, "1RECV_F0@d0", "1RECV_F1@d0", "1RECV_F1@d0 on d1 is matched with 0SEND_F0@d1 on d0, which is another message"),
+        (1, "1RECV_F0@d0", "1RECV_F1@d0", "1RECV_F1@d0 on d1 is matched with 0SEND_F0@d1 on d0, which"),
     ],
 )
 def test_order(device: int, first: str, second: str, said: str) -> None:

@@ -71,9 +71,9 @@ class Pair:
         pairs = []
         for number, x in enumerate(inputs):
             message = received(self.forward(number, x, compute_loss, needs_grad=needs_grad))
-            inputs, job = pack(x.clone().requires_grad_(needs_grad))[0], self.job(number, x, compute_loss)
+            payload, job = pack(x.clone().requires_grad_(needs_grad))[0], self.job(number, x, compute_loss)
             pairs.append(
-                (message, job, *self.single.run(inputs, 3, job.rows, compute_loss, keep=True, defer=self.defer))
+                (message, job, *self.single.run(payload, 3, job.rows, compute_loss, keep=True, defer=self.defer))
             )
         waiting = []
         for message, job, out, expected in reversed(pairs):

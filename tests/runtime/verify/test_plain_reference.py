@@ -1,6 +1,7 @@
 """The plain reference gives the bits of a hand-written loop, and those of a single stage with all layers."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -90,11 +91,15 @@ def narrow(step: int) -> tuple[Any, Any]:
 Case = tuple[Callable[[], nn.Module], Callable[[Any, Any], Tensor], Callable[[int], tuple[Any, Any]], bool]
 """A model, its loss, its batches, and whether its blocks are found by running it."""
 
+
+def _batch_of(kind: Any, step: int) -> tuple[Any, Any]:
+    """The batch of a model of the grid."""
+    inputs, targets = kind.batch(step, 13)
+    return inputs, targets
+
+
 CASES: dict[str, Case] = {
-    **{
-        name: (kind.model, kind.loss, lambda step, kind=kind: kind.batch(step, 13), False)
-        for name, kind in KINDS.items()
-    },
+    **{name: (kind.model, kind.loss, partial(_batch_of, kind), False) for name, kind in KINDS.items()},
     "fewer rows than micro-batches": (
         KINDS["gpt"].model,
         KINDS["gpt"].loss,
@@ -209,8 +214,8 @@ def test_compiled_blocks(in_place: bool) -> None:
         block = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
         if in_place:
             block.compile(backend="eager", fullgraph=True)
-        compiled = block if in_place else torch.compile(block, backend="eager")
-        return nn.Sequential(nn.Linear(6, 6), compiled, nn.Dropout(0.3), nn.Linear(6, 2))  # type: ignore[arg-type]
+        compiled: Any = block if in_place else torch.compile(block, backend="eager")
+        return nn.Sequential(nn.Linear(6, 6), compiled, nn.Dropout(0.3), nn.Linear(6, 2))
 
     plain, staged = build(), build()
     x, y = small(0)

@@ -30,15 +30,12 @@ def _seconds(costs: Costs, name: str) -> float:
     return makespan_s(prove(lower(schedule(costs, name), costs), costs))
 
 
-@reaches(faster=0.05)
 @examples(60)
 @given(cases())
 def test_never_worse_than_any_other(case: Case) -> None:
     costs = case.costs
     best = min(_seconds(costs, name) for name in SCHEDULES if name != "auto")
-    auto = _seconds(costs, "auto")
-    assert auto <= best * ROUNDING
-    reach("faster", auto * ROUNDING < best)
+    assert _seconds(costs, "auto") <= best * ROUNDING
 
 
 @reaches(too_large=0.05)

@@ -21,7 +21,6 @@ class ExitAfterHeartbeats(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         time.sleep(2.6 * BEAT_S)
         os._exit(EXIT_CODE)
-        return x
 
 
 class Fail(nn.Module):
@@ -30,7 +29,6 @@ class Fail(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         time.sleep(2 * BEAT_S)
         raise ValueError("this layer always fails")
-        return x
 
 
 def exit_after_two_heartbeats(store_file: str, rank: int) -> None:
@@ -45,7 +43,7 @@ def exit_before_report(store_file: str, rank: int, *, is_stuck: bool) -> None:
     """Rank 1 fails and exits before it has reported. Rank 0 waits for it, or blocks in a forward."""
     join(store_file, rank, 2)
     if rank == 1:
-        Heartbeat._gather_table = lambda _self: os._exit(EXIT_CODE)  # type: ignore[method-assign]
+        Heartbeat._gather_table = lambda self: os._exit(EXIT_CODE)  # type: ignore[method-assign]
     model = nn.Sequential(nn.Linear(3, 3), Slow(120.0 if is_stuck else 0.0, rank=0), Fail(), nn.Linear(3, 3))
     cuts, groups = ([0, 4], [["d0", "d1"]]) if is_stuck else ([0, 2, 4], [["d0"], ["d1"]])
     pipe = Pipeline(model, plan_of(cuts, groups), mean_square, timeout_s=60.0)

@@ -175,9 +175,9 @@ TRANSFERABLE: dict[str, tuple[Callable[[], nn.Sequential], tuple[int, ...]]] = {
 
 RECOMPUTED: dict[str, tuple[Callable[[], nn.Sequential], str]] = {
     "tensors on ctx": (
-        lambda: nn.Sequential(Call(lambda x: Hidden.apply(x, 0.5))),
+        lambda: nn.Sequential(Call(lambda x: Hidden.apply(x, 0.5))),  # type: ignore[no-untyped-call]
         "Hidden keeps tensors as attributes",
-    ),  # type: ignore[no-untyped-call]
+    ),
     "tensors in an object on ctx": (lambda: nn.Sequential(Call(lambda x: Boxed.apply(x, 0.5))), "differ when replayed"),  # type: ignore[no-untyped-call]
     "a branch": (lambda: nn.Sequential(Call(pick, nn.Linear(6, 6), nn.Linear(6, 6))), "depends on the values"),
     "a number read": (lambda: nn.Sequential(Call(scale)), "depends on the values"),

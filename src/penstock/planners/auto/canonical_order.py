@@ -53,8 +53,8 @@ def _colours(cluster: Cluster) -> Ints:
     """A colour for every device; devices that refinement cannot distinguish have the same one."""
     num = cluster.num_devices
     looks = [
-        (device.kind, device.speed, device.memory_bytes or 0, cluster.hosts[home].interface_bandwidth or 0.0)
-        for device, home in zip(cluster.devices, cluster.host_index.tolist(), strict=True)
+        (device.kind, device.speed, device.memory_bytes or 0, cluster.hosts[host].interface_bandwidth or 0.0)
+        for device, host in zip(cluster.devices, cluster.host_index.tolist(), strict=True)
     ]
     ranks = {look: rank for rank, look in enumerate(sorted(set(looks)))}
     colour = np.array([ranks[look] for look in looks], dtype=np.int64)

@@ -17,7 +17,7 @@ from tests.support.thoroughness import examples
 
 
 def cluster_of(
-    homes: Sequence[str],
+    hosts: Sequence[str],
     links: dict[tuple[int, int], float] | None = None,
     *,
     inside: float = 10.0,
@@ -29,9 +29,9 @@ def cluster_of(
     return Cluster(
         name="small",
         hosts=tuple(
-            Host(name=name, inside=Wire(bandwidth=inside), interface_bandwidth=interface) for name in sorted(set(homes))
+            Host(name=name, inside=Wire(bandwidth=inside), interface_bandwidth=interface) for name in sorted(set(hosts))
         ),
-        devices=tuple(Device(name=f"d{place}", host=home, kind="k") for place, home in enumerate(homes)),
+        devices=tuple(Device(name=f"d{index}", host=host, kind="k") for index, host in enumerate(hosts)),
         between=Wire(bandwidth=between),
         links=tuple(
             Link(source=f"d{a}", target=f"d{b}", wire=Wire(bandwidth=value)) for (a, b), value in pairs.items()
@@ -140,9 +140,9 @@ def test_any_cluster(cluster: Cluster, num_devices: int) -> None:
 
 @examples(60)
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=12), st.floats(0.1, 9.9))
-def test_hosts_with_strong_insides_stay_together(homes: list[str], between: float) -> None:
-    cluster = cluster_of(homes, between=between)
-    assert num_changes(cluster, order_devices(cluster)) == len(set(homes)) - 1
+def test_hosts_with_strong_insides_stay_together(hosts: list[str], between: float) -> None:
+    cluster = cluster_of(hosts, between=between)
+    assert num_changes(cluster, order_devices(cluster)) == len(set(hosts)) - 1
 
 
 def test_many_unequal_devices() -> None:

@@ -118,13 +118,13 @@ def _arrange(links: _Links, nodes: list[Node]) -> list[int]:
 
 def _open(links: _Links, node: Node) -> list[Node]:
     """Split a node into whole hosts and single devices; a node of one host into its devices."""
-    homes: dict[int, list[int]] = {}
+    devices_of_host: dict[int, list[int]] = {}
     for device in node:
-        homes.setdefault(links.host[device], []).append(device)
-    if len(homes) == 1:
+        devices_of_host.setdefault(links.host[device], []).append(device)
+    if len(devices_of_host) == 1:
         return [(device,) for device in node]
     parts: list[Node] = []
-    for host, devices in homes.items():
+    for host, devices in devices_of_host.items():
         parts += [tuple(devices)] if host in links.whole_hosts else [(device,) for device in devices]
     return sorted(parts)
 
@@ -214,13 +214,13 @@ def _contract(links: _Links, nodes: list[Node]) -> list[Node]:
     """Merge nodes along the fastest links into at most `MOST_NODES`, none much larger than the others."""
     matrix = links.between(nodes) / np.outer([len(node) for node in nodes], [len(node) for node in nodes])
     most = -(-2 * len(nodes) // MOST_NODES)
-    home = list(range(len(nodes)))
+    parent = list(range(len(nodes)))
     size = [1] * len(nodes)
 
     def find(number: int) -> int:
-        while home[number] != number:
-            home[number] = home[home[number]]
-            number = home[number]
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
         return number
 
     first, second = np.triu_indices(len(nodes), 1)
@@ -228,7 +228,7 @@ def _contract(links: _Links, nodes: list[Node]) -> list[Node]:
     for at in np.argsort(-matrix[first, second], kind="stable").tolist():
         one, other = find(int(first[at])), find(int(second[at]))
         if one != other and size[one] + size[other] <= most:
-            home[max(one, other)] = min(one, other)
+            parent[max(one, other)] = min(one, other)
             size[min(one, other)] += size[max(one, other)]
             count -= 1
             if count <= MOST_NODES:

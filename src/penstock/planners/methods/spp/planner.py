@@ -57,12 +57,12 @@ def device_orders(problem: Problem) -> Iterator[list[int]]:
     order = order_devices(cluster, problem.pipeline_depth)
     yield order
     back = order[::-1]
-    home = cluster.host_index[order]
+    host_of = cluster.host_index[order]
     matrices = [cluster.bandwidth, cluster.latency_s]
-    links = [matrix[np.ix_(order, order)] for matrix in matrices] + [home[:, None] == home[None, :]]
+    links = [matrix[np.ix_(order, order)] for matrix in matrices] + [host_of[:, None] == host_of[None, :]]
     devices = [
         (cluster.devices[device].kind, cluster.devices[device].speed, cluster.hosts[host].interface_bandwidth)
-        for device, host in zip(order, home.tolist(), strict=True)
+        for device, host in zip(order, host_of.tolist(), strict=True)
     ]
     if devices != devices[::-1] or any(not np.array_equal(matrix, matrix[::-1, ::-1]) for matrix in links):
         yield back
