@@ -1,8 +1,9 @@
-"""Property tests look at new random cases in every local run, and at the same ones in every run of CI.
+"""Options and settings of all tests.
 
-With `--thorough` they look at more of them, and training is tried by every planner with every schedule.
+Property tests use new random examples in every local run, and the same ones in every run of CI. With `--thorough` they
+use more, and training is tested with every planner and every schedule.
 
-What a test measures and does not judge (`record_property("measured ...", value)`) is shown at the end.
+The summary shows measurements without a target (`record_property("measured ...", value)`).
 """
 
 import os

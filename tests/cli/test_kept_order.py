@@ -73,8 +73,8 @@ def test_every_verb_uses_the_order_of_the_file(folder: Path, words: tuple[str, .
 
 
 MODULES = {
-    "price": ("penstock.planners.planned", "penstock.simulate.evaluation"),
-    "schedule": ("penstock.planners.planned", "penstock.simulate.evaluation"),
+    "price": ("penstock.planners.solution", "penstock.simulate.evaluation"),
+    "schedule": ("penstock.planners.solution", "penstock.simulate.evaluation"),
     "lower": ("penstock.simulate.evaluation",),
     "prove": ("penstock.simulate.evaluation",),
 }

@@ -1,4 +1,4 @@
-"""Running the command line inside the test process: quick, and with the same exit codes."""
+"""The command line inside the test's process: fast, and with the same exit codes."""
 
 import sys
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""A naive interpreter of lowered programs: it hands tokens around and complains when one is missing.
+"""A naive interpreter of lowered programs, independent of the proof.
 
-Written without a look at how the proof works: devices take turns, each does its next action if it can, sends and
-receives of a link are matched one by one, and in the end all work must have been done once.
+Devices take turns. Each runs its next action if it can; sends and receives of a link are matched one by one. In the
+end, every action must have run once.
 """
 
 from collections import Counter, deque
@@ -61,22 +61,22 @@ class Interpreter:
     def replica(self, name: str, stage: int, side: str) -> int:
         if not 0 <= stage < len(self.plan.stages):
             raise BrokenError(f"no stage {stage}")
-        for place, item in enumerate(getattr(self.plan.stages[stage], side)):
+        for index, item in enumerate(getattr(self.plan.stages[stage], side)):
             if item.device == name:
-                return place
+                return index
         raise BrokenError(f"{name} is not in the {side} group of {stage}")
 
     def sources(self, name: str, stage: int, side: str, neighbour: int) -> list[str]:
-        """The devices of a neighbouring stage with rows in common."""
-        here, there = self.plan.stages[stage], self.plan.stages[neighbour]
-        place = self.replica(name, stage, side)
-        pairs = overlaps([item.share for item in there.forward], [item.share for item in here.forward])
-        return [getattr(there, side)[pair.left].device for pair in pairs if pair.right == place]
+        """The devices of a neighbouring stage that share rows with this one."""
+        stage_here, neighbour_stage = self.plan.stages[stage], self.plan.stages[neighbour]
+        index = self.replica(name, stage, side)
+        pairs = overlaps([item.share for item in neighbour_stage.forward], [item.share for item in stage_here.forward])
+        return [getattr(neighbour_stage, side)[pair.left].device for pair in pairs if pair.right == index]
 
     # -- actions --------------------------------------------------------------------------------------------------
 
     def _needs(self, name: str, action: Action) -> list[tuple[bool, Action]]:
-        """(must it have arrived rather than be done here, what) for a compute action."""
+        """What a compute action depends on: pairs of whether it is a receive, and the action."""
         kind, stage, microbatch, _ = action
         needs: list[tuple[bool, Action]] = []
         if kind == Kind.F:
@@ -88,14 +88,14 @@ class Interpreter:
                     else:
                         needs.append((True, Action(Kind.RECV_F, stage, microbatch, source)))
             return needs
-        place = self.replica(name, stage, "backward")
-        here = self.plan.stages[stage]
+        index = self.replica(name, stage, "backward")
+        stage_here = self.plan.stages[stage]
         if kind == Kind.W:
             return [(False, Action(Kind.I, stage, microbatch))]
-        if kind == Kind.R and not here.recompute:
+        if kind == Kind.R and not stage_here.recompute:
             raise BrokenError("nothing to recompute")
-        if kind == Kind.R or not here.recompute:
-            home = here.forward[place].device
+        if kind == Kind.R or not stage_here.recompute:
+            home = stage_here.forward[index].device
             if home == name:
                 needs.append((False, Action(Kind.F, stage, microbatch)))
             else:
@@ -116,14 +116,14 @@ class Interpreter:
         return bool(self.done[name, action])
 
     def _can(self, name: str, action: Action) -> bool:
-        """False: it has to wait; an error: it never will work, since its own device did not prepare it."""
+        """Whether an action can run now. Raises if it never can, because its own device has skipped a dependency."""
         kind = action.kind
         if kind <= Kind.B:
             ready = True
             for remote, need in self._needs(name, action):
                 if remote:
-                    here = self.orders[name][: self.counter[name]]
-                    if need not in here:
+                    before = self.orders[name][: self.counter[name]]
+                    if need not in before:
                         raise BrokenError(f"{action} on {name} before {need}")
                     ready &= (name, need) in self.arrived
                 elif not self._has_done(name, need):
@@ -156,7 +156,7 @@ class Interpreter:
         if not once and not 0 <= action.microbatch < self.plan.num_microbatches:
             raise BrokenError("no such micro-batch")
         if kind in SEND_KINDS:
-            self._check_made(name, action)
+            self._check_sendable(name, action)
             self.sent.setdefault((name, action.peer), deque()).append(action)
             self.link_queue.setdefault((name, action.peer), deque()).append("message")
         elif kind in RECV_KINDS:
@@ -175,24 +175,24 @@ class Interpreter:
                 if link[0] == name:
                     self.link_queue.setdefault(link, deque()).append(key)
 
-    def _check_made(self, name: str, action: Action) -> None:
+    def _check_sendable(self, name: str, action: Action) -> None:
         kind, stage, microbatch, _ = action
-        made = {
+        producer = {
             Kind.SEND_F: Action(Kind.F, stage, microbatch),
             Kind.SEND_S: Action(Kind.F, stage, microbatch),
             Kind.SEND_B: Action(Kind.I, stage, microbatch),
             Kind.SEND_P: Action(Kind.STEP, stage),
         }[kind]
-        if not self._has_done(name, made):
-            raise BrokenError(f"{action} on {name} sends what is not there")
+        if not self._has_done(name, producer):
+            raise BrokenError(f"{action} on {name} sends a tensor before it is computed")
 
     def _check_old_parameters_unused(self, name: str, action: Action) -> None:
         for microbatch in range(self.plan.num_microbatches):
             if not self.done[name, Action(Kind.F, action.stage, microbatch)]:
-                raise BrokenError("fresh parameters come too early")
+                raise BrokenError("updated weights arrive before the last forward")
 
     def _deliver(self) -> bool:
-        """Pass on what can pass: on every link in order, messages when received, reductions when all are there."""
+        """Deliver messages and reductions, on every link in order."""
         progress = False
         for link, queue in self.link_queue.items():
             while queue and queue[0] == "message" and self.sent.get(link) and self.posted.get(link):
@@ -219,7 +219,7 @@ class Interpreter:
             Kind.SEND_P: (Kind.RECV_P, send.stage),
         }[send.kind]
         if (receive.kind, receive.stage) != fits or send.microbatch != receive.microbatch:
-            raise BrokenError(f"{receive} meets {send} on {link}")
+            raise BrokenError(f"{receive} does not match {send} on {link}")
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -263,7 +263,7 @@ class Interpreter:
                                 expected[early, Action(send, number - 1, microbatch, late)] += 1
                                 expected[late, Action(receive, number, microbatch, early)] += 1
         if expected != self.done:
-            raise BrokenError("not everything was done, or too much")
+            raise BrokenError("actions are missing or superfluous")
 
 
 def works(program: Program, costs: Costs) -> bool:

@@ -1,4 +1,4 @@
-"""Where the repository's own files are, for tests that read them."""
+"""Paths of the repository's files, for tests that read them."""
 
 import os
 from pathlib import Path
@@ -8,4 +8,4 @@ SOURCE = REPOSITORY / "src" / "penstock"
 DOCS = REPOSITORY / "docs"
 CLUSTERS = REPOSITORY / "examples" / "clusters"
 INSTANCES = Path(os.environ.get("PENSTOCK_INSTANCES") or REPOSITORY.parent / "shared" / "instances")
-"""Published profiles; tests that need them are skipped where they are missing."""
+"""Published profiles. Tests that need them are skipped if the folder does not exist."""

@@ -1,4 +1,4 @@
-"""The plain filling of waits with weight gradients: the oracle of the compiled one (weight_filling.py)."""
+"""The plain twin of the compiled weight-gradient filling (`schedules/ordering/weight_filling.py`)."""
 
 from collections import deque
 from itertools import pairwise
@@ -13,29 +13,29 @@ from penstock.program.types import Program, program_from_arrays
 from penstock.schedules.ordering.weight_filling import LEAST_FIT
 
 Job = tuple[int, int, int]
-"""Kind, place, micro-batch."""
+"""Kind, replica, micro-batch."""
 
 
 def fill_weights_plainly(track: Program, costs: Costs, most_kept: int) -> Program:
-    """The track, whose backwards are B, with each B parted into I and W and the Ws put where they cost least.
+    """Split each B of the track into I and W, and put the Ws where the device would wait.
 
-    `most_kept` is the number of (stage, micro-batch) pairs whose tensors a device may keep before it must do Ws.
+    `most_kept` is the number of (stage, micro-batch) pairs whose tensors a device may keep before it must run Ws.
     """
     filler = _Filler(track, costs, most_kept)
     filler.run()
     done = filler.done
     flat = [job for order in done for job in order]
     kind = np.array([job[0] for job in flat], dtype=np.int8)
-    place = np.array([job[1] for job in flat], dtype=np.int64)
+    replica = np.array([job[1] for job in flat], dtype=np.int64)
     microbatch = np.array([job[2] for job in flat], dtype=np.int64)
     counts = [len(order) for order in done]
-    return program_from_arrays(track.plan, track.devices, counts, kind, costs.replica_stage[place], microbatch)
+    return program_from_arrays(track.plan, track.devices, counts, kind, costs.replica_stage[replica], microbatch)
 
 
 class _Filler:
     def __init__(self, track: Program, costs: Costs, most_kept: int) -> None:
-        place = replicas_of(track, costs)
-        jobs = list(zip(track.kind.tolist(), place.tolist(), track.microbatch.tolist(), strict=True))
+        replica = replicas_of(track, costs)
+        jobs = list(zip(track.kind.tolist(), replica.tolist(), track.microbatch.tolist(), strict=True))
         bounds = track.offsets.tolist()
         self.track: list[list[Job]] = [jobs[first:last] for first, last in pairwise(bounds)]
         self.most_kept = most_kept
@@ -72,8 +72,8 @@ class _Filler:
 
     def _ready(self, job: Job) -> float | None:
         ready = 0.0
-        for kind, place, delay in self.needs[job[0]][job[1]]:
-            end = self.end.get((kind, place, job[2]))
+        for kind, replica, delay in self.needs[job[0]][job[1]]:
+            end = self.end.get((kind, replica, job[2]))
             if end is None:
                 return None
             ready = max(ready, end + delay)
@@ -95,22 +95,22 @@ class _Filler:
         self.done[device].append(job)
 
     def _do(self, device: int, job: Job, ready: float) -> None:
-        kind, place, microbatch = job
-        self.clock[device] = max(self.clock[device], ready) + self.seconds[Kind(kind)][place]
+        kind, replica, microbatch = job
+        self.clock[device] = max(self.clock[device], ready) + self.seconds[Kind(kind)][replica]
         self.end[job] = self.clock[device]
         self.next[device] += 1
-        is_home = self.forward_device[place] == self.backward_device[place]
+        is_local = self.forward_device[replica] == self.backward_device[replica]
         if kind == Kind.B:
-            self.done[device].append((Kind.I, place, microbatch))
-            self.due[device].append((Kind.W, place, microbatch))
-            self.kept[device] += not is_home
+            self.done[device].append((Kind.I, replica, microbatch))
+            self.due[device].append((Kind.W, replica, microbatch))
+            self.kept[device] += not is_local
         else:
             self.done[device].append(job)
-            self.kept[device] += kind == Kind.F and is_home
+            self.kept[device] += kind == Kind.F and is_local
 
 
 def _needs(costs: Costs) -> dict[int, list[list[tuple[int, int, float]]]]:
-    """For each kind and place: the (kind, place, delay) that must be done before, of the same micro-batch."""
+    """By kind and replica: the (kind, replica, delay) that it depends on, of the same micro-batch."""
     needs: dict[int, list[list[tuple[int, int, float]]]] = {
         int(kind): [[] for _ in range(costs.num_replicas)] for kind in (Kind.F, Kind.R, Kind.B)
     }
@@ -129,16 +129,16 @@ def _needs(costs: Costs) -> dict[int, list[list[tuple[int, int, float]]]]:
         needs[Kind.F][target].append((int(Kind.F), source, 0.0))
     for source, target in flows.local_backward.tolist():
         needs[Kind.B][target].append((int(Kind.B), source, 0.0))
-    for place in range(costs.num_replicas):
-        first = Kind.R if costs.recompute[costs.replica_stage[place]] else Kind.B
-        needs[first][place].append((int(Kind.F), place, saved.get(place, 0.0)))
+    for replica in range(costs.num_replicas):
+        first = Kind.R if costs.recompute[costs.replica_stage[replica]] else Kind.B
+        needs[first][replica].append((int(Kind.F), replica, saved.get(replica, 0.0)))
         if first == Kind.R:
-            needs[Kind.B][place].append((int(Kind.R), place, 0.0))
+            needs[Kind.B][replica].append((int(Kind.R), replica, 0.0))
     return needs
 
 
 def _wakes(costs: Costs) -> dict[int, list[list[int]]]:
-    """For each kind and place: the other devices that may go on once it is done."""
+    """By kind and replica: the other devices that may continue when it has run."""
     wakes: dict[int, list[list[int]]] = {
         int(kind): [[] for _ in range(costs.num_replicas)] for kind in (Kind.F, Kind.R, Kind.B)
     }

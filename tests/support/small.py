@@ -1,4 +1,4 @@
-"""Small problems with round numbers, for tests that compute by hand."""
+"""Small problems with round numbers, whose results can be computed by hand."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def equal_profile(
     parameter_bytes: int = 0,
     step_s: float = 0.0,
 ) -> Profile:
-    """A profile of equal units, measured at one row."""
+    """A profile of equal layers with micro-batch size 1."""
     units = tuple(
         Unit(
             name=f"u{number}",
@@ -74,7 +74,7 @@ def hand_plan(
 
 
 def hand_costs(profile: Profile, devices: Sequence[Device], stages: Sequence[Stage]) -> Costs:
-    """The price of two micro-batches of one row by these stages, on devices of one host."""
+    """The costs of these stages with two micro-batches of one row, on devices of one host."""
     hosts = (Host(name="h", inside=Wire(bandwidth=1.0)),)
     cluster = Cluster(name="c", hosts=hosts, devices=tuple(devices), between=Wire(bandwidth=1.0))
     return price(hand_plan(profile, cluster, stages), profile, cluster)

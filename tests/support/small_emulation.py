@@ -1,4 +1,4 @@
-"""Whether this kernel lets tests shape links, and a small emulation that all tests of it use."""
+"""A small emulation for tests, and a mark for those that shape links."""
 
 import os
 from functools import cache
@@ -16,7 +16,7 @@ from penstock.profile.types import Profile, Sizes, Times, Unit
 
 @cache
 def why_not() -> str:
-    """Why links cannot be shaped here; nothing if they can."""
+    """Why links cannot be shaped on this machine; empty if they can."""
     if which("tc", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
         return "iproute2 is not installed"
     pid = os.fork()
@@ -33,9 +33,9 @@ needs_shaping = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 def small(schedule: str = "1f1b") -> Emulation:
-    """Four devices on two hosts, whose interfaces are shared; replicas, and a backward that is moved.
+    """Four devices on two hosts with shared interfaces, with replicas and a remote backward.
 
-    Jobs of 20 ms; messages of 0.2 to 0.4 MB at 10 MB/s between hosts.
+    Actions of 20 ms; messages of 0.2 to 0.4 MB at 10 MB/s between hosts.
     """
     times = Times(kind="X", micro_batch_size=4, forward_s=0.02, input_grad_s=0.01, weight_grad_s=0.01, step_s=0.005)
     sizes = Sizes(micro_batch_size=4, cut_bytes=400_000, saved_bytes=200_000)

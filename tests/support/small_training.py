@@ -1,4 +1,4 @@
-"""A tiny model with all that `penstock train` needs: script, profile, cluster and plan for two ranks."""
+"""A tiny model with the files that `penstock train` needs: script, profile, cluster and plan for two ranks."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ IS_RANK_1 = 'os.environ.get("RANK") == "1"'
 
 
 def write_problem(path: Path) -> None:
-    """A plan for two ranks with all that it is for; its model is measured by hand, so that nothing depends on time."""
+    """Write a plan for two ranks with its profile and cluster. The profile has fixed times."""
     times = [
         penstock.Times(
             kind="cpu-1-thread", micro_batch_size=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3, step_s=1e-4
@@ -52,7 +52,7 @@ def write_problem(path: Path) -> None:
     penstock.save_profile(profile, path / "profile.json")
     (path / "cluster.toml").write_text(CLUSTER)
     cluster = penstock.load_cluster(str(path / "cluster.toml"))
-    made = penstock.plan(
+    plan = penstock.plan(
         profile,
         cluster,
         3,
@@ -61,10 +61,10 @@ def write_problem(path: Path) -> None:
         profile_source="profile.json",
         cluster_source="cluster.toml",
     )
-    penstock.save_plan(made, path / "plan.json")
+    penstock.save_plan(plan, path / "plan.json")
 
 
 def write_script(path: Path, fault: str = "pass") -> str:
-    """The model's script, with something that goes wrong in it."""
+    """Write the model's script, with a statement that fails in its batches."""
     path.write_text(SCRIPT.replace("FAULT", fault))
     return str(path)

@@ -1,4 +1,4 @@
-"""Random problems for property tests: unequal everything, replication, moved backwards, recomputation, ties."""
+"""Random problems for property tests: unequal devices and links, replicas, remote backwards, recomputation, ties."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from penstock.program.types import Program
 from penstock.schedules.registry import SCHEDULES, schedule
 
 NAMED_SCHEDULES = [name for name in SCHEDULES if not name.startswith("auto")]
-"""Those with an order of their own; auto tries them all, so it is tested apart."""
+"""Schedules with an order of their own; `auto`, which tries them all, has its own tests."""
 
 SECONDS = st.sampled_from([0.0, 0.25, 1.0, 1.5, 3.0]) | st.floats(0.0, 4.0)
 BYTES = st.sampled_from([0, 1, 10, 1000]) | st.integers(0, 5000)
@@ -38,13 +38,13 @@ class Case:
 
 
 def sizes_up_to(largest: int) -> st.SearchStrategy[int]:
-    """Sizes from 1; 1 is less likely than the others, as most properties say little about it."""
+    """Sizes from 1. 1 is less likely than the others, as most properties are trivial for it."""
     return st.sampled_from([1, *range(2, largest + 1), *range(2, largest + 1)])
 
 
 @st.composite
 def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) -> Profile:
-    """With `overheads`, some spend time around units: planners after papers do not know that, all else does."""
+    """With `overheads`, some profiles have runtime overheads, which planners from papers ignore."""
     kinds = draw(st.sampled_from([("slow",), ("slow", "quick")]))
     sizes_of_rows = draw(st.sampled_from([(4,), (2, 8)]))
     units = []
@@ -74,7 +74,7 @@ def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) ->
     ties: tuple[Tie, ...] = ()
     if len(units) > 1 and draw(st.booleans()):
         chosen = draw(st.lists(st.integers(0, len(units) - 1), min_size=2, max_size=3, unique=True))
-        size = min(units[place].parameter_bytes for place in chosen)
+        size = min(units[index].parameter_bytes for index in chosen)
         ties = (Tie(name="shared", parameter_bytes=size, units=tuple(chosen)),)
     spent: tuple[Overhead, ...] = ()
     if overheads and draw(st.booleans()):
@@ -118,7 +118,7 @@ def clusters(draw: st.DrawFn, *, max_devices: int = 5) -> Cluster:
 
 @st.composite
 def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False) -> Case:
-    """Any plan; a `straight` one has one stage on each of some devices."""
+    """Any plan. A `straight` one has at most one stage per device, without replicas."""
     profile, cluster = draw(profiles(overheads=True)), draw(clusters())
     names = [device.name for device in cluster.devices]
     num_stages = draw(sizes_up_to(min(6, profile.num_units)))
@@ -169,7 +169,7 @@ def without_shared_interfaces(case: Case) -> Case:
 
 
 def with_limits(case: Case, limits: list[int | None]) -> Case:
-    """The same problem with memory limits, one a device."""
+    """The same problem with a memory limit per device."""
     devices = tuple(
         msgspec.structs.replace(device, memory_bytes=limit)
         for device, limit in zip(case.cluster.devices, limits, strict=True)
@@ -189,7 +189,7 @@ def equal_case(
     weight_grad_s: float = 0.5,
     saved_bytes: int = 1,
 ) -> Case:
-    """One unit a stage, stage k on device lanes[k], all alike; nothing is sent, and only saved tensors count."""
+    """Equal stages of one layer, stage k on device lanes[k]. Messages are empty; only saved tensors take memory."""
     times = Times(
         kind="k",
         micro_batch_size=1,
@@ -234,7 +234,7 @@ def two_stages(
     recompute: bool = False,
     wire: Wire = SLOW_WIRE,
 ) -> Case:
-    """Two units on two stages: F = 2, I = W = 1 second, cuts of 4 bytes at 2 bytes and 1 second of latency, 8 bytes
+    """Two stages of one layer: F = 2, I = W = 1 second, cuts of 4 bytes at 2 bytes and 1 second of latency, 8 bytes
     saved (6 of them until W), 16 bytes of parameters, an input of 3 bytes."""
     times = Times(kind="k", micro_batch_size=1, forward_s=2.0, input_grad_s=1.0, weight_grad_s=1.0)
     sizes = Sizes(micro_batch_size=1, cut_bytes=4, saved_bytes=8, pending_bytes=6)

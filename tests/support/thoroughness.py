@@ -1,4 +1,4 @@
-"""How many random cases a property test looks at: all with `pytest --thorough`, else as many as CI can wait for."""
+"""The number of examples of property tests: all with `pytest --thorough`, a quarter without."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ LEAST = 8
 
 
 def examples(number: int, **more: Any) -> settings:
-    """Settings for a property test that is thorough with so many examples."""
+    """Settings for a property test with this number of examples in a thorough run."""
     if settings.get_current_profile_name() != THOROUGH:
         number = min(number, max(LEAST, number // PART))
     return settings(max_examples=number, deadline=None, **more)

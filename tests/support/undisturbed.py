@@ -1,4 +1,4 @@
-"""For tests that judge seconds: nothing else may run beside them, and even so the machine may be busy with others'."""
+"""A decorator for tests that assert times: they run alone, and have several attempts, as the machine may be busy."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,23 +13,23 @@ P = ParamSpec("P")
 
 
 def undisturbed(test: Callable[P, None]) -> Callable[P, None]:
-    """The test marked as `timed`, with a second and a third attempt: what is wrong every time is wrong.
+    """Mark a test as `timed` and repeat it up to twice after a failed assertion.
 
-    Only what is asserted has them. What has nothing to do with time fails at once, by `must`.
+    Assertions that do not depend on time use `must`, which fails at once.
     """
 
     @pytest.mark.timed
     @wraps(test)
-    def attempt(*given: P.args, **named: P.kwargs) -> None:
+    def attempt(*arguments: P.args, **named: P.kwargs) -> None:
         for _ in range(ATTEMPTS - 1):
             with suppress(AssertionError):
-                return test(*given, **named)
-        return test(*given, **named)
+                return test(*arguments, **named)
+        return test(*arguments, **named)
 
     return attempt
 
 
-def must(holds: bool, told: object) -> None:
-    """For what a busy machine does not excuse."""
+def must(holds: bool, message: object) -> None:
+    """Assert a condition that does not depend on time."""
     if not holds:
-        pytest.fail(str(told))
+        pytest.fail(str(message))

@@ -2,18 +2,18 @@
 
 from penstock.planners.api import DEFAULT_PLANNER, fixed_schedule, make_problem, plan
 from penstock.planners.outcome import Outcome, outcome_of, single_device_s
-from penstock.planners.planned import Planned, order_plan
 from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS, find_planner
 from penstock.planners.search_space import SearchSpace
+from penstock.planners.solution import Solution, order_plan
 
 __all__ = [
     "DEFAULT_PLANNER",
     "PLANNERS",
     "Outcome",
-    "Planned",
     "Problem",
     "SearchSpace",
+    "Solution",
     "find_planner",
     "fixed_schedule",
     "make_problem",

@@ -7,10 +7,10 @@ from penstock.cluster import Cluster
 from penstock.errors import InputError
 from penstock.plan import Plan, Shape
 from penstock.planners.auto import WORK, search_plans
-from penstock.planners.planned import Planned, order_plan
 from penstock.planners.problem import Problem
 from penstock.planners.registry import find_planner
 from penstock.planners.search_space import SearchSpace
+from penstock.planners.solution import Solution, order_plan
 from penstock.profile import Profile
 from penstock.schedules import MAX_JOBS, find_schedule
 
@@ -114,7 +114,7 @@ def plan(profile: Profile, cluster: Cluster, num_microbatches: int, **options: U
     return solve(profile, cluster, num_microbatches, **options).plan
 
 
-def solve(profile: Profile, cluster: Cluster, num_microbatches: int, **options: Unpack[Options]) -> Planned:
+def solve(profile: Profile, cluster: Cluster, num_microbatches: int, **options: Unpack[Options]) -> Solution:
     """Plan a model on a cluster; like `plan`, but also return the plan's costs and program."""
     name = options.get("planner", DEFAULT_PLANNER)
     problem = make_problem(profile, cluster, num_microbatches, **options)

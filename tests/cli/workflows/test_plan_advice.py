@@ -12,8 +12,8 @@ from penstock.bundle.sources import ProfileSource
 from penstock.cli.console import Console
 from penstock.cli.workflows.plan_advice import evaluate_or_advise, other_plan
 from penstock.planners.api import make_problem, solve
-from penstock.planners.planned import Planned
 from penstock.planners.problem import Problem
+from penstock.planners.solution import Solution
 from penstock.planners.studies.alternatives import ANYTHING
 
 Run = Callable[..., "tuple[int, str, str]"]
@@ -28,7 +28,7 @@ def _cluster(folder: Path, memory: str) -> str:
     return str(path)
 
 
-def _made(source: ProfileSource, cluster: str, num_microbatches: int) -> tuple[Problem, Planned]:
+def _made(source: ProfileSource, cluster: str, num_microbatches: int) -> tuple[Problem, Solution]:
     profile = source.load()
     problem = make_problem(profile, penstock.load_cluster(cluster), num_microbatches, planner="balanced")
     return problem, solve(profile, problem.cluster, num_microbatches, planner="balanced")
@@ -37,9 +37,9 @@ def _made(source: ProfileSource, cluster: str, num_microbatches: int) -> tuple[P
 def test_advice_can_be_followed(run: Run, tmp_path: Path) -> None:
     cluster = _cluster(tmp_path, "2 GB")
     source = ProfileSource("gpt2", kinds=("T4",), micro_batch_size=4)
-    problem, planned = _made(source, cluster, 8)
+    problem, solution = _made(source, cluster, 8)
     with pytest.raises(penstock.MemoryLimitError) as caught:
-        evaluate_or_advise(QUIET, problem, planned, source)
+        evaluate_or_advise(QUIET, problem, solution, source)
     assert re.match(r"d0 needs .* more than the 2.00 GB it has", caught.value.what)
     lines = caught.value.hint.split("\n  ")
     assert any(re.match(r"with --recompute it is still \S+ \wB short$", line) for line in lines)
@@ -59,11 +59,11 @@ def test_advice_can_be_followed(run: Run, tmp_path: Path) -> None:
 
 def test_memory_can_be_ignored(tmp_path: Path) -> None:
     source = ProfileSource("gpt2", kinds=("T4",), micro_batch_size=4)
-    problem, planned = _made(source, _cluster(tmp_path, "2 GB"), 8)
-    result = evaluate_or_advise(QUIET, problem, planned, source, within_memory=False)
+    problem, solution = _made(source, _cluster(tmp_path, "2 GB"), 8)
+    result = evaluate_or_advise(QUIET, problem, solution, source, within_memory=False)
     assert result.proof.peak_bytes.max() > 2e9
-    problem, planned = _made(source, "2 x T4 @ 1 GB/s", 8)
-    assert evaluate_or_advise(QUIET, problem, planned, source).timeline.iteration_s == result.timeline.iteration_s
+    problem, solution = _made(source, "2 x T4 @ 1 GB/s", 8)
+    assert evaluate_or_advise(QUIET, problem, solution, source).timeline.iteration_s == result.timeline.iteration_s
 
 
 def test_rows_of_pipedream_files_are_not_an_option(tmp_path: Path) -> None:
@@ -71,26 +71,26 @@ def test_rows_of_pipedream_files_are_not_an_option(tmp_path: Path) -> None:
     path = tmp_path / "graph.txt"
     path.write_text("".join(GRAPH.format(number) for number in range(1, 4)) + "\tnode1 -- node2\n\tnode2 -- node3\n")
     source = ProfileSource(str(path), micro_batch_size=4)
-    problem, planned = _made(source, _cluster(tmp_path, "3 GB"), 2)
+    problem, solution = _made(source, _cluster(tmp_path, "3 GB"), 2)
     with pytest.raises(penstock.MemoryLimitError) as caught:
-        evaluate_or_advise(QUIET, problem, planned, source)
+        evaluate_or_advise(QUIET, problem, solution, source)
     assert "--micro-batch-size" not in caught.value.hint
     assert re.search(r"with \d+ micro-batches of \d rows? it ", caught.value.hint)
     saved = tmp_path / "profile.json"
     penstock.save_profile(source.load(), saved)
     source = ProfileSource(str(saved))
-    problem, planned = _made(source, _cluster(tmp_path, "3 GB"), 2)
+    problem, solution = _made(source, _cluster(tmp_path, "3 GB"), 2)
     with pytest.raises(penstock.MemoryLimitError) as caught:
-        evaluate_or_advise(QUIET, problem, planned, source)
+        evaluate_or_advise(QUIET, problem, solution, source)
     assert "with --micro-batch-size " in caught.value.hint
 
 
 def test_other_plans_are_for_those_who_read() -> None:
-    problem, planned = _made(ProfileSource("gpt2", kinds=("T4",)), "2 x T4 @ 1 GB/s", 4)
-    assert other_plan(QUIET, problem, planned.plan, ANYTHING) is None
-    found = other_plan(Console(quiet=True, as_json=True), problem, planned.plan, ANYTHING)
+    problem, solution = _made(ProfileSource("gpt2", kinds=("T4",)), "2 x T4 @ 1 GB/s", 4)
+    assert other_plan(QUIET, problem, solution.plan, ANYTHING) is None
+    found = other_plan(Console(quiet=True, as_json=True), problem, solution.plan, ANYTHING)
     assert found is not None
-    assert found == other_plan(Console(), problem, planned.plan, ANYTHING)
+    assert found == other_plan(Console(), problem, solution.plan, ANYTHING)
 
 
 @pytest.fixture

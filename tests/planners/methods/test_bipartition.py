@@ -193,7 +193,7 @@ def iteration_s(problem: Problem, plan: Plan) -> float:
 def test_never_worse_than_balanced() -> None:
     num_remote = 0
 
-    @examples(100)
+    @examples(400)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         nonlocal num_remote

@@ -182,7 +182,7 @@ def test_plain_recursion_finds_the_best_of_all_plans() -> None:
 def test_table_is_the_plain_recursion() -> None:
     reached: Counter[str] = Counter()
 
-    @examples(160)
+    @examples(480)
     @given(problems(max_units=7, max_devices=5), st.booleans())
     def check(problem: Problem, replication: bool) -> None:
         order = order_devices(problem.cluster)

@@ -75,13 +75,13 @@ def command(
     result = evaluate_or_advise(
         console,
         planning.problem,
-        planning.planned,
+        planning.solution,
         profile_source,
         within_memory=not ignore_memory,
         search_space=method.search_space,
     )
     # Files name the whole cluster and are for it; the text is for the part that the plan uses.
-    written_plan, written_result = planning.planned.plan, result
+    written_plan, written_result = planning.solution.plan, result
     if planning.problem.cluster is not cluster:
         written_plan = retarget_to_cluster(written_plan, cluster, cluster_source)
         if program or timeline or trace:
@@ -89,7 +89,7 @@ def command(
     contents = contents_of(written_result, program=program, timeline=timeline, trace=trace)
     write_all(({output: encode_json(written_plan)} if output else {}) | contents)
     bound = bound_of(result, profile) if console.shows_text or console.as_json else None
-    other = other_plan(console, planning.problem, planning.planned.plan, method.search_space)
+    other = other_plan(console, planning.problem, planning.solution.plan, method.search_space)
     if console.as_json and bound is not None:
         figures = evaluation_data(result, profile, bound, other)
         console.data({"planning_s": planning_s, **figures, **planning.tried, "plan": written_plan})

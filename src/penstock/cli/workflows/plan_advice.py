@@ -7,7 +7,7 @@ from penstock.bundle import ProfileSource
 from penstock.cli.console import Console
 from penstock.errors import MemoryLimitError
 from penstock.plan import Plan
-from penstock.planners import Planned, Problem, SearchSpace
+from penstock.planners import Problem, SearchSpace, Solution
 from penstock.planners.studies import Alternative
 from penstock.profile import Profile
 from penstock.simulate import Evaluation
@@ -16,7 +16,7 @@ from penstock.simulate import Evaluation
 def evaluate_or_advise(
     console: Console,
     problem: Problem,
-    planned: Planned,
+    solution: Solution,
     source: ProfileSource,
     *,
     within_memory: bool = True,
@@ -28,7 +28,7 @@ def evaluate_or_advise(
     from penstock.simulate import evaluate_costs
 
     with console.working("proving and simulating (the very first run compiles the simulator)"):
-        result = evaluate_costs(planned.costs, program=planned.program, within_memory=False)
+        result = evaluate_costs(solution.costs, program=solution.program, within_memory=False)
     if not within_memory:
         return result
     try:

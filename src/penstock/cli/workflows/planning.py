@@ -11,7 +11,7 @@ from penstock.cli.workflows.search import make_plan
 from penstock.cluster import Cluster
 from penstock.errors import InputError
 from penstock.plan import Plan
-from penstock.planners import Planned, Problem, order_plan
+from penstock.planners import Problem, Solution, order_plan
 from penstock.planners.studies import choose_devices, choose_microbatches, select_cluster
 from penstock.profile import Profile, is_computed
 from penstock.units import show_count, show_seconds
@@ -21,7 +21,7 @@ from penstock.units import show_count, show_seconds
 class PlanResult:
     """A plan, and the problem that it solves: on the whole cluster, or on a part of it."""
 
-    planned: Planned
+    solution: Solution
     problem: Problem
     tried: dict[str, Any] = field(default_factory=dict)
     """The sizes or device counts that were compared, as data."""

@@ -10,7 +10,7 @@ from types import FrameType
 from penstock.cli.console import Console
 from penstock.cli.options import AutoOptions, Method
 from penstock.errors import InputError
-from penstock.planners import Planned, Problem, SearchSpace, find_planner, order_plan
+from penstock.planners import Problem, SearchSpace, Solution, find_planner, order_plan
 from penstock.planners.auto import WORK, Progress, search_plans
 from penstock.planners.bounds import lower_bound
 from penstock.units import parse_seconds, show_bytes, show_percent, show_seconds
@@ -19,7 +19,7 @@ WORK_WITH_BUDGET = 10_000_000
 """Work with --budget: the time limit ends the search first."""
 
 
-def search(console: Console, problem: Problem, options: AutoOptions, *, what: str = "") -> Planned:
+def search(console: Console, problem: Problem, options: AutoOptions, *, what: str = "") -> Solution:
     """Search until the work is done, the time is up, or Ctrl-C is pressed, and return the best plan.
 
     Args:
@@ -64,7 +64,7 @@ def _bound_s(problem: Problem, search_space: SearchSpace) -> float:
     ).seconds
 
 
-def make_plan(console: Console, method: Method, problem: Problem, *, what: str = "") -> Planned:
+def make_plan(console: Console, method: Method, problem: Problem, *, what: str = "") -> Solution:
     """Make a plan with its costs and program. `what` is the label of its progress."""
     if method.planner == "auto":
         return search(console, problem, replace(method.searching, search_space=method.search_space), what=what)

@@ -33,9 +33,9 @@ from penstock.planners.bounds import unit_times
 from penstock.planners.exact import all_maps, map_bounds, num_maps, plan_of_map
 from penstock.planners.methods import balanced
 from penstock.planners.methods.spp import spp
-from penstock.planners.planned import Planned, planned
 from penstock.planners.problem import Problem
 from penstock.planners.search_space import SearchSpace, has_virtual_stages
+from penstock.planners.solution import Solution, make_solution
 from penstock.schedules.ordering import in_turn
 from penstock.schedules.search import Score
 
@@ -106,7 +106,7 @@ def auto(
 
 def search_plans(
     problem: Problem, *, search_space: SearchSpace, work: int = WORK, seed: int = 0, report: Report | None = None
-) -> Planned:
+) -> Solution:
     """Search for the best plan; like `auto`, but also return the plan's costs and program."""
     reordered = in_canonical_order(problem) if search_space.device_order else problem
     search = _Search(reordered, search_space, work, seed, report)
@@ -230,7 +230,7 @@ class _Search:
         if self.report is not None and self.best is not None:
             self.stopped |= not self.report(Progress(self.num_plans, self.work, self.best))
 
-    def choose_best(self, plans: Sequence[Plan]) -> Planned:
+    def choose_best(self, plans: Sequence[Plan]) -> Solution:
         """The plan with the best full score; the first of equal ones."""
         ranked = self.ranked({plan.stages: plan for plan in plans}.values())
         best: ScoredPlan | None = None
@@ -241,7 +241,7 @@ class _Search:
             if best is None or scored.score < best.score:
                 best = scored
         assert best is not None, "there is always a start"
-        return planned(best.costs, in_turn(best.program))
+        return make_solution(best.costs, in_turn(best.program))
 
     def _group_of(self, names: Sequence[str]) -> Group | None:
         """The group of some devices with shares by speed; None if a device is too slow to get any rows."""

@@ -1,4 +1,4 @@
-"""A plan with what was worked out to find it, so that nothing is computed twice."""
+"""`Solution`: a plan with its costs and its program, so that nothing is computed twice."""
 
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ from penstock.schedules import schedule
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class Solution:
     """A plan, its costs and its program.
 
     Attributes:
@@ -24,13 +24,13 @@ class Planned:
     program: Program
 
 
-def planned(costs: Costs, program: Program) -> Planned:
+def make_solution(costs: Costs, program: Program) -> Solution:
     """A priced plan with the program that was found for it."""
     plan = with_order(costs.plan, program)
-    return Planned(plan, replace(costs, plan=plan), replace(program, plan=plan))
+    return Solution(plan, replace(costs, plan=plan), replace(program, plan=plan))
 
 
-def order_plan(plan: Plan, problem: Problem) -> Planned:
+def order_plan(plan: Plan, problem: Problem) -> Solution:
     """A plan of a problem, priced, and ordered by its schedule."""
     costs = price(plan, problem.profile, problem.cluster)
-    return planned(costs, schedule(costs))
+    return make_solution(costs, schedule(costs))
