@@ -109,9 +109,9 @@ def test_asking_for_too_much(run: Run) -> None:
         "number of stages per device (0) must be at least 1",
     )
     _refused(run(*base, "-m", "0"), "0")
-    _refused(run(*base, "--micro-batch-size", "0"), "rows")
-    _refused(run(*base, "--planner", "best"), "no planner 'best'", "balanced")
-    _refused(run(*base, "--schedule", "2f2b"), "no schedule '2f2b'", "1f1b")
+    _refused(run(*base, "--micro-batch-size", "0"), "micro-batch size must be 1")
+    _refused(run(*base, "--planner", "best"), "unknown planner 'best'", "balanced")
+    _refused(run(*base, "--schedule", "2f2b"), "unknown schedule '2f2b'", "1f1b")
     _refused(run("plan", "--profile", "gpt2"), "--cluster")
 
 

@@ -103,7 +103,7 @@ def test_auto_is_the_default_and_takes_a_search_space() -> None:
     assert plan(PROFILE, CLUSTER, 2, work=5, search_space=SearchSpace(schedule="gpipe")).schedule == "gpipe"
     with pytest.raises(InputError, match="work: only the planner auto takes these options, not uniform"):
         plan(PROFILE, CLUSTER, 2, planner="uniform", work=5)
-    with pytest.raises(InputError, match="must be at most .* for the planner auto"):
+    with pytest.raises(InputError, match=r"must be at most .* for the planner auto"):
         plan(PROFILE, CLUSTER, 5_000_000)
 
 

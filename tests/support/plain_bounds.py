@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from penstock.arrays import Floats
 from penstock.planners.bounds.unreplicated_kernel import SWEEPS
@@ -170,7 +171,7 @@ def _follow(paths: Floats, chain: Chain) -> None:
     order += [(BACKWARD, unit) for unit in range(chain.last, -1, -1)]
     links = [
         (one, other, chain.turn_bytes if one[0] != other[0] else float(chain.cut[min(one[1], other[1])]))
-        for one, other in zip(order, order[1:], strict=False)
+        for one, other in pairwise(order)
     ]
     for one, other, num_bytes in links:
         for target in chain.devices:

@@ -6,4 +6,17 @@ from penstock.dist.rendezvous import is_local, join_process_group, local_environ
 from penstock.dist.shutdown import delay_sigterm
 from penstock.dist.watchdog import Watchdog
 
-__all__ = ["CONSENSUS_TAG", "Consensus", "Describe", "Watchdog", "delay_sigterm", "is_local", "join_process_group", "local_environment", "open_status_store", "translate_error", "translate_errors", "wait_for"]
+__all__ = [
+    "CONSENSUS_TAG",
+    "Consensus",
+    "Describe",
+    "Watchdog",
+    "delay_sigterm",
+    "is_local",
+    "join_process_group",
+    "local_environment",
+    "open_status_store",
+    "translate_error",
+    "translate_errors",
+    "wait_for",
+]

@@ -54,10 +54,10 @@ def join_process_group(backend: str, timeout_s: float) -> None:
 
     limit = timedelta(seconds=timeout_s)
     if not is_local():
-        if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
+        name = loopback_interface()
+        if name and os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
             # All ranks are on this host: its own name may not resolve, and loopback always works.
-            if name := loopback_interface():
-                os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         dist.init_process_group(backend, timeout=limit)
         return
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
