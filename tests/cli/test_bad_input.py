@@ -207,9 +207,12 @@ def test_options_without_effect_are_refused(run: Run, files: dict[str, Path]) ->
 
 def test_too_large(run: Run) -> None:
     _refused(run("plan", "--profile", "gpt2", "--cluster", "65536 x H100 @ 1 GB/s", "-m", "1"), "exceeds the limit")
-    for planner in ("auto", "balanced"):
+    for planner, message in (
+        ("auto", "number of micro-batches (16,777,216) times number of stages (4) must be at most 10,000,000"),
+        ("balanced", "67,108,864 forwards: more than the 10,000,000 that fit into memory"),
+    ):
         words = ("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "16777216", "--planner", planner)
-        _refused(run(*words), "16,777,216")
+        _refused(run(*words), message)
 
 
 def test_a_plan_from_another_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

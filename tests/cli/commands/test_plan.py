@@ -114,7 +114,7 @@ def test_a_measured_profile_warns_of_what_it_cannot_know(run: Run, tmp_path: Pat
     code, out, err = run(*words, "-o", path)
     assert code == 0
     assert "proportional" in out
-    assert "one micro-batch size only (1 row" in err
+    assert "one micro-batch size only (1 rows)" in err
     assert penstock.load_plan(path).num_microbatches == 8
     assert run("check", path, "-q")[0] == 0
     code, out, _ = run(*words, "--devices", "1")

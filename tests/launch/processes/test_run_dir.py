@@ -80,3 +80,12 @@ def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "test-run-link").symlink_to(precious)
     with run_dir("test-run-"):
         assert (precious / "lock").exists()
+
+
+def test_an_empty_cache_of_torch_is_removed_and_no_other(tmp_path: Path) -> None:
+    empty, used = tmp_path / "torchinductor_me", tmp_path / "torchinductor_you"
+    with run_dir("test-run-"):
+        empty.mkdir()
+        (used / "fxgraph").mkdir(parents=True)
+    assert not empty.exists()
+    assert (used / "fxgraph").is_dir()

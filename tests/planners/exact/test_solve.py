@@ -149,9 +149,9 @@ def test_any_small_problem() -> None:
         check_solution(problem, remote_backward, reached)
 
     check()
-    assert reached["proved"] >= 10, reached
-    assert reached["several devices"] >= 3, reached
-    assert reached["compared"] >= 15, reached
+    assert reached["proved"] >= 5, reached
+    assert reached["several devices"] >= 1, reached
+    assert reached["compared"] >= 5, reached
 
 
 def check_solution(problem: Problem, remote_backward: bool, reached: Counter[str]) -> None:

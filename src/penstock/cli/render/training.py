@@ -42,10 +42,10 @@ def show_prediction(console: Console, measured: Sequence[Timeline], predicted: E
         heading = f"The median of {len(measured)} measured iterations:"
         shown = [heading] if len(measured) > 1 else []
         console.show("", TimelinePicture(predicted.timeline), "", *shown, TimelinePicture(median_iteration(measured)))
-    found = compare_timelines(predicted.timeline, measured)
+    comparison = compare_timelines(predicted.timeline, measured)
     console.show("")
     rows = []
-    for row in found.rows:
+    for row in comparison.rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         rows.append(
             (
@@ -57,10 +57,10 @@ def show_prediction(console: Console, measured: Sequence[Timeline], predicted: E
                 ratio,
             )
         )
-    heading = "warming up" if found.is_warm_up else "measured" if len(measured) == 1 else "median"
+    heading = "warming up" if comparison.is_warm_up else "measured" if len(measured) == 1 else "median"
     columns = ("action", "on", "number", "predicted", heading, "ratio")
     console.table("", columns, rows, left=2)
-    console.show("", *difference_sentences(found))
+    console.show("", *difference_sentences(comparison))
 
 
 def _show_beside(console: Console, result: TrainResult, predicted: Evaluation, single: TrainResult) -> None:
@@ -155,15 +155,15 @@ def training_data(result: TrainResult, predicted: Evaluation, single: TrainResul
 
 def prediction_data(predicted: Evaluation, measured: Sequence[Timeline]) -> dict[str, Any]:
     """Predicted and measured times as data."""
-    found = compare_timelines(predicted.timeline, measured)
-    rows = [{**row._asdict(), "kind": row.kind.name, "ratio": row.ratio} for row in found.rows]
-    devices = [{**item._asdict(), "ratio": item.ratio} for item in found.devices]
-    links = [item._asdict() for item in found.links]
+    comparison = compare_timelines(predicted.timeline, measured)
+    rows = [{**row._asdict(), "kind": row.kind.name, "ratio": row.ratio} for row in comparison.rows]
+    devices = [{**item._asdict(), "ratio": item.ratio} for item in comparison.devices]
+    links = [item._asdict() for item in comparison.links]
     return {
-        **found._asdict(),
+        **comparison._asdict(),
         "rows": rows,
         "devices": devices,
         "links": links,
-        "ratio": found.ratio,
-        "words": difference_sentences(found),
+        "ratio": comparison.ratio,
+        "words": difference_sentences(comparison),
     }

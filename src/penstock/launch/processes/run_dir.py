@@ -19,8 +19,11 @@ ABANDONED_S = 3600.0
 def run_dir(prefix: str) -> Iterator[Path]:
     """Create a temporary directory that only this user can open. It is locked as long as this process lives."""
     _remove_abandoned(prefix)
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name, _locked(Path(name)):
-        yield Path(name)
+    try:
+        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name, _locked(Path(name)):
+            yield Path(name)
+    finally:
+        _remove_empty_cache()
 
 
 @contextmanager
@@ -45,6 +48,13 @@ def _remove_abandoned(prefix: str) -> None:
                 and _is_abandoned(folder, status.st_mtime)
             ):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_empty_cache() -> None:
+    """Remove torch's cache directory if it is empty: every rank that makes an optimizer creates it."""
+    for folder in Path(tempfile.gettempdir()).glob("torchinductor_*"):
+        with suppress(OSError):  # not empty, or that of another user
+            folder.rmdir()
 
 
 def _is_abandoned(folder: Path, changed_s: float) -> bool:

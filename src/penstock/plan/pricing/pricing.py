@@ -121,7 +121,7 @@ def _check_origin(plan: Plan, profile: Profile, cluster: Cluster, strict: bool) 
         if origin.digest != digest:
             text = f"the plan was made for another {what}: {origin.name!r} ({origin.digest}), and this is {digest}"
             if strict:
-                hint = f"Give the {what} it was made for, plan again, or go on all the same with --force."
+                hint = f"Give the {what} it was made for, plan again, or accept the difference with --force."
                 raise MismatchError(text, hint=hint)
             notes.append(text)
     return notes
