@@ -17,6 +17,7 @@ from penstock.plan.shapes import Shape
 from penstock.plan.types import Plan
 from penstock.planners.methods.balanced import balanced, balanced_cuts
 from penstock.planners.methods.bipartition.cuts import TwoSets, bottleneck, two_sets_of_cuts
+from penstock.planners.methods.bipartition.kernel import furthest_cuts
 from penstock.planners.methods.bipartition.planner import MOST_CUTS, bipartition
 from penstock.planners.methods.bipartition.priced_cuts import Joint, Row, priced_cuts
 from penstock.planners.problem import Problem
@@ -24,7 +25,9 @@ from penstock.profile.affine_model import fit
 from penstock.schedules.registry import SCHEDULES
 from penstock.simulate.evaluation import evaluate
 from tests.support.paths import REPOSITORY
+from tests.support.plain_cuts import plain_furthest_cuts
 from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import clusters, profiles
 from tests.support.thoroughness import examples
@@ -84,6 +87,16 @@ def test_no_two_sets_are_better_with_whole_numbers(problem: tuple[list[Floats], 
 @given(stages(st.floats(0.0, 1e3)))
 def test_no_two_sets_are_better_with_any_numbers(problem: tuple[list[Floats], list[Floats]]) -> None:
     assert checked(*problem) <= best(*problem) * (1 + 1e-11) + 1e-9
+
+
+@reaches(blocked=0.1, reached=0.1)
+@examples(200)
+@given(stages(st.integers(0, 12).map(float)), st.integers(0, 40).map(float))
+def test_furthest_cuts_are_those_of_the_plain_twin(problem: tuple[list[Floats], list[Floats]], limit: float) -> None:
+    reached = furthest_cuts(np.asarray(problem[0]), np.asarray(problem[1]), limit).tolist()
+    assert reached == plain_furthest_cuts(*problem, limit)
+    reach("blocked", reached[-1][-1] < len(reached[0]) - 1)
+    reach("reached", reached[-1][-1] == len(reached[0]) - 1)
 
 
 def test_two_sets_by_hand() -> None:

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.plan.pricing.pricing import price
 from penstock.plan.shapes import Shape
 from penstock.planners.api import plan
+from penstock.program.actions import Kind
 from penstock.program.lowering.lowering import lower
 from penstock.program.makespan import makespan_s
 from penstock.program.proof.proof import prove
@@ -14,8 +16,11 @@ from penstock.program.types import Program, program_from_actions
 from penstock.schedules.methods.auto import candidates
 from penstock.schedules.registry import schedule
 from penstock.schedules.search.estimate import Estimator
+from penstock.schedules.search.job_graph import make_job_graph
 from penstock.schedules.search.polish import polish
+from penstock.schedules.search.polish_kernel import JOBS_BETWEEN_SAVES, Memory, run_polish
 from penstock.schedules.search.scoring import score_program
+from tests.support.plain_polish import plain_polish
 from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import NAMED_SCHEDULES, Case, cases
@@ -56,6 +61,37 @@ def test_polishing_gives_a_program_that_proves_and_is_no_slower(case: Case) -> N
     prove(lower(better, costs), costs)
     assert estimator.seconds(better) <= estimator.seconds(program)
     reach("faster", estimator.seconds(better) * CLOSE < estimator.seconds(program))
+
+
+@reaches(resumed=0.05, limited=0.05, fused=0.05, faster=0.05)
+@examples(80)
+@given(cases(), st.sampled_from(["1f1b", "gpipe", "zb_h1", "pe"]), st.floats(0.0, 1.0), st.floats(0.0, 0.2))
+def test_polishing_is_that_of_the_plain_twin(case: Case, name: str, tightness: float, tolerance: float) -> None:
+    estimator = Estimator(case.costs)
+    program = schedule(case.costs, name)
+    order, graph = estimator.order_of(program), make_job_graph(case.costs)
+    before, after = estimator.kept(order)
+    held = np.array([before[jobs].sum() for jobs in np.split(order.jobs, order.offsets[1:-1])])
+    memory = Memory(before, after, tightness * held)
+    given = order.offsets, order.jobs, order.seconds, graph, memory, 60, tolerance, 0
+    jobs, seconds = run_polish(*given)
+    plain_jobs, plain_seconds = plain_polish(*given)
+    assert (jobs.tolist(), seconds) == (plain_jobs, plain_seconds)
+    reach("resumed", len(order.jobs) > 2 * JOBS_BETWEEN_SAVES)
+    reach("limited", tightness < 0.5)
+    reach("fused", bool((program.kind == Kind.B).any()))
+    reach("faster", seconds * CLOSE < estimator.seconds(program))
+
+
+def test_the_floor_counts_what_follows_the_passes() -> None:
+    """On two replicas nothing but their passes, the reduction and the step counts, so the floor is the time."""
+    profile = equal_profile(2, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0, parameter_bytes=8)
+    cluster = one_host(2, bandwidth=4.0)
+    costs = price(plan(profile, cluster, 4, planner="data_parallel", schedule="1f1b"), profile, cluster)
+    program = schedule(costs)
+    assert costs.reductions[0].ring.occupancy_s > 0
+    expected = makespan_s(prove(lower(program, costs), costs))
+    assert Estimator(costs).floor_s() == pytest.approx(expected, rel=1e-11)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb_h1", "pe"])

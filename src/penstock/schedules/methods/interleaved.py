@@ -16,6 +16,7 @@ Reference: Narayanan et al., Efficient Large-Scale Language Model Training on GP
 """
 
 from collections import Counter
+from functools import lru_cache
 
 import numpy as np
 
@@ -60,6 +61,7 @@ def lane_order(lane: int, num_lanes: int, num_chunks: int, num_groups: int) -> l
     return order + backwards[len(turns) - warm_up :]
 
 
+@lru_cache(maxsize=8)
 def _loop_times(num_lanes: int, num_chunks: int, num_groups: int) -> tuple[Ints, Ints]:
     """When each job of a full loop would start if every job took one unit of time."""
     num_stages, num = num_lanes * num_chunks, num_groups * num_lanes
@@ -86,4 +88,6 @@ def _loop_times(num_lanes: int, num_chunks: int, num_groups: int) -> tuple[Ints,
             after = stage + 1 if is_forward else stage - 1
             if 0 <= after < num_stages and after % num_lanes != lane:
                 waiting.append(after % num_lanes)
+    for times in start.values():
+        times.setflags(write=False)
     return start[True], start[False]

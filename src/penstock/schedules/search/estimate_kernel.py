@@ -164,4 +164,4 @@ def time_order(offsets: Ints, order: Ints, seconds: Floats, graph: JobGraph) -> 
     tail = np.zeros(len(graph.device_of))
     if not advance(offsets, order, seconds, graph, run, len(order), np.inf, tail):
         return np.inf
-    return last_moment(run.moment, graph)[0]
+    return float(last_moment(run.moment, graph)[0])

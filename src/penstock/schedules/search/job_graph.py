@@ -98,11 +98,9 @@ def make_job_graph(costs: Costs) -> JobGraph:
     )
 
 
-def _of_flow(values: npt.NDArray[np.generic], flow: Ints, otherwise: float) -> npt.NDArray[np.generic]:
+def _of_flow(values: npt.ArrayLike, flow: Ints, otherwise: float) -> Floats:
     """The value of each flow, or a default where there is no flow."""
-    if not len(values):
-        return np.full(len(flow), otherwise)
-    return np.where(flow >= 0, values[flow], otherwise)
+    return np.append(np.asarray(values, dtype=np.float64), otherwise)[flow]
 
 
 def _closings(costs: Costs, device_of: Ints) -> tuple[Ints, Ints, Floats]:

@@ -22,7 +22,7 @@ from penstock.schedules.search.job_graph import SAME_DEVICE, JobGraph
 
 REACHES = (1, 2, 3, 6, 1, 1)
 """By how many positions a job is moved."""
-JOBS_BETWEEN_SAVES = 128
+JOBS_BETWEEN_SAVES = 64
 ROUNDING = 1e-9
 """Only what is later than a limit by more than rounding is sure to be later."""
 

@@ -17,7 +17,6 @@ import numpy as np
 from penstock.arrays import Floats, Ints
 
 MOST_HALVINGS = 200
-NOT_REACHED = -1
 ROUNDING = 1e-12
 """More than the rounding error of running sums."""
 
@@ -70,37 +69,15 @@ def bottleneck(forward: Sequence[Floats], backward: Sequence[Floats], cuts: TwoS
     )
 
 
-def _reach(forward: Sequence[Floats], backward: Sequence[Floats], limit: float) -> list[Ints] | None:
+def _reach(forward: Sequence[Floats], backward: Sequence[Floats], limit: float) -> Ints | None:
     """The furthest q for every p, before each stage and after the last; None if the end is out of reach."""
-    num_units = len(forward[0]) - 1
-    every_cut = np.arange(num_units + 1)
-    furthest = np.full(num_units + 1, NOT_REACHED, dtype=np.int64)
-    furthest[0] = 0
-    reached = [furthest]
-    for ahead, back in zip(forward, backward, strict=True):
-        value = np.where(furthest >= 0, back[furthest] + ahead, -np.inf)
-        window = np.searchsorted(ahead, ahead - limit, side="left")
-        most = _largest_between(value, np.minimum(window, every_cut), every_cut)
-        furthest = np.searchsorted(back, most + (limit - ahead), side="right") - 1
-        furthest = np.where(np.isfinite(most), furthest, NOT_REACHED)
-        reached.append(furthest)
-    return reached if furthest[-1] == num_units else None
+    from penstock.planners.methods.bipartition.kernel import furthest_cuts
+
+    reached = furthest_cuts(np.asarray(forward), np.asarray(backward), limit)
+    return reached if reached[-1, -1] == reached.shape[1] - 1 else None
 
 
-def _largest_between(values: Floats, first: Ints, last: Ints) -> Floats:
-    """The largest of values[first[i]] to values[last[i]] for every i, from maxima over powers of two."""
-    level = np.frexp((last - first + 1).astype(np.float64))[1] - 1
-    largest = np.full(len(values), -np.inf)
-    maxima = values
-    for power in range(int(level.max()) + 1):
-        rows = np.flatnonzero(level == power)
-        largest[rows] = np.maximum(maxima[first[rows]], maxima[last[rows] - (1 << power) + 1])
-        step = 1 << power
-        maxima = np.maximum(maxima[:-step], maxima[step:]) if len(maxima) > step else maxima
-    return largest
-
-
-def _trace(forward: Sequence[Floats], backward: Sequence[Floats], limit: float, reached: list[Ints]) -> TwoSets:
+def _trace(forward: Sequence[Floats], backward: Sequence[Floats], limit: float, reached: Ints) -> TwoSets:
     """Trace the cuts from the end, with each q as close to its p as possible, so that few backwards are remote.
 
     Every q before the furthest one can be reached as well.
