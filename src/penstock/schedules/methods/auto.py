@@ -110,12 +110,14 @@ def candidates(costs: Costs, split: bool = True) -> Iterator[Program]:
     ways = ((True, 0.5), (True, 0.0), (True, 1.0), (False, 0.0)) if split else ((False, 0.0),)
     if num_jobs > MEDIUM:
         amounts, ways = amounts[:2], ways[:1]
+    seen: set[int] = set()
     for room in amounts[1:2] if is_large else amounts:
         for apart, patience in ways:
             for later_first in (True, False) if several else (True,):
-                found = greedy.run(Rules(apart, room, patience, later_first))
-                if found is not None:
-                    yield found
+                program = greedy.run(Rules(apart, room, patience, later_first))
+                if program is not None and id(program) not in seen:
+                    seen.add(id(program))
+                    yield program
             if is_large:
                 return
 

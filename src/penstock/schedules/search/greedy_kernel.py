@@ -2,21 +2,21 @@
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from penstock.arrays import Floats, Ints
 from penstock.program.engine.heap_kernel import pop, push
+from penstock.schedules.search.pass_graph import PassGraph, Sources
 
 NOT_YET = np.inf
 FORWARD, RECOMPUTE, INPUT_GRAD, WEIGHT_GRAD, BACKWARD = 0, 1, 2, 3, 4
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def _ready(ends: Floats, begin: Ints, source: Ints, delay: Floats, replica: int, microbatch: int) -> float:
+def _ready(ends: Floats, sources: Sources, replica: int, microbatch: int) -> float:
     """When all dependencies of a pass have arrived; NOT_YET if one is not done."""
     ready = 0.0
-    for entry in range(begin[replica], begin[replica + 1]):
-        ready = max(ready, ends[source[entry], microbatch] + delay[entry])
+    for entry in range(sources.begin[replica], sources.begin[replica + 1]):
+        ready = max(ready, ends[sources.replica[entry], microbatch] + sources.delay[entry])
     return ready
 
 
@@ -32,36 +32,17 @@ def _wake(device: int, now: float, free_at: Floats, wake: Floats, keys: Floats, 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def run_greedy(
-    num_devices: int,
-    num_microbatches: int,
-    forward_device: Ints,
-    backward_device: Ints,
-    forward_s: Floats,
-    recompute_s: Floats,
-    input_grad_s: Floats,
-    weight_grad_s: Floats,
-    backward_s: Floats,
-    is_recomputed: npt.NDArray[np.bool_],
-    forward_begin: Ints,
-    forward_source: Ints,
-    forward_delay: Floats,
-    backward_begin: Ints,
-    backward_source: Ints,
-    backward_delay: Floats,
-    saved_delay: Floats,
-    forward_wakes_begin: Ints,
-    forward_wakes: Ints,
-    backward_wakes_begin: Ints,
-    backward_wakes: Ints,
-    kept: Floats,
-    room: Floats,
-    reserve: Floats,
-    rank: Floats,
-    split: bool,
-    patience: float,
-) -> tuple[Ints, Ints, Ints, Ints, float, bool]:
-    """Orders of all devices: how many jobs each has, then kind, replica and micro-batch, device after device."""
-    num_replicas = len(forward_device)
+    graph: PassGraph, room: Floats, rank: Floats, split: bool, patience: float
+) -> tuple[Ints, Ints, Ints, Ints, float, bool, Floats]:
+    """Orders of all devices: how many jobs each has, then kind, replica and micro-batch, device after device.
+
+    Then the time, whether all jobs are done, and the least room with which each device runs the same order; inf if it
+    has run out of room.
+    """
+    num_devices, num_microbatches, num_replicas = graph.num_devices, graph.num_microbatches, len(graph.kept)
+    forward_device, backward_device = graph.forward_device, graph.backward_device
+    forward, backward, kept = graph.forward, graph.backward, graph.kept
+    needed = np.zeros(num_devices)
     forward_end = np.full((num_replicas, num_microbatches), NOT_YET)
     backward_end = np.full((num_replicas, num_microbatches), NOT_YET)
     next_forward = np.zeros(num_replicas, np.int64)
@@ -81,13 +62,18 @@ def run_greedy(
     forward_replicas, backward_replicas = np.argsort(forward_device), np.argsort(backward_device)
     most = 0
     for replica in range(num_replicas):
-        most += num_microbatches * (3 if split else 2) + (num_microbatches if is_recomputed[replica] else 0)
+        most += num_microbatches * (3 if split else 2) + (num_microbatches if graph.is_recomputed[replica] else 0)
     out_device = np.empty(most, np.int64)
     out_kind, out_replica, out_microbatch = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     size = 0
     wake = np.zeros(num_devices)
     # Every change of a wake-up pushes an entry; at most one per pass and one per dependency.
-    capacity = num_devices + 2 * most + num_microbatches * (len(forward_wakes) + len(backward_wakes)) + 1
+    capacity = (
+        num_devices
+        + 2 * most
+        + num_microbatches * (len(graph.forward_wakes.device) + len(graph.backward_wakes.device))
+        + 1
+    )
     keys, items = np.empty(capacity), np.empty(capacity, np.int64)
     heap = 0
     for device in range(num_devices):
@@ -108,8 +94,8 @@ def run_greedy(
             microbatch = next_backward[replica]
             if microbatch < num_microbatches:
                 ready = max(
-                    _ready(backward_end, backward_begin, backward_source, backward_delay, replica, microbatch),
-                    forward_end[replica, microbatch] + saved_delay[replica],
+                    _ready(backward_end, backward, replica, microbatch),
+                    forward_end[replica, microbatch] + graph.saved_delay[replica],
                 )
                 if ready <= now:
                     if microbatch - 0.001 * rank[replica] < best_rank:
@@ -118,7 +104,7 @@ def run_greedy(
                     soonest = min(soonest, ready)
         if best >= 0:
             replica, microbatch = best, next_backward[best]
-            if is_recomputed[replica]:
+            if graph.is_recomputed[replica]:
                 out_device[size], out_kind[size], out_replica[size], out_microbatch[size] = (
                     device,
                     RECOMPUTE,
@@ -126,7 +112,7 @@ def run_greedy(
                     microbatch,
                 )
                 size += 1
-                now += recompute_s[replica]
+                now += graph.recompute_s[replica]
             kind = INPUT_GRAD if split else BACKWARD
             out_device[size], out_kind[size], out_replica[size], out_microbatch[size] = (
                 device,
@@ -135,7 +121,7 @@ def run_greedy(
                 microbatch,
             )
             size += 1
-            now += input_grad_s[replica] if split else backward_s[replica]
+            now += graph.input_grad_s[replica] if split else graph.backward_s[replica]
             if not split:
                 held[device] -= kept[replica]
                 next_weights[replica] += 1
@@ -143,8 +129,8 @@ def run_greedy(
             next_backward[replica] += 1
             if forward_device[replica] != device:
                 held[device] += kept[replica]
-            for entry in range(backward_wakes_begin[replica], backward_wakes_begin[replica + 1]):
-                heap = _wake(backward_wakes[entry], began, free_at, wake, keys, items, heap)
+            for entry in range(graph.backward_wakes.begin[replica], graph.backward_wakes.begin[replica + 1]):
+                heap = _wake(graph.backward_wakes.device[entry], began, free_at, wake, keys, items, heap)
             free_at[device] = now
             wake[device] = now
             heap = push(keys, items, heap, now, device)
@@ -157,11 +143,15 @@ def run_greedy(
             replica = forward_replicas[entry]
             microbatch = next_forward[replica]
             if microbatch < num_microbatches:
-                ready = _ready(forward_end, forward_begin, forward_source, forward_delay, replica, microbatch)
+                ready = _ready(forward_end, forward, replica, microbatch)
                 if ready <= now:
-                    home = backward_device[replica] == device
-                    if home and held[device] > 0 and held[device] + kept[replica] + reserve[replica] > room[device]:
+                    use = 0.0
+                    if backward_device[replica] == device and held[device] > 0:
+                        use = held[device] + kept[replica] + graph.reserve[replica]
+                    needed[device] = max(needed[device], use)
+                    if use > room[device]:
                         is_full = True
+                        needed[device] = np.inf
                     elif -rank[replica] < best_rank:
                         best, best_rank = replica, -rank[replica]
                 else:
@@ -175,13 +165,13 @@ def run_greedy(
                 microbatch,
             )
             size += 1
-            now += forward_s[replica]
+            now += graph.forward_s[replica]
             forward_end[replica, microbatch] = now
             next_forward[replica] += 1
             if backward_device[replica] == device:
                 held[device] += kept[replica]
-            for entry in range(forward_wakes_begin[replica], forward_wakes_begin[replica + 1]):
-                heap = _wake(forward_wakes[entry], began, free_at, wake, keys, items, heap)
+            for entry in range(graph.forward_wakes.begin[replica], graph.forward_wakes.begin[replica + 1]):
+                heap = _wake(graph.forward_wakes.device[entry], began, free_at, wake, keys, items, heap)
             free_at[device] = now
             wake[device] = now
             heap = push(keys, items, heap, now, device)
@@ -193,7 +183,7 @@ def run_greedy(
             replica = backward_replicas[entry]
             if next_weights[replica] < next_backward[replica] and next_weights[replica] < oldest:
                 best, oldest = replica, next_weights[replica]
-        if best >= 0 and (is_full or soonest - now >= patience * weight_grad_s[best]):
+        if best >= 0 and (is_full or soonest - now >= patience * graph.weight_grad_s[best]):
             out_device[size], out_kind[size], out_replica[size], out_microbatch[size] = (
                 device,
                 WEIGHT_GRAD,
@@ -201,7 +191,7 @@ def run_greedy(
                 next_weights[best],
             )
             size += 1
-            now += weight_grad_s[best]
+            now += graph.weight_grad_s[best]
             next_weights[best] += 1
             held[device] -= kept[best]
             free_at[device] = now
@@ -220,4 +210,12 @@ def run_greedy(
     for entry in range(size):
         counts[out_device[entry]] += 1
     order = np.argsort(out_device[:size], kind="mergesort")
-    return counts, out_kind[:size][order], out_replica[:size][order], out_microbatch[:size][order], makespan, complete
+    return (
+        counts,
+        out_kind[:size][order],
+        out_replica[:size][order],
+        out_microbatch[:size][order],
+        makespan,
+        complete,
+        needed,
+    )
