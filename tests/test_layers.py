@@ -45,6 +45,8 @@ MAY_IMPORT = {
     "runtime/transport",
     "runtime/verify": "runtime/tensors",
     "runtime/checks": "runtime/executor runtime/layout runtime/state runtime/tensors runtime/transport",
+    "runtime/assembly": "runtime/checks runtime/executor runtime/health runtime/layout runtime/remote_backward "
+    "runtime/stage runtime/state runtime/transport",
     "profiler": "dist model plan profile runtime",
     "emulation": "cluster dist plan profile program runtime simulate timeline",
     "launch": "bundle cluster dist emulation model plan profile profiler report runtime simulate timeline",

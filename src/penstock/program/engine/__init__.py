@@ -1,5 +1,6 @@
 """The compiled engine that executes a lowered program on paper."""
 
 from penstock.program.engine.execution import Run, execute
+from penstock.program.engine.progress import Progress, find_progress, find_progress_plainly
 
-__all__ = ["Run", "execute"]
+__all__ = ["Progress", "Run", "execute", "find_progress", "find_progress_plainly"]

@@ -130,7 +130,8 @@ def _messages(
     # In the order of the sends on every link.
     turn = np.empty(costs.num_replicas, dtype=np.int64)
     turn[closing] = np.arange(costs.num_replicas)
-    _, ends = np.unique(flows.source * len(program.devices) + flows.target, return_inverse=True)
+    link = flows.source * len(program.devices) + flows.target
+    ends = np.searchsorted(sorted(set(link.tolist())), link)
     link_of = ends[flow]
     order = np.lexsort((np.where(regular, flow, turn[source]), sent_at, link_of))
     first_slot = program.offsets[:-1] + np.arange(len(program.devices))

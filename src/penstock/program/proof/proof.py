@@ -3,7 +3,7 @@
 1. every action occurs exactly once, on the device that the plan gives it;
 2. every dependency is met by an earlier action of the same device or by a receive;
 3. sends and receives pair up in order on every link;
-4. there is no deadlock: the engine executes the program to its end;
+4. there is no deadlock: every device runs to the end of its actions;
 5. memory stays within every device's limit.
 
 Cost: O(actions), plus sorting the messages by link.
@@ -18,7 +18,7 @@ from penstock.errors import DeadlockError, MemoryLimitError, ProofError
 from penstock.plan.pricing import Costs
 from penstock.program.actions import NONE, is_compute
 from penstock.program.dependencies import Dependencies, find_dependencies
-from penstock.program.engine import Run, execute
+from penstock.program.engine import Progress, find_progress
 from penstock.program.job_table import find_jobs
 from penstock.program.proof.completeness import check_complete
 from penstock.program.proof.memory import MemoryUse, memory_changes, memory_use
@@ -89,7 +89,7 @@ def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proo
 
 
 def _check_no_circle(program: Program, costs: Costs, dependencies: Dependencies) -> None:
-    run = execute(program, dependencies, costs, np.zeros(program.num_actions))
+    run = find_progress(program, dependencies, costs)
     stuck = np.flatnonzero(run.counter < program.offsets[1:])
     if not len(stuck):
         return
@@ -101,7 +101,7 @@ def _check_no_circle(program: Program, costs: Costs, dependencies: Dependencies)
     )
 
 
-def _follow(program: Program, dependencies: Dependencies, run: Run, device: int) -> list[int]:
+def _follow(program: Program, dependencies: Dependencies, run: Progress, device: int) -> list[int]:
     """Follow what each stuck device waits for until a device occurs again."""
     owner = np.repeat(np.arange(dependencies.num_transfers), np.diff(dependencies.consumers.begin))
     path: list[int] = []
@@ -111,12 +111,12 @@ def _follow(program: Program, dependencies: Dependencies, run: Run, device: int)
         action = int(run.counter[device])
         path.append(action)
         open_transfers = owner[dependencies.consumers.values == action]
-        transfer = int(next(item for item in open_transfers if np.isnan(run.begun[item])))
+        transfer = int(next(item for item in open_transfers if not run.has_begun[item]))
         device = _who_is_late(program, dependencies, run, transfer)
     return path[seen.index(device) :]
 
 
-def _who_is_late(program: Program, dependencies: Dependencies, run: Run, transfer: int) -> int:
+def _who_is_late(program: Program, dependencies: Dependencies, run: Progress, transfer: int) -> int:
     """A device that has not issued a transfer, or one before it."""
     before = np.repeat(np.arange(dependencies.num_transfers), np.diff(dependencies.next_on_links.begin))
     while True:
@@ -125,7 +125,7 @@ def _who_is_late(program: Program, dependencies: Dependencies, run: Run, transfe
             if run.counter[device] <= action:
                 return device
         earlier = before[dependencies.next_on_links.values == transfer]
-        transfer = int(next(item for item in earlier if np.isnan(run.begun[item])))
+        transfer = int(next(item for item in earlier if not run.has_begun[item]))
 
 
 def check_memory(proof: Proof) -> None:

@@ -6,9 +6,9 @@ from penstock.runtime.executor.forward_only import Evaluator, eval_mode, select_
 from penstock.runtime.executor.grad_clip import GradNorm, clip_grads
 from penstock.runtime.executor.grad_reduce import GroupGradReducer
 from penstock.runtime.executor.loss import LossExchange
+from penstock.runtime.executor.messages import Routing
 from penstock.runtime.executor.protocols import Span
 from penstock.runtime.executor.recorder import gather_timeline
-from penstock.runtime.executor.routing import Routing
 from penstock.runtime.executor.weight_return import WeightReturn
 
 __all__ = [

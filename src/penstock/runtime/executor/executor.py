@@ -17,9 +17,18 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from penstock.program import Action, Kind
-from penstock.runtime.executor.backward_inputs import BackwardInputs
 from penstock.runtime.executor.context import Iteration
-from penstock.runtime.executor.p2p import RECEIVED, SENT, receive, send
+from penstock.runtime.executor.messages import (
+    RECEIVED,
+    SENT,
+    BackwardInputs,
+    Message,
+    Routing,
+    gather_forward,
+    gather_gradients,
+    receive,
+    send,
+)
 from penstock.runtime.executor.protocols import (
     Clock,
     GradReducer,
@@ -31,8 +40,6 @@ from penstock.runtime.executor.protocols import (
     WeightReturner,
 )
 from penstock.runtime.executor.replica_sync_points import ReplicaSyncPoints
-from penstock.runtime.executor.routing import Message, Routing
-from penstock.runtime.executor.stage_inputs import gather_forward, gather_gradients
 from penstock.runtime.health import RankStatus
 from penstock.runtime.remote_backward import PLANNED, make_recompute_message
 from penstock.runtime.stage import ComputeLoss, Loss, scale_loss, sum_losses

@@ -8,7 +8,7 @@ from torch import nn
 from penstock.program import Action, Kind
 from penstock.runtime.executor.context import Iteration
 from penstock.runtime.executor.executor import Executor
-from penstock.runtime.executor.stage_inputs import gather_forward
+from penstock.runtime.executor.messages import gather_forward
 
 FORWARD_KINDS = (Kind.F, Kind.SEND_F, Kind.RECV_F)
 

@@ -9,8 +9,8 @@ import torch
 from penstock.dist import Describe
 from penstock.program import Action
 from penstock.runtime.executor.context import Iteration
+from penstock.runtime.executor.messages import Message, Routing
 from penstock.runtime.executor.protocols import StageRunner
-from penstock.runtime.executor.routing import Message, Routing
 from penstock.runtime.stage import NULL_CONTEXT, SyncPoint
 from penstock.runtime.transport import Transport
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from penstock.errors import InputError
 from penstock.program import Action, Kind
-from penstock.runtime.executor.routing import Message, Routing
+from penstock.runtime.executor.messages import Message, Routing
 from penstock.runtime.tensors import PackedPayload, pack
 from penstock.runtime.transport import PendingReceive, Transport
 

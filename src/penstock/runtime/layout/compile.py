@@ -12,11 +12,11 @@ from penstock.cluster import Cluster, Device, Host, Wire
 from penstock.errors import InputError
 from penstock.model import Block, shared_parameters
 from penstock.plan import Plan
-from penstock.plan.pricing import price
+from penstock.plan.pricing import Costs, price
 from penstock.profile import Profile, Sizes, Tie, Times, Unit
+from penstock.program import Program, program_of_order
 from penstock.program.lowering import lower
 from penstock.program.proof import Proof, prove
-from penstock.schedules import schedule
 
 PLACEHOLDER_KIND = "device"
 
@@ -68,7 +68,17 @@ def compile_plan(plan: Plan, blocks: Sequence[Block], profile: Profile | None, c
         costs = price(plan, placeholder_profile(blocks, plan.micro_batch_size), placeholder_cluster(plan), strict=False)
     else:
         costs = price(plan, profile, cluster)
-    return prove(lower(schedule(costs), costs), costs, within_memory=profile is not None)
+    return prove(lower(_order(costs), costs), costs, within_memory=profile is not None)
+
+
+def _order(costs: Costs) -> Program:
+    """Return the compute program that the plan holds; a plan without one is ordered by its schedule."""
+    if costs.plan.has_order:
+        return program_of_order(costs.plan, [device.name for device in costs.cluster.devices])
+    # Most plans hold their order, so schedules are loaded late.
+    from penstock.schedules import schedule
+
+    return schedule(costs)
 
 
 def _split_name(name: str) -> list[tuple[str, str]]:

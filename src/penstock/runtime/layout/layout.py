@@ -69,8 +69,9 @@ def find_links(program: Program, devices: Sequence[str], kinds: Collection[Kind]
     """Return the links (sender, receiver) that messages of these kinds use."""
     rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
     messages = np.flatnonzero(np.isin(program.kind, tuple(kinds)))
-    ends = np.unique(np.stack([program.device_of[messages], program.peer[messages]], 1), axis=0).tolist()
-    return {(rank_of[source], rank_of[target]) for source, target in ends}
+    num = len(program.devices)
+    links = set((program.device_of[messages].astype(np.int64) * num + program.peer[messages]).tolist())
+    return {(rank_of[link // num], rank_of[link % num]) for link in links}
 
 
 def find_split_backwards(program: Program, devices: Sequence[str]) -> set[tuple[int, int, int]]:

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from penstock.errors import RunError
 from penstock.program import Action
 from penstock.runtime.executor.context import Iteration
+from penstock.runtime.executor.messages.routing import Message, Routing
 from penstock.runtime.executor.protocols import RecomputeCheck, StageRunner, Transfer
-from penstock.runtime.executor.routing import Message, Routing
 from penstock.runtime.remote_backward import make_recompute_message
 from penstock.runtime.stage import ComputeLoss, StageJob
 from penstock.runtime.tensors import PackedPayload, Rows, share_memory

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from penstock.runtime.executor.context import Iteration
-from penstock.runtime.executor.routing import Message, Routing
+from penstock.runtime.executor.messages.routing import Message, Routing
 from penstock.runtime.tensors import PackedPayload, Rows, join_gradients, join_rows, pack, slice_rows
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from penstock.program import Action, Kind
 from penstock.runtime.executor.context import Iteration
-from penstock.runtime.executor.routing import Message, Routing
+from penstock.runtime.executor.messages.routing import Message, Routing
 from penstock.runtime.transport import PendingReceive, Transport
 
 SENT = {Kind.SEND_F: Message.ACTIVATIONS, Kind.SEND_B: Message.GRADIENTS, Kind.SEND_S: Message.SAVED_TENSORS}

@@ -1,0 +1,7 @@
+"""Plan and model to the parts of one rank, in numbered phases."""
+
+from penstock.runtime.assembly.assembly import assemble
+from penstock.runtime.assembly.rank_parts import RankParts
+from penstock.runtime.assembly.stages import forward_buffers, trained_parameters
+
+__all__ = ["RankParts", "assemble", "forward_buffers", "trained_parameters"]

@@ -1,0 +1,129 @@
+"""Phases 3 to 5 of assembly, which are collective: the control group, equal inputs on all ranks, the transport."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+
+from penstock.dist import translate_errors
+from penstock.errors import InputError
+from penstock.model import Block, keep_freed_memory
+from penstock.program import SEND_KINDS
+from penstock.runtime.assembly.compilation import Compiled, Validated
+from penstock.runtime.checks import SharedBufferCheck, check_consistency, materialize_held
+from penstock.runtime.layout import Layout, find_links
+from penstock.runtime.options import PipelineOptions
+from penstock.runtime.state import is_on_meta
+from penstock.runtime.transport import (
+    ProcessGroups,
+    TorchTransport,
+    open_control_group,
+    open_process_groups,
+    select_backend,
+)
+from penstock.units import show_count
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Result of phase 3."""
+
+    rank: int
+    world: int
+    backend: str
+    control: Any
+    """The control group."""
+
+
+def connect(validated: Validated, compiled: Compiled, options: PipelineOptions) -> Connection:
+    """Phase 3: open the control group. Collective.
+
+    Raises:
+        InputError: There are too few ranks, or the backend does not send from the model's device.
+        RunError: Another rank does not connect.
+    """
+    rank, world = dist.get_rank(), dist.get_world_size()
+    check_num_ranks(compiled.layout, world)
+    backend = select_backend(validated.device)
+    with translate_errors(lambda: f"rank {rank}, connects to the other ranks"):
+        control = open_control_group(options.timeout_s)
+    _log.info("rank %d of %d connected; payloads use %s", rank, world, backend)
+    return Connection(rank, world, backend, control)
+
+
+def check_num_ranks(layout: Layout, num_ranks: int) -> None:
+    """Check that there is a rank for every device of the plan.
+
+    Raises:
+        InputError: There are too few ranks.
+    """
+    num_devices = len(layout.devices)
+    if num_ranks < num_devices:
+        raise InputError(
+            f"the plan uses {num_devices} devices, but there {'is' if num_ranks == 1 else 'are'} only "
+            f"{show_count(num_ranks, 'rank')}",
+            hint=f"Start {num_devices} ranks, or plan for fewer devices.",
+        )
+
+
+@dataclass(frozen=True)
+class Materialized:
+    """Result of phase 4."""
+
+    blocks: tuple[Block, ...]
+    lacks_values: bool
+    """Whether the values come with a checkpoint that is loaded later."""
+    shared_buffers: SharedBufferCheck
+
+
+def materialize(
+    validated: Validated, compiled: Compiled, connection: Connection, options: PipelineOptions
+) -> Materialized:
+    """Phase 4: fill the tensors that this rank holds, and check that all ranks have the same inputs. Collective.
+
+    Raises:
+        PenstockError: On all ranks, if a rank cannot fill its tensors.
+        MismatchError: Ranks have different plans, seeds or models.
+    """
+    model, layout, rank = validated.model, compiled.layout, connection.rank
+    if validated.device.type == "cpu":
+        keep_freed_memory()
+    lacks_values = options.init == "checkpoint" and is_on_meta(model)
+    blocks, error = materialize_held(
+        validated.blocks, model, layout.stages, rank, seed=options.seed, device=validated.device, init=options.init
+    )
+    with translate_errors(lambda: f"rank {rank}, compares plan and model with the other ranks"):
+        check_consistency(blocks, compiled.proof.program, options.seed, connection.control, error)
+    return Materialized(blocks, lacks_values, SharedBufferCheck(model, blocks, layout.stages))
+
+
+@dataclass(frozen=True)
+class OpenTransport:
+    """Result of phase 5."""
+
+    groups: ProcessGroups
+    reductions: Sequence[Any]
+    """The process group of each reduction of the layout."""
+    transport: TorchTransport
+
+
+def open_transport(
+    validated: Validated, compiled: Compiled, connection: Connection, options: PipelineOptions
+) -> OpenTransport:
+    """Phase 5: open the process groups and the transport. Collective.
+
+    Raises:
+        RunError: Another rank does not connect.
+    """
+    layout, device, timeout_s = compiled.layout, validated.device, options.timeout_s
+    links = find_links(compiled.proof.program, layout.devices, SEND_KINDS)
+    rings = [item.ranks for item in layout.reducers]
+    with translate_errors(lambda: f"rank {connection.rank}, connects to the other ranks"):
+        groups, reductions = open_process_groups(
+            connection.control, connection.backend, links, rings, device=device, timeout_s=timeout_s
+        )
+        return OpenTransport(groups, reductions, TorchTransport(groups, device, timeout_s))

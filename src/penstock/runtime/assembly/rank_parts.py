@@ -1,0 +1,143 @@
+"""Phase 7 of assembly: the executor and everything around it on this rank."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.distributed.distributed_c10d import _get_default_store
+
+from penstock.dist import Consensus
+from penstock.program.proof import Proof
+from penstock.runtime.assembly.compilation import Compiled, Validated
+from penstock.runtime.assembly.connection import Connection, Materialized, OpenTransport
+from penstock.runtime.assembly.stages import trained_parameters
+from penstock.runtime.checks import (
+    BatchShapeCheck,
+    ProfileDrift,
+    SharedBufferCheck,
+    batch_check_pairs,
+    release_unused,
+)
+from penstock.runtime.executor import (
+    Evaluator,
+    Executor,
+    ExecutorParts,
+    GradNorm,
+    GroupGradReducer,
+    LossExchange,
+    Routing,
+    WeightReturn,
+    select_forwards,
+)
+from penstock.runtime.health import Heartbeat, RankStatus
+from penstock.runtime.layout import Layout, find_grad_owners, find_split_backwards
+from penstock.runtime.options import PipelineOptions
+from penstock.runtime.remote_backward import SavedTensorTransfer, check_recompute
+from penstock.runtime.stage import Loss, TorchStage
+from penstock.runtime.state import Checkpoints, RankState, state_entries, writers
+from penstock.runtime.transport import TorchTransport
+
+
+@dataclass(frozen=True)
+class RankParts:
+    """Result of phase 7: everything that a pipeline uses on this rank."""
+
+    proof: Proof
+    layout: Layout
+    device: torch.device
+    rank: int
+    control: Any
+    transport: TorchTransport
+    runners: Mapping[int, TorchStage]
+    executor: Executor
+    evaluator: Evaluator
+    weight_return: WeightReturn
+    losses: LossExchange
+    grad_norm: GradNorm
+    batch_check: BatchShapeCheck
+    shared_buffers: SharedBufferCheck
+    profile_drift: ProfileDrift
+    checkpoints: Checkpoints
+    heartbeat: Heartbeat
+    lacks_values: bool
+
+
+def arm(
+    validated: Validated,
+    compiled: Compiled,
+    connection: Connection,
+    materialized: Materialized,
+    opened: OpenTransport,
+    runners: Mapping[int, TorchStage],
+    loss: Loss,
+    options: PipelineOptions,
+    read_status: Callable[[], RankStatus],
+) -> RankParts:
+    """Phase 7: build the executor and everything around it, release unused parameters, and start the heartbeat."""
+    model, layout, program = validated.model, compiled.layout, compiled.proof.program
+    rank, control, transport, blocks = connection.rank, connection.control, opened.transport, materialized.blocks
+    owners = find_grad_owners(layout, blocks)
+    grad_norm = GradNorm(
+        {name: item for name, item in model.named_parameters() if name in owners}, owners, control, transport
+    )
+    entries = state_entries(model)
+    release_unused(model, [block for runner in runners.values() for block in runner.blocks])
+    routing = Routing(layout, rank)
+    actions = list(program.actions(layout.devices[rank])) if rank < len(layout.devices) else []
+    trained = trained_parameters(layout, rank, runners)
+    by_stage = {number: list(runner.trained.values()) for number, runner in runners.items()}
+    weight_return = WeightReturn(actions, by_stage, trained.values(), transport, routing)
+    parts = ExecutorParts(
+        routing=routing,
+        actions=actions,
+        runners=runners,
+        loss=loss,
+        transport=transport,
+        reducer=_make_grad_reducer(layout, rank, opened, runners),
+        weights=weight_return,
+        transfer=SavedTensorTransfer(),
+        check_recompute=check_recompute,
+        split=find_split_backwards(program, layout.devices),
+    )
+    pairs = batch_check_pairs(program, layout, connection.world, in_order=opened.groups.is_in_order)
+    store = _get_default_store()
+    batch_check = BatchShapeCheck(pairs, rank, transport, routing.num_tags, store, control.group_name)
+    heartbeat = Heartbeat(control, layout.devices, read_status, transport.abandon)
+    consensus = Consensus(transport, rank, connection.world, heartbeat.report_failure)
+    state = RankState(model, entries, writers(entries, blocks, layout.stages), trained, validated.device)
+    return RankParts(
+        proof=compiled.proof,
+        layout=layout,
+        device=validated.device,
+        rank=rank,
+        control=control,
+        transport=transport,
+        runners=runners,
+        executor=Executor(parts),
+        evaluator=Evaluator(
+            replace(parts, actions=select_forwards(actions), reducer=GroupGradReducer({}, transport), split=())
+        ),
+        weight_return=weight_return,
+        losses=LossExchange(layout, rank, connection.world, transport),
+        grad_norm=grad_norm,
+        batch_check=batch_check,
+        shared_buffers=materialized.shared_buffers,
+        profile_drift=ProfileDrift(options.profile, blocks, layout.stages, rank),
+        checkpoints=Checkpoints(state, consensus),
+        heartbeat=heartbeat,
+        lacks_values=materialized.lacks_values,
+    )
+
+
+def _make_grad_reducer(
+    layout: Layout, rank: int, opened: OpenTransport, runners: Mapping[int, TorchStage]
+) -> GroupGradReducer:
+    """Return the reducer of this rank's gradients, with the process group and the parameters of each reduction."""
+    named = {name: item for runner in runners.values() for name, item in runner.trained.items()}
+    reductions = {
+        (item.is_tie, item.number): (group, [named[name] for name in item.parameters])
+        for item, group in zip(layout.reducers, opened.reductions, strict=True)
+        if rank in item.ranks
+    }
+    return GroupGradReducer(reductions, opened.transport)
