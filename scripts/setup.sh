@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds .venv with what constraints.txt pins, and compiles the simulator once. Usage: setup.sh PYTHON VENV
+# Builds .venv with what constraints.txt pins, and compiles modules and kernels once. Usage: setup.sh PYTHON VENV
 set -eu
 python=$1
 venv=$2
@@ -29,5 +29,6 @@ fi
 
 echo "setting up $venv (a minute or two the first time)"
 PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install -qq --constraint constraints.txt --editable '.[dev,run]'
+"$venv/bin/python" -m compileall -q src
 "$venv/bin/python" -m penstock.compile_kernels
 touch "$venv/ready"

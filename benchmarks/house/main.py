@@ -20,19 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.results import Result
+
 REPOSITORY = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 BEFORE = "a817759"
 PLAN = "from penstock.cli.main import main; main()"
-
-
-class Result(NamedTuple):
-    """One target: what was measured, what it had to be, and whether it was reached."""
-
-    what: str
-    target: str
-    measured: str
-    reached: bool
 
 
 class Tree(NamedTuple):
@@ -41,12 +36,17 @@ class Tree(NamedTuple):
     path: Path
     micro_batch_size: str
 
-    def run(self, *words: str, cwd: Path | None = None) -> float:
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a process that imports this tree, from compiled modules as an installed package does."""
+        kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        return {**kept, "PYTHONPATH": str(self.path / "src"), "OMP_NUM_THREADS": "1"}
+
+    def run(self, *words: str) -> float:
         """Seconds of a Python process that imports this tree's penstock."""
-        environment = {**os.environ, "PYTHONPATH": str(self.path / "src"), "OMP_NUM_THREADS": "1"}
         begun = time.perf_counter()
         subprocess.run(
-            [sys.executable, *words], env=environment, cwd=cwd or self.path, check=True, stdout=subprocess.DEVNULL
+            [sys.executable, *words], env=self.environment, cwd=self.path, check=True, stdout=subprocess.DEVNULL
         )
         return time.perf_counter() - begun
 
@@ -101,14 +101,13 @@ def commands(before: Tree, now: Tree, repeats: int) -> Iterator[Result]:
 
 def ranks(tree: Tree, mode: str, plan: Path) -> dict[str, float]:
     """Two ranks of one pipeline; the slower one's seconds."""
-    environment = {**os.environ, "PYTHONPATH": str(tree.path / "src"), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         for file in ("plan.json", "profile.json"):
             (directory / file).write_bytes((plan / file).read_bytes())
         command = [sys.executable, str(HERE / "rank.py"), mode, name]
         processes = [
-            subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE) for rank in range(2)
+            subprocess.Popen([*command, str(rank)], env=tree.environment, stderr=subprocess.PIPE) for rank in range(2)
         ]
         for process in processes:
             _, errors = process.communicate(timeout=300)
@@ -185,8 +184,7 @@ def main(words: Sequence[str]) -> int:
     ):
         for result in part:
             reached &= result.reached
-            print(f"{'ok   ' if result.reached else 'short'} {result.what}: {result.measured} (target {result.target})")
-            sys.stdout.flush()
+            print(result.line(quick=asked.quick), flush=True)
     return 0 if reached else 1
 
 
