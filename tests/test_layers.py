@@ -1,9 +1,13 @@
 """The architecture as one table: which package may import which, and that outsiders import only faces."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 from tests.support.paths import SOURCE
 
@@ -51,8 +55,8 @@ MAY_IMPORT = {
     "emulation": "cluster dist plan profile program runtime simulate timeline",
     "launch": "bundle cluster dist emulation model plan profile profiler report runtime simulate timeline",
     "launch/ranks": "launch/processes",
-    "cli": "bundle cluster emulation launch plan planners probe profile profiler program report schedules simulate "
-    "timeline",
+    "cli": "bundle cluster dist emulation launch plan planners probe profile profiler program report schedules "
+    "simulate timeline",
     "cli/workflows": "cli/options cli/render",
     "cli/commands": "cli/options cli/render cli/workflows",
 }
@@ -60,12 +64,23 @@ MAY_IMPORT = {
 
 A name covers all packages below it, and a sub-package may also import what its parents may.
 """
-TORCH = ("model", "dist", "probe", "runtime", "profiler", "emulation/rank")
+TORCH = ("model", "probe", "runtime", "profiler", "emulation/rank")
 """Packages that need torch. Nothing else loads it at import."""
 HEAVY = {"torch", "numba", "rich", "click"}
 ENTRY_POINTS = ("cli/main", "cli/commands", "launch/ranks")
 """Modules that are started or loaded by name, so they stand behind no face."""
 MOST_MODULES = 14
+LAUNCHER = "dist/launcher.py"
+STARTS_PROCESSES = {
+    "subprocess": {"Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput"},
+    "os": {"fork", "forkpty", "popen", "posix_spawn", "posix_spawnp", "system"}
+    | {f"{kind}{how}" for kind in ("exec", "spawn") for how in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")},
+    "pty": {"fork", "spawn"},
+}
+"""Functions that start a process, by module. Only the launcher calls them."""
+PROCESS_LIBRARIES = {"multiprocessing", "concurrent.futures.process", "torch.multiprocessing"}
+RUNS_TOOLS = {"emulation/network/namespaces.py"}
+"""Modules that may call `subprocess.run`, which returns when the program has ended: for `ip` and `tc`."""
 
 
 class Import(NamedTuple):
@@ -201,3 +216,63 @@ def test_heavy_libraries_are_loaded_late() -> None:
         if heavy:
             wrong.append(f"{path.relative_to(SOURCE)}: {sorted(heavy)}")
     assert wrong == []
+
+
+def _process_starts(path: Path) -> Iterator[str]:
+    """The names in a module that start processes, however they are imported."""
+    names = dict(STARTS_PROCESSES)
+    if path.relative_to(SOURCE).as_posix() not in RUNS_TOOLS:
+        names["subprocess"] = names["subprocess"] | {"run"}
+    tree = ast.parse(path.read_text())
+    modules: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.asname or alias.name: alias.name for alias in node.names}
+            yield from (alias.name for alias in node.names if alias.name in PROCESS_LIBRARIES)
+        elif isinstance(node, ast.ImportFrom):
+            imported = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from sorted({str(node.module), *imported} & PROCESS_LIBRARIES)
+            yield from (alias.name for alias in node.names if alias.name in names.get(str(node.module), ()))
+            if any(alias.name == "ProcessPoolExecutor" for alias in node.names):
+                yield "ProcessPoolExecutor"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "ProcessPoolExecutor":
+            yield node.attr
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = modules.get(node.value.id, "")
+            if node.attr in names.get(module, ()):
+                yield f"{module}.{node.attr}"
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("import subprocess as s\ns.Popen([])", ["subprocess.Popen"]),
+        ("import subprocess\nx: subprocess.Popen[bytes]\nsubprocess.run([])", ["subprocess.Popen", "subprocess.run"]),
+        ("from subprocess import DEVNULL, run", ["run"]),
+        ("import os\nos.fork()\nos.forget()", ["os.fork"]),
+        ("from os import posix_spawn", ["posix_spawn"]),
+        ("def f():\n    import multiprocessing", ["multiprocessing"]),
+        ("from torch import multiprocessing", ["torch.multiprocessing"]),
+        ("from concurrent.futures import ProcessPoolExecutor", ["ProcessPoolExecutor"]),
+        ("import subprocess\nsubprocess.DEVNULL", []),
+    ],
+)
+def test_starts_of_processes_are_found(
+    code: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "SOURCE", tmp_path)
+    (tmp_path / "module.py").write_text(code)
+    assert list(_process_starts(tmp_path / "module.py")) == names
+
+
+def test_only_the_launcher_starts_processes() -> None:
+    starts = {path.relative_to(SOURCE).as_posix(): list(_process_starts(path)) for path in SOURCE.rglob("*.py")}
+    assert {"subprocess.Popen", "os.fork"} <= set(starts.pop(LAUNCHER))
+    assert {path: names for path, names in starts.items() if names} == {}
+
+
+def test_the_launcher_does_not_load_torch() -> None:
+    code = "import sys, penstock.dist; print([name for name in ('torch', 'numba', 'numpy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,21 +1,41 @@
-"""What probe and runtime share on torch.distributed: consensus, failure translation, shutdown, watchdog."""
+"""What all runs of several processes share: launcher, rendezvous, consensus, failure translation, shutdown, watchdog.
 
-from penstock.dist.consensus import CONSENSUS_TAG, Consensus
+Importing it does not load torch.
+"""
+
+from penstock.dist.consensus import CONSENSUS_TAG, Consensus, Failed, PeerExchange
 from penstock.dist.failures import Describe, translate_error, translate_errors, wait_for
+from penstock.dist.launcher import SHUTDOWN_S, Launcher, Process, stderr_path
+from penstock.dist.parent import die_with_parent, exit_with_parent, started_by
 from penstock.dist.rendezvous import is_local, join_process_group, local_environment, open_status_store
-from penstock.dist.shutdown import delay_sigterm
+from penstock.dist.run_dir import run_dir
+from penstock.dist.shutdown import STOPPED_CODES, delay_sigterm, exit_now, prepare_rank, sigterm_as_ctrl_c
 from penstock.dist.watchdog import Watchdog
 
 __all__ = [
     "CONSENSUS_TAG",
+    "SHUTDOWN_S",
+    "STOPPED_CODES",
     "Consensus",
     "Describe",
+    "Failed",
+    "Launcher",
+    "PeerExchange",
+    "Process",
     "Watchdog",
     "delay_sigterm",
+    "die_with_parent",
+    "exit_now",
+    "exit_with_parent",
     "is_local",
     "join_process_group",
     "local_environment",
     "open_status_store",
+    "prepare_rank",
+    "run_dir",
+    "sigterm_as_ctrl_c",
+    "started_by",
+    "stderr_path",
     "translate_error",
     "translate_errors",
     "wait_for",

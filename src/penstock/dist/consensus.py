@@ -1,8 +1,12 @@
-"""Consensus between ranks: all continue together, or all raise the same error."""
+"""Consensus between ranks: all continue together, or all raise the same error.
+
+The decisions are the same for training and for a probe; how results and answers travel is not. Training sends them
+between ranks (`PeerExchange`); a probe must not use the links that it measures, and has an exchange of its own.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from penstock.dist.failures import Describe
 from penstock.errors import PenstockError, RunError
@@ -16,18 +20,29 @@ GRACE_S = 5.0
 """Extra time for which other ranks wait for rank 0. Rank 0 times out first, and its error names the missing rank."""
 
 
-class ObjectTransport(Protocol):
-    """Sends and receives Python objects. Each call takes a function that describes it for error messages."""
+class Failed(NamedTuple):
+    """Stands for the result of a rank that failed, and for the answers to all ranks if any did."""
 
-    def send_object(self, value: Any, peer: int, tag: int, describe: Describe) -> None:
-        """Send an object to a rank."""
-
-    def receive_object(self, peer: int, tag: int, describe: Describe, extra_s: float = 0.0) -> Any:
-        """Receive the next object from a rank; `extra_s` extends the deadline."""
-
-
-class _Failed(NamedTuple):
     error: PenstockError
+
+
+Answers: TypeAlias = Sequence[Any] | Failed
+
+
+class Exchange(Protocol):
+    """Carries the results of all ranks to rank 0, and its answers back. A result and an answer can be `Failed`."""
+
+    def gather(self, result: Any, what: str, extra_s: float) -> list[Any]:
+        """Return the results of all ranks on rank 0, and nothing on other ranks.
+
+        Args:
+            result: The result of this rank.
+            what: What the ranks do, for error messages.
+            extra_s: Time that they may take, in addition to the deadline.
+        """
+
+    def scatter(self, answers: Answers | None, what: str, extra_s: float) -> Any:
+        """Return the answer for this rank; rank 0 has one for each rank. Follows a `gather` with the same arguments."""
 
 
 class Consensus:
@@ -36,27 +51,34 @@ class Consensus:
     Every rank must make the same calls in the same order.
 
     Args:
-        transport: Sends objects to rank 0 and back.
+        exchange: Carries results to rank 0, and answers back.
         rank: This rank.
         world: Number of ranks.
         on_failure: Called with the error before it is raised, if the run cannot continue.
     """
 
     def __init__(
-        self, transport: ObjectTransport, rank: int, world: int, on_failure: Callable[[BaseException], None]
+        self,
+        exchange: Exchange,
+        rank: int,
+        world: int,
+        on_failure: Callable[[BaseException], None] = lambda _error: None,
     ) -> None:
-        self._transport = transport
+        self._exchange = exchange
         self._on_failure = on_failure
         self.rank = rank
         self.world = world
 
-    def decide(self, what: str, local: Callable[[], T], joint: Callable[[list[T]], Sequence[R]]) -> R:
+    def decide(
+        self, what: str, local: Callable[[], T], joint: Callable[[list[T]], Sequence[R]], *, extra_s: float = 0.0
+    ) -> R:
         """Run `local` on every rank, then `joint` on rank 0 with all results, and return this rank's answer.
 
         Args:
             what: What the ranks do, for error messages: "begins a checkpoint".
             local: Runs on every rank.
             joint: Runs on rank 0. It takes the results by rank, and returns one answer for each rank.
+            extra_s: Time that the ranks may take, in addition to the deadline.
 
         Returns:
             The answer of `joint` for this rank.
@@ -68,26 +90,19 @@ class Consensus:
         result = self._attempt(local)
         if self.rank:
             try:
-                self._send(result, 0, what)
-                answer = self._receive(0, what, GRACE_S)
+                self._exchange.gather(result, what, extra_s)
+                answer = self._exchange.scatter(None, what, extra_s)
             except RunError as error:
                 self._on_failure(error)
                 raise
         else:
-            answers = self._attempt(lambda: self._conclude(result, what, joint))
-            for peer in range(1, self.world):
-                if isinstance(answers, _Failed):
-                    # A rank that cannot be reached finds its connection closed, and fails by itself.
-                    with suppress(RunError):
-                        self._send(answers, peer, what)
-                else:
-                    self._send(answers[peer], peer, what)
-            answer = answers if isinstance(answers, _Failed) else answers[0]
-        if isinstance(answer, _Failed):
+            answers = self._attempt(lambda: joint(_require_all(self._exchange.gather(result, what, extra_s))))
+            answer = self._exchange.scatter(answers, what, extra_s)
+        if isinstance(answer, Failed):
             if isinstance(answer.error, RunError):
                 self._on_failure(answer.error)
             # The rank that failed also has the cause, which is not sent.
-            raise answer.error from (result.error.__cause__ if isinstance(result, _Failed) else None)
+            raise answer.error from (result.error.__cause__ if isinstance(result, Failed) else None)
         own_answer: R = answer
         return own_answer
 
@@ -101,30 +116,76 @@ class Consensus:
         self.decide(what, lambda: results.append(local()), lambda outcomes: [None] * len(outcomes))
         return results[0]
 
-    def _conclude(self, own: Any, what: str, joint: Callable[[list[Any]], Sequence[Any]]) -> Sequence[Any]:
-        results = [own, *(self._receive(peer, what) for peer in range(1, self.world))]
-        for item in results:
-            if isinstance(item, _Failed):
-                raise item.error
-        return joint(results)
-
     def _attempt(self, function: Callable[[], Any]) -> Any:
         try:
             return function()
         except PenstockError as error:
-            return _Failed(error)
+            return Failed(error)
         except Exception as error:
             # Not every exception can be pickled, so other ranks get its text only.
             text = f"rank {self.rank}: {type(error).__name__}: {error}"
             failed = RunError(text, hint="This error is unexpected. The traceback is in the output of that rank.")
             failed.__cause__ = error
-            return _Failed(failed)
+            return Failed(failed)
+
+
+def _require_all(results: list[Any]) -> list[Any]:
+    """Return the results, or raise the error of the first rank that failed."""
+    for item in results:
+        if isinstance(item, Failed):
+            raise item.error
+    return results
+
+
+class ObjectTransport(Protocol):
+    """Sends and receives Python objects. Each call takes a function that describes it for error messages."""
+
+    def send_object(self, value: Any, peer: int, tag: int, describe: Describe) -> None:
+        """Send an object to a rank."""
+
+    def receive_object(self, peer: int, tag: int, describe: Describe, extra_s: float = 0.0) -> Any:
+        """Receive the next object from a rank; `extra_s` extends the deadline."""
+
+
+class PeerExchange:
+    """An `Exchange` over messages between rank 0 and each other rank.
+
+    Args:
+        transport: Sends the messages.
+        rank: This rank.
+        world: Number of ranks.
+    """
+
+    def __init__(self, transport: ObjectTransport, rank: int, world: int) -> None:
+        self._transport = transport
+        self._rank = rank
+        self._world = world
+
+    def gather(self, result: Any, what: str, extra_s: float) -> list[Any]:
+        """Return the results of all ranks on rank 0; one is received from every rank, whether it failed or not."""
+        if self._rank:
+            self._send(result, 0, what)
+            return []
+        return [result, *(self._receive(peer, what, extra_s) for peer in range(1, self._world))]
+
+    def scatter(self, answers: Answers | None, what: str, extra_s: float) -> Any:
+        """Return the answer for this rank."""
+        if answers is None:
+            return self._receive(0, what, extra_s + GRACE_S)
+        for peer in range(1, self._world):
+            if isinstance(answers, Failed):
+                # A rank that cannot be reached finds its connection closed, and fails by itself.
+                with suppress(RunError):
+                    self._send(answers, peer, what)
+            else:
+                self._send(answers[peer], peer, what)
+        return answers if isinstance(answers, Failed) else answers[0]
 
     def _send(self, value: Any, peer: int, what: str) -> None:
         self._transport.send_object(value, peer, CONSENSUS_TAG, self._describe(what, peer))
 
-    def _receive(self, peer: int, what: str, extra_s: float = 0.0) -> Any:
+    def _receive(self, peer: int, what: str, extra_s: float) -> Any:
         return self._transport.receive_object(peer, CONSENSUS_TAG, self._describe(what, peer), extra_s)
 
     def _describe(self, what: str, peer: int) -> Describe:
-        return lambda: f"rank {self.rank}, {what} (with rank {peer})"
+        return lambda: f"rank {self._rank}, {what} (with rank {peer})"

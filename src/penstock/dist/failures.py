@@ -25,12 +25,12 @@ def wait_for(work: Any, timeout_s: float, describe: Describe) -> None:
 
 
 @contextmanager
-def translate_errors(describe: Describe) -> Iterator[None]:
+def translate_errors(describe: Describe, timeout_s: float | None = None) -> Iterator[None]:
     """Translate the errors of torch.distributed inside the context, as `wait_for` does for waits."""
     try:
         yield
     except RuntimeError as error:
-        raise translate_error(error, describe) from error
+        raise translate_error(error, describe, timeout_s) from error
 
 
 def translate_error(error: RuntimeError, describe: Describe, timeout_s: float | None = None) -> RunError:

@@ -33,6 +33,28 @@ def local_environment(folder: Path, interface: str | None = None) -> dict[str, s
     return {RENDEZVOUS_DIR: str(private), **sockets}
 
 
+def rank_environments(num_ranks: int, folder: Path, **settings: str) -> list[dict[str, str]]:
+    """The environments of ranks that all run on this host.
+
+    Args:
+        num_ranks: The number of ranks.
+        folder: A directory that only this user can open.
+        **settings: Variables to set where the environment of this process does not.
+    """
+    shared = settings | os.environ | local_environment(folder)
+    return [
+        {
+            **shared,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(num_ranks),
+            "LOCAL_WORLD_SIZE": str(num_ranks),
+            "GROUP_RANK": "0",
+        }
+        for rank in range(num_ranks)
+    ]
+
+
 def loopback_interface() -> str | None:
     """The name of the loopback interface, or None where it is not called `lo` or `lo0`."""
     return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)

@@ -1,19 +1,32 @@
-"""Delayed SIGTERM: a rank gets time to report its own error before it exits.
+"""How processes end: at SIGTERM, with a last message, or at once.
 
-Torchrun sends SIGTERM to all ranks shortly after one of them has exited. The remaining ranks detect the lost connection
-themselves a moment later, and the first of them prints the status table.
+Torchrun and Penstock's launcher send SIGTERM to all ranks shortly after one of them has exited. The remaining ranks
+detect the lost connection themselves a moment later, and the first of them prints the status table. So a rank delays
+SIGTERM, which gives it time to report its own error before it exits.
 """
 
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
+from typing import NoReturn
+
+from penstock.dist.parent import exit_with_parent
 
 SIGTERM_DELAY_S = 6.0
 """Time between SIGTERM and the exit of the process."""
+STOPPED_CODES = (-signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes of a process that SIGTERM has ended, at once or delayed."""
+
+
+def prepare_rank() -> None:
+    """Make this process a rank: it ends with the process that started it, and delays SIGTERM to report its error."""
+    exit_with_parent()
+    delay_sigterm(lambda: "")
 
 
 def delay_sigterm(last_message: Callable[[], str]) -> Callable[[], None]:
@@ -32,7 +45,7 @@ def delay_sigterm(last_message: Callable[[], str]) -> Callable[[], None]:
         return _nothing
 
     def start_timer(_number: int, _frame: FrameType | None) -> None:
-        timer = threading.Timer(SIGTERM_DELAY_S, _exit, (last_message,))
+        timer = threading.Timer(SIGTERM_DELAY_S, lambda: exit_with_message(last_message(), 128 + signal.SIGTERM))
         timer.daemon = True
         timer.start()
 
@@ -40,10 +53,39 @@ def delay_sigterm(last_message: Callable[[], str]) -> Callable[[], None]:
     return partial(_restore, start_timer)
 
 
-def _exit(last_message: Callable[[], str]) -> None:
-    sys.stderr.write(last_message())
-    sys.stderr.flush()
-    os._exit(128 + signal.SIGTERM)
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, so that no process of a run is left running."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may handle signals
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_now(code: int) -> NoReturn:
+    """Exit at once, after all output is written: torch's own clean-up at exit could wait for ranks that have ended."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def exit_with_message(message: str, code: int) -> NoReturn:
+    """Exit at once with a last message on stderr. Any thread may call this, while others hold standard output."""
+    try:
+        sys.stderr.write(message)
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
 
 
 def _restore(handler: Callable[[int, FrameType | None], None]) -> None:

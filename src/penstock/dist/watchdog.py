@@ -4,10 +4,10 @@ Every wait of a probe has its own deadline and message. The watchdog covers wait
 library or the operating system.
 """
 
-import os
-import sys
 import threading
 import time
+
+from penstock.dist.shutdown import exit_with_message
 
 EXIT_CODE = 1
 
@@ -39,8 +39,7 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._is_stopped.wait(self._limit_s / 20):
             if time.monotonic() - self._reported_s > self._limit_s:
-                sys.stderr.write(
-                    f"error: {self._name} made no progress in {self._activity} for {self._limit_s:g} s; exiting\n"
+                exit_with_message(
+                    f"error: {self._name} made no progress in {self._activity} for {self._limit_s:g} s; exiting\n",
+                    EXIT_CODE,
                 )
-                sys.stderr.flush()
-                os._exit(EXIT_CODE)

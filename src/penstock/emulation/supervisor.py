@@ -9,28 +9,18 @@ However an emulation ends, no process of it remains.
 
 import mmap
 import os
-import signal
 import struct
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
-from penstock.emulation.network import (
-    BuiltNetwork,
-    Network,
-    build_network,
-    die_with_parent,
-    enter_namespace,
-    leave_host,
-)
+from penstock.dist import Launcher, Process, sigterm_as_ctrl_c
+from penstock.emulation.network import BuiltNetwork, Network, build_network, enter_namespace, leave_host
 from penstock.emulation.spec import Emulation
 
 POLL_S = 0.02
-SHUTDOWN_S = 10.0
-"""Time for the other ranks to fail by themselves and report, after one has exited. Then they are killed."""
-
 
 RankMain = Callable[[int, str, Callable[[int], None]], int]
 """Runs a rank: its number, its network interface, and a callback for the begin of each step; returns an exit code."""
@@ -45,7 +35,7 @@ class SupervisorEvents:
     changed: Callable[[int], None]
     """A link fault has taken effect: its index."""
     exited: Callable[[int, int, bool], None]
-    """A rank has ended: its number, its exit code, and whether the supervisor ended it."""
+    """A rank has ended: its number, its exit code, and whether the launcher ended it."""
 
 
 def run_ranks(emulation: Emulation, rank_main: RankMain, events: SupervisorEvents) -> int:
@@ -67,25 +57,23 @@ def run_ranks(emulation: Emulation, rank_main: RankMain, events: SupervisorEvent
     if not emulation.is_shaped:
         return _Supervisor(emulation, None, "lo", events).run(rank_main)
     leave_host()
-    parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    code = 1
-    try:
-        # The parent is outside the new PID namespace, where its id is 0.
-        die_with_parent(0 if os.getpid() == 1 else parent)
-        built = build_network(Network(emulation.cluster, emulation.devices, emulation.slow_down))
-        code = _Supervisor(emulation, built, "eth0", events).run(rank_main)
-    except BaseException as error:
-        events.failed(error)
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+
+    def run_inside() -> int:
+        try:
+            built = build_network(Network(emulation.cluster, emulation.devices, emulation.slow_down))
+            return _Supervisor(emulation, built, "eth0", events).run(rank_main)
+        except BaseException as error:
+            events.failed(error)
+            return 1
+
+    with Launcher() as launcher, sigterm_as_ctrl_c():
+        launcher.fork(run_inside)
+        launcher.wait()
+        return launcher.exit_code
 
 
 class _Supervisor:
-    """Starts ranks, waits for them, and degrades links."""
+    """Starts ranks, waits for them, and degrades links meanwhile."""
 
     def __init__(
         self, emulation: Emulation, built: BuiltNetwork | None, interface: str, events: SupervisorEvents
@@ -100,39 +88,20 @@ class _Supervisor:
 
     def run(self, rank_main: RankMain) -> int:
         """Start all ranks and wait for them. Return the exit code."""
-        running = {self._start(rank, rank_main): rank for rank in range(len(self._emulation.devices))}
-        code, deadline, is_killing = 0, float("inf"), False
-        while running:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid in running:
-                rank, ended = running.pop(pid), os.waitstatus_to_exitcode(status)
-                self._events.exited(rank, ended, is_killing and ended == -signal.SIGKILL)
-                if ended:
-                    code, deadline = code or 1, min(deadline, time.monotonic() + SHUTDOWN_S)
-            elif not pid:
-                self._degrade()
-                time.sleep(POLL_S)
-            if time.monotonic() > deadline:
-                for left in running:
-                    os.kill(left, signal.SIGKILL)
-                deadline, is_killing = float("inf"), True
-        return code
+        with Launcher(self._report_exit, POLL_S) as launcher, sigterm_as_ctrl_c():
+            for rank in range(len(self._emulation.devices)):
+                launcher.fork(partial(self._run_rank, rank, rank_main))
+            launcher.wait(self._degrade)
+            return 1 if launcher.exit_code else 0
 
-    def _start(self, rank: int, rank_main: RankMain) -> int:
-        parent = os.getpid()
-        pid = os.fork()
-        if pid:
-            return pid
-        code = 1
-        try:
-            die_with_parent(parent)
-            if self._built is not None:
-                enter_namespace(self._built.devices[rank])
-            code = rank_main(rank, self._interface, self._note_begin)
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+    def _run_rank(self, rank: int, rank_main: RankMain) -> int:
+        if self._built is not None:
+            enter_namespace(self._built.devices[rank])
+        return rank_main(rank, self._interface, self._note_begin)
+
+    def _report_exit(self, process: Process) -> None:
+        assert process.code is not None, "the launcher reports processes that have ended"
+        self._events.exited(process.number, process.code, process.was_stopped)
 
     def _note_begin(self, step: int) -> None:
         if step == 0:

@@ -4,11 +4,10 @@ It is what torchrun is for several hosts, without an open port: ranks meet throu
 joins with `penstock.dist.join_process_group`. `penstock train --dry-run` prints such a command.
 """
 
-import subprocess
 import sys
 from argparse import REMAINDER, ArgumentParser
 
-from penstock.launch.processes import Launcher, rank_environments, run_dir, sigterm_as_ctrl_c
+from penstock.dist import Launcher, run_dir, sigterm_as_ctrl_c
 
 
 def main() -> int:
@@ -18,14 +17,11 @@ def main() -> int:
     parser.add_argument("-m", dest="module", required=True, metavar="MODULE", help="the module that each rank runs")
     parser.add_argument("arguments", nargs=REMAINDER, help="arguments of the module")
     options = parser.parse_args()
+    command = [sys.executable, "-m", options.module, *options.arguments]
     with run_dir("penstock-launch-") as folder, Launcher() as launcher:
         try:
             with sigterm_as_ctrl_c():
-                for rank, environment in enumerate(
-                    rank_environments(options.nproc_per_node, folder, OMP_NUM_THREADS="1")
-                ):
-                    command = [sys.executable, "-m", options.module, *options.arguments]
-                    launcher.start(command, environment, stdout=subprocess.DEVNULL if rank else None)
+                launcher.start_ranks(command, options.nproc_per_node, folder, OMP_NUM_THREADS="1")
                 launcher.wait()
         except KeyboardInterrupt:
             return 130

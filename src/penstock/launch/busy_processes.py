@@ -8,18 +8,16 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from penstock.dist import Launcher, exit_with_parent, run_dir
 from penstock.errors import InputError
 from penstock.launch.model_script import load_model
-from penstock.launch.processes import Launcher, exit_with_parent, run_dir
 
 LIMIT_S = 120.0
-POLL_S = 0.05
 
 
 @contextmanager
@@ -42,15 +40,11 @@ def busy_processes(num: int, source: str, options: dict[str, Any]) -> Iterator[N
         command = [sys.executable, "-m", "penstock.launch.busy_processes", source, json.dumps(options)]
         for path in ready:
             launcher.start([*command, str(path)], os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end_s = time.monotonic() + LIMIT_S
-        while not all(path.exists() for path in ready):
-            launcher.poll()
-            if launcher.first_failed is not None or time.monotonic() > end_s:
-                raise InputError(
-                    "--busy-processes: another process with the same model did not start to measure",
-                    hint="The script must be able to run several times at once; otherwise leave --busy-processes out.",
-                )
-            time.sleep(POLL_S)
+        if not launcher.wait_until(lambda: all(path.exists() for path in ready), LIMIT_S):
+            raise InputError(
+                "--busy-processes: another process with the same model did not start to measure",
+                hint="The script must be able to run several times at once; otherwise leave --busy-processes out.",
+            )
         yield
 
 

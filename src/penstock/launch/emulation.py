@@ -1,12 +1,12 @@
 """Running an emulation: starts its processes, reads their events, and collects the results."""
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from penstock.dist import run_dir
 from penstock.emulation import Emulation, find_limits, save_emulation
 from penstock.errors import PenstockError
 from penstock.launch.processes import (
@@ -18,7 +18,6 @@ from penstock.launch.processes import (
     RunFailed,
     Sampled,
     find_failure,
-    run_dir,
     run_ranks,
 )
 from penstock.launch.ranks.emulate_main import FILE
@@ -72,7 +71,7 @@ def emulate(
 
     with run_dir("penstock-emulate-") as folder:
         save_emulation(emulation, folder / FILE)
-        launch = RankAgent([sys.executable, "-m", SUPERVISOR_MODULE, str(folder), str(os.getpid())])
+        launch = RankAgent([sys.executable, "-m", SUPERVISOR_MODULE, str(folder)])
         run = run_ranks(
             launch,
             folder,

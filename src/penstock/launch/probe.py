@@ -2,11 +2,10 @@
 
 import os
 import signal
-import subprocess
 import sys
 
+from penstock.dist import Launcher, run_dir, sigterm_as_ctrl_c, stderr_path
 from penstock.launch.hosts import default_threads
-from penstock.launch.processes import Launcher, rank_environments, run_dir, sigterm_as_ctrl_c, stderr_path
 
 
 def run_local(num_ranks: int) -> int:
@@ -22,19 +21,18 @@ def run_local(num_ranks: int) -> int:
     with run_dir("penstock-probe-") as folder, Launcher() as launcher:
         try:
             with sigterm_as_ctrl_c():
-                for rank, environment in enumerate(rank_environments(num_ranks, folder, OMP_NUM_THREADS=threads)):
-                    with stderr_path(folder, rank).open("wb") as file:
-                        launcher.start(
-                            command,
-                            environment,
-                            stdout=subprocess.DEVNULL if rank else None,
-                            stderr=file if rank else None,
-                        )
+                launcher.start_ranks(
+                    command,
+                    num_ranks,
+                    folder,
+                    stderr=lambda rank: stderr_path(folder, rank) if rank else None,
+                    OMP_NUM_THREADS=threads,
+                )
                 launcher.wait()
         except KeyboardInterrupt:
             return 130
-        first = launcher.processes[0].exited
-        if launcher.exit_code and first is not None and (first.code in (0, -signal.SIGKILL) or first.was_stopped):
+        first = launcher.processes[0]
+        if launcher.exit_code and (first.code in (0, -signal.SIGKILL) or first.was_stopped):
             for rank in range(1, num_ranks):
                 sys.stderr.write(stderr_path(folder, rank).read_text(errors="replace"))
         return abs(launcher.exit_code)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.dist import run_dir
 from penstock.errors import PenstockError
 from penstock.launch.hosts import Hosts
 from penstock.launch.processes import (
@@ -18,7 +19,6 @@ from penstock.launch.processes import (
     SingleProcess,
     Stepped,
     find_failure,
-    run_dir,
     run_ranks,
 )
 from penstock.launch.progress import ProgressDisplay

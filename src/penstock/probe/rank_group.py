@@ -1,52 +1,27 @@
-"""The process group of a probe. Every wait has a deadline, and errors name the rank that did not respond.
-
-Ranks exchange results through the store of torch.distributed, not over the links that are measured. Rank 0 reads the
-result of each rank and publishes all of them. A failure is exchanged in the same way, so all ranks stop with the same
-error.
-"""
+"""The process group of a probe. Every wait has a deadline, and errors name the rank that did not respond."""
 
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import timedelta
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
 
 import msgspec
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
+from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
-from penstock.dist import Watchdog, is_local, join_process_group, translate_error
+from penstock.dist import Consensus, Watchdog, is_local, join_process_group, translate_errors
 from penstock.errors import InputError, PeerLost, PenstockError, RunError
 from penstock.model import select_gpu
+from penstock.probe.store_exchange import StoreExchange
 
 T = TypeVar("T")
 
-PATIENCE = 1.5
-"""Rank 0 waits longer than the ranks that measure by this factor, and the others longer than rank 0 by the same factor.
-
-So the rank closest to a failure reports it first.
-"""
-
-LEAVE_S = 5.0
 SLACK_S = 60.0
 """Time without progress, beyond all deadlines, after which the watchdog ends the process."""
 
 _REQUIRED = ("RANK", "WORLD_SIZE")
 _REQUIRED_BY_TORCHRUN = ("MASTER_ADDR", "MASTER_PORT")
-
-
-class _Message(msgspec.Struct, frozen=True):
-    """The result or the error of a rank, as it is written to the store."""
-
-    value: msgspec.Raw = msgspec.Raw(b"null")
-    error: str = ""
-    hint: str = ""
-
-
-class ReportedError(RunError):
-    """A failure that rank 0 reports as well, so that other ranks need not print it."""
 
 
 class Group:
@@ -58,16 +33,24 @@ class Group:
         backend: Backend of torch.distributed.
         device: Device of this rank.
         timeout_s: Deadline of a transfer.
-        names: Names of all ranks in messages.
     """
 
     def __init__(self, backend: str, device: torch.device, timeout_s: float, watchdog: Watchdog) -> None:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.backend, self.device, self.timeout_s = backend, device, timeout_s
-        self.names = [f"rank {rank}" for rank in range(self.world)]
-        self._store: Store = PrefixStore("penstock/probe", _get_default_store())
-        self._num_exchanges = 0
+        store = PrefixStore("penstock/probe", _get_default_store())
+        self._exchange = StoreExchange(store, self.rank, self.world, timeout_s)
+        self._consensus = Consensus(self._exchange, self.rank, self.world)
         self._watchdog = watchdog
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all ranks in messages."""
+        return self._exchange.names
+
+    @names.setter
+    def names(self, names: Sequence[str]) -> None:
+        self._exchange.names = names
 
     def gather(self, kind: type[T], local: Callable[[], T], what: str, *, extra_s: float = 0.0) -> list[T]:
         """Run `local` on every rank and return the results of all ranks, on all ranks.
@@ -81,76 +64,29 @@ class Group:
         Raises:
             RunError: `local` failed on any rank, or a rank did not finish in time. All ranks raise the same error.
         """
-        self._num_exchanges += 1
         self._watchdog.report_progress(what)
-        message, own_error = self._attempt(local)
-        self._put(f"{self._num_exchanges}/{self.rank}", message)
-        if self.rank == 0:
-            messages = self._collect(what, extra_s)
-            self._put(f"{self._num_exchanges}/all", messages)
-        else:
-            answer = self._get(f"{self._num_exchanges}/all", self.timeout_s * PATIENCE**2 + extra_s, 0, what)
-            messages = msgspec.json.decode(answer, type=list[_Message])
-        for item in messages:
-            if item.error:
-                error = ReportedError if self.rank else RunError
-                raise error(item.error, hint=item.hint) from own_error
-        return [msgspec.json.decode(item.value, type=kind) for item in messages]
+
+        def encode_result() -> msgspec.Raw:
+            try:
+                return msgspec.Raw(msgspec.json.encode(local()))
+            except PenstockError:
+                raise
+            except Exception as error:
+                raise RunError(f"{self.names[self.rank]}: {type(error).__name__}: {error}") from error
+
+        def encode_all(results: list[msgspec.Raw]) -> list[msgspec.Raw]:
+            return [msgspec.Raw(msgspec.json.encode(results))] * self.world
+
+        answer = self._consensus.decide(what, encode_result, encode_all, extra_s=extra_s)
+        return msgspec.json.decode(answer, type=list[kind])  # type: ignore[valid-type]
 
     def leave(self) -> None:
-        """Leave the group. Rank 0 may host the store: it waits until the others have read the last answer."""
-        end_s = time.monotonic() + LEAVE_S
-        with suppress(RuntimeError):
-            if self.rank:
-                self._store.set(f"bye/{self.rank}", "1")
-                return
-            for peer in range(1, self.world):
-                left_s = max(0.01, end_s - time.monotonic())
-                self._store.wait([f"bye/{peer}"], timedelta(seconds=left_s))
+        """Leave the group."""
+        self._exchange.leave()
 
-    def _collect(self, what: str, extra_s: float) -> list[_Message]:
-        messages = []
-        limit_s = self.timeout_s * PATIENCE + extra_s
-        for peer in range(self.world):
-            try:
-                answer = self._get(f"{self._num_exchanges}/{peer}", limit_s, peer, what)
-            except RunError as error:
-                return [_Message(error=error.what, hint=error.hint)]
-            messages.append(msgspec.json.decode(answer, type=_Message))
-            if messages[-1].error:
-                return [messages[-1]]
-        return messages
-
-    def _attempt(self, local: Callable[[], Any]) -> tuple[_Message, BaseException | None]:
-        try:
-            return _Message(msgspec.Raw(msgspec.json.encode(local()))), None
-        except PenstockError as error:
-            return _Message(error=error.what, hint=error.hint), error
-        except Exception as error:
-            return _Message(error=f"{self.names[self.rank]}: {type(error).__name__}: {error}"), error
-
-    def _put(self, key: str, value: object) -> None:
-        try:
-            self._store.set(key, msgspec.json.encode(value).decode())
-        except RuntimeError as error:
-            raise translate_error(error, lambda: f"{self.names[self.rank]}, writing to the store") from error
-
-    def _get(self, key: str, limit_s: float, peer: int, what: str) -> bytes:
-        try:
-            self._store.wait([key], timedelta(seconds=limit_s))
-            value: bytes = self._store.get(key)
-        except RuntimeError as error:
-            raise translate_error(error, lambda: f"waiting for {self.names[peer]} to finish {what}", limit_s) from error
-        return value
-
-    @contextmanager
-    def translate_errors(self, peer: int, what: str) -> Iterator[None]:
+    def translate_errors(self, peer: int, what: str) -> AbstractContextManager[None]:
         """Translate the errors of transfers with a peer inside the context, and name the peer."""
-        try:
-            yield
-        except RuntimeError as error:
-            name = f"{self.names[self.rank]}, {what} {self.names[peer]}"
-            raise translate_error(error, lambda: name, self.timeout_s) from error
+        return translate_errors(lambda: f"{self.names[self.rank]}, {what} {self.names[peer]}", self.timeout_s)
 
 
 @contextmanager

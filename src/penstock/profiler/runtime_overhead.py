@@ -6,27 +6,23 @@ The costs of an action and of a message follow from the CPU time of each plan.
 Run as a program, this module is one of the two processes.
 """
 
-import json
-import os
-import subprocess
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from penstock.dist import join_process_group, local_environment
+from penstock.dist import Launcher, join_process_group, prepare_rank, run_dir, stderr_path
 from penstock.errors import RunError
 from penstock.plan import Origin, Plan, Stage, on
 from penstock.profile import Overhead
@@ -44,6 +40,15 @@ NUM_LARGE = 6 * NUM_IN_FLIGHT
 LIMIT_S = 60.0
 
 
+class _Spent(msgspec.Struct, frozen=True):
+    """CPU seconds of one of the two processes."""
+
+    plans: tuple[float, ...]
+    """Of an iteration with each plan."""
+    large: float
+    """Of the end of a large message."""
+
+
 @cache
 def measure_overhead(kind: str, num_threads: int) -> Overhead:
     """Measure the overhead for devices of this kind with `num_threads` threads. The result is cached.
@@ -51,33 +56,18 @@ def measure_overhead(kind: str, num_threads: int) -> Overhead:
     Raises:
         RunError: A process failed or did not finish in time.
     """
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as ended:
-        command = [sys.executable, "-m", "penstock.profiler.runtime_overhead", str(num_threads)]
-        shared = {**os.environ, **local_environment(Path(folder)), "WORLD_SIZE": "2"}
-        ranks = [
-            ended.enter_context(
-                subprocess.Popen(
-                    command,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    env={**shared, "RANK": str(rank)},
-                )
-            )
-            for rank in range(2)
-        ]
-        for rank in ranks:
-            ended.callback(rank.kill)
-        try:
-            outputs = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
-        except subprocess.TimeoutExpired:
-            raise RunError(f"the overhead measurement timed out after {LIMIT_S:g} s") from None
-    for rank, (_, errors) in zip(ranks, outputs, strict=True):
-        if rank.returncode:
-            raise RunError((errors.strip().splitlines() or [f"rank exited with code {rank.returncode}"])[-1])
-    first, second = (json.loads(text.splitlines()[-1]) for text, _ in outputs)
-    job_s, message_s = solve_costs([sum(pair) for pair in zip(first["plans"], second["plans"], strict=True)])
-    byte_s = max(first["large"] - message_s, 0.0) / LARGE_BYTES
+    with run_dir("penstock-overhead-") as folder, Launcher() as launcher:
+        command = [sys.executable, "-m", "penstock.profiler.runtime_overhead", str(num_threads), str(folder)]
+        launcher.start_ranks(command, 2, folder, stdout=folder / "stdout", stderr=partial(stderr_path, folder))
+        if not launcher.wait(limit_s=LIMIT_S):
+            raise RunError(f"the overhead measurement timed out after {LIMIT_S:g} s")
+        failed = launcher.first_failed
+        if failed is not None:
+            lines = stderr_path(folder, failed.number).read_text(errors="replace").strip().splitlines()
+            raise RunError((lines or [f"rank exited with code {failed.code}"])[-1])
+        first, second = (msgspec.json.decode(_spent_path(folder, rank).read_bytes(), type=_Spent) for rank in range(2))
+    job_s, message_s = solve_costs([sum(pair) for pair in zip(first.plans, second.plans, strict=True)])
+    byte_s = max(first.large - message_s, 0.0) / LARGE_BYTES
     return Overhead(kind=kind, job_s=job_s, message_s=message_s, byte_s=byte_s)
 
 
@@ -163,14 +153,20 @@ def _spent_on_large_s(rank: int) -> float:
     return median(times[NUM_LARGE // 4 :])
 
 
-def _run_rank(num_threads: int) -> None:
+def _run_rank(num_threads: int, folder: Path) -> None:
+    prepare_rank()
     torch.set_num_threads(num_threads)
     join_process_group("gloo", LIMIT_S)
     torch.manual_seed(0)
-    outputs = {"plans": [_spent_s(plan) for plan in plans()], "large": _spent_on_large_s(dist.get_rank())}
+    rank = dist.get_rank()
+    spent = _Spent(tuple(_spent_s(plan) for plan in plans()), _spent_on_large_s(rank))
     dist.destroy_process_group()
-    sys.stdout.write(json.dumps(outputs))
+    _spent_path(folder, rank).write_bytes(msgspec.json.encode(spent))
+
+
+def _spent_path(folder: Path, rank: int) -> Path:
+    return folder / f"{rank}.json"
 
 
 if __name__ == "__main__":
-    _run_rank(int(sys.argv[1]))
+    _run_rank(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,8 +1,6 @@
 """penstock cluster probe: measure the cluster that this runs on."""
 
 import os
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,9 +10,9 @@ from penstock.cli.commands.cluster_show import show_cluster
 from penstock.cli.console import Console, console_options
 from penstock.cli.render import planning
 from penstock.cluster import Cluster
+from penstock.dist import exit_now, prepare_rank
 from penstock.errors import FileError, InputError, PenstockError
 from penstock.launch import is_rank, run_local
-from penstock.launch.processes import prepare_rank
 from penstock.units import show_bytes, show_count
 
 
@@ -117,13 +115,10 @@ def _show(console: Console, cluster: Cluster, output: str | None) -> None:
 
 
 def _end(error: PenstockError | None, code: int) -> NoReturn:
-    """Exit at once: torch's own clean-up at exit could wait for ranks that have ended."""
+    """Show the error, unless rank 0 does, and exit."""
     from penstock.cli.main import show_error
     from penstock.probe import ReportedError
 
     if error is not None and not isinstance(error, ReportedError):
         show_error(str(error))
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
+    exit_now(code)

@@ -1,7 +1,7 @@
 """Network namespaces with links shaped to the cluster's bandwidths."""
 
 from penstock.emulation.network.namespaces import BuiltNetwork, build_network, check_tools, leave_host
-from penstock.emulation.network.syscalls import die_with_parent, enter_namespace
+from penstock.emulation.network.syscalls import enter_namespace
 from penstock.emulation.network.topology import Network
 
 __all__ = [
@@ -9,7 +9,6 @@ __all__ = [
     "Network",
     "build_network",
     "check_tools",
-    "die_with_parent",
     "enter_namespace",
     "leave_host",
 ]

@@ -2,13 +2,11 @@
 
 import ctypes
 import os
-import signal
 from pathlib import Path
 
 NEW_NETWORK = 0x40000000
 NEW_PROCESSES = 0x20000000
 NEW_USERS = 0x10000000
-_PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -30,13 +28,6 @@ def new_network() -> int:
     """
     unshare(NEW_NETWORK)
     return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-
-
-def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when its parent exits."""
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
-    if os.getppid() != parent:
-        os._exit(1)  # the parent has exited already
 
 
 def become_root_inside() -> None:

@@ -2,14 +2,14 @@
 
 import os
 import signal
-import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from penstock.dist import SHUTDOWN_S, Launcher, sigterm_as_ctrl_c, stderr_path
 from penstock.launch.processes.events import (
     Began,
     Done,
@@ -23,7 +23,6 @@ from penstock.launch.processes.events import (
     Started,
     Stepped,
 )
-from penstock.launch.processes.launcher import POLL_S, SHUTDOWN_S, Launcher, rank_environments, sigterm_as_ctrl_c
 from penstock.launch.processes.torchrun import torchrun_exits
 
 AGENT = "agent"
@@ -68,15 +67,16 @@ class LocalRanks:
     command: Sequence[str]
     num_ranks: int
 
-    def start(self, launcher: Launcher, folder: Path, files: ExitStack, **settings: str) -> None:
-        """Start them. Rank 0's standard output goes to a file; others print the same, which is dropped."""
-        for rank, environment in enumerate(rank_environments(self.num_ranks, folder, **settings)):
-            launcher.start(
-                self.command,
-                environment,
-                stdout=files.enter_context((folder / "stdout").open("wb")) if rank == 0 else subprocess.DEVNULL,
-                stderr=files.enter_context(stderr_path(folder, rank).open("wb")),
-            )
+    def start(self, launcher: Launcher, folder: Path, **settings: str) -> None:
+        """Start them."""
+        launcher.start_ranks(
+            self.command,
+            self.num_ranks,
+            folder,
+            stdout=stdout_path(folder),
+            stderr=partial(stderr_path, folder),
+            **settings,
+        )
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ class SingleProcess:
 
     command: Sequence[str]
 
-    def start(self, launcher: Launcher, folder: Path, files: ExitStack, **settings: str) -> None:
+    def start(self, launcher: Launcher, folder: Path, **settings: str) -> None:
         """Start it."""
         launcher.start(
             self.command,
             settings | os.environ,
-            stdout=files.enter_context((folder / "stdout").open("wb")),
-            stderr=files.enter_context(stderr_path(folder, 0).open("wb")),
+            stdout=stdout_path(folder),
+            stderr=stderr_path(folder, 0),
         )
 
 
@@ -101,13 +101,13 @@ class RankAgent:
 
     command: Sequence[str]
 
-    def start(self, launcher: Launcher, folder: Path, files: ExitStack, **settings: str) -> None:
+    def start(self, launcher: Launcher, folder: Path, **settings: str) -> None:
         """Start the agent."""
         launcher.start(
             self.command,
             settings | {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": f"{SHUTDOWN_S:.0f}"} | os.environ,
-            stdout=files.enter_context((folder / "stdout").open("wb")),
-            stderr=files.enter_context(stderr_path(folder, AGENT).open("wb")),
+            stdout=stdout_path(folder),
+            stderr=stderr_path(folder, AGENT),
             is_agent=True,
         )
 
@@ -115,9 +115,9 @@ class RankAgent:
 Launch: TypeAlias = LocalRanks | SingleProcess | RankAgent
 
 
-def stderr_path(folder: Path, name: int | str) -> Path:
-    """The file of a process's standard error."""
-    return folder / f"{name}.stderr"
+def stdout_path(folder: Path) -> Path:
+    """The file of the standard output of rank 0 or of an agent."""
+    return folder / "stdout"
 
 
 def run_ranks(
@@ -143,7 +143,7 @@ def run_ranks(
     """
     run = Run([RankState(rank) for rank in ranks])
     readers = [EventReader(folder, rank) for rank in ranks]
-    printed = LineReader(folder / "stdout")
+    printed = LineReader(stdout_path(folder))
 
     def read() -> None:
         for state, reader in zip(run.ranks, readers, strict=True):
@@ -153,13 +153,11 @@ def run_ranks(
         for line in printed.new_lines():
             on_output(line.decode(errors="replace"))
 
-    with ExitStack() as files, Launcher() as launcher:
+    with Launcher() as launcher:
         try:
             with sigterm_as_ctrl_c():
-                launch.start(launcher, folder, files, **{"OMP_NUM_THREADS": "1", **(settings or {})})
-                while launcher.poll():
-                    read()
-                    time.sleep(POLL_S)
+                launch.start(launcher, folder, **{"OMP_NUM_THREADS": "1", **(settings or {})})
+                launcher.wait(read)
         except KeyboardInterrupt:
             run.was_stopped = True
         if isinstance(launch, RankAgent):
@@ -213,7 +211,7 @@ def _collect(run: Run, launch: Launch, launcher: Launcher, folder: Path) -> None
                     state.exited = exited
         return
     for state, process in zip(run.ranks, launcher.processes, strict=False):
-        state.exited = process.exited
+        state.exited = None if process.code is None else Exited(process.code, process.was_stopped)
         state.output = stderr_path(folder, state.rank).read_text(errors="replace")
         if process is launcher.first_failed:
             run.first_exited = state.rank

@@ -1,10 +1,10 @@
 """torchrun, for ranks on several hosts: its command, and the exit statuses in its report."""
 
 import re
-import signal
 import sys
 from collections.abc import Sequence
 
+from penstock.dist import STOPPED_CODES
 from penstock.launch.processes.events import Exited
 
 DEFAULT_PORT = 29500
@@ -39,5 +39,5 @@ def torchrun_command(
 
 def torchrun_exits(log: str) -> dict[int, Exited]:
     """The exit statuses of ranks in the report that torchrun writes when one has failed."""
-    stopped = (-signal.SIGTERM, 128 + signal.SIGTERM)
-    return {int(rank): Exited(int(code), was_stopped=int(code) in stopped) for rank, code in _FAILURE.findall(log)}
+    codes = {int(rank): int(code) for rank, code in _FAILURE.findall(log)}
+    return {rank: Exited(code, was_stopped=code in STOPPED_CODES) for rank, code in codes.items()}

@@ -1,4 +1,4 @@
-"""The processes of `penstock emulate`, started as `-m penstock.launch.ranks.emulate_main FOLDER PARENT`.
+"""The processes of `penstock emulate`, started as `-m penstock.launch.ranks.emulate_main FOLDER`.
 
 FOLDER has emulation.json, the description of the emulation. Ranks write their events to FOLDER, as those of a training
 run do.
@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.dist import join_process_group, local_environment
+from penstock.dist import delay_sigterm, die_with_parent, join_process_group, local_environment, started_by
 from penstock.emulation import Emulation, SupervisorEvents, load_emulation, run_ranks
-from penstock.emulation.network import die_with_parent
 from penstock.errors import PenstockError
 from penstock.launch.processes import (
     Began,
@@ -38,9 +37,9 @@ FILE = "emulation.json"
 Report = Callable[[Event], None]
 
 
-def main(folder: Path, parent: int) -> int:
+def main(folder: Path) -> int:
     """Run the emulation that `folder` describes."""
-    die_with_parent(parent)
+    die_with_parent(started_by() or os.getppid())
 
     def report_failure(error: BaseException) -> None:
         EventWriter(folder, 0).write(_failed(error))
@@ -70,6 +69,8 @@ def main(folder: Path, parent: int) -> int:
 
         events = SupervisorEvents(report_failure, report_links_changed, report_exit)
         return run_ranks(emulation, rank_main, events)
+    except KeyboardInterrupt:
+        return 130
     except BaseException as error:
         report_failure(error)
         return 1
@@ -78,6 +79,7 @@ def main(folder: Path, parent: int) -> int:
 def _run_rank(
     emulation: Emulation, scratch: "Scratch", folder: Path, rank: int, interface: str, on_step: Callable[[int], None]
 ) -> int:
+    delay_sigterm(lambda: "")
     writer = EventWriter(folder, rank)
     kill_steps = {item.step for item in emulation.faults.killed if item.rank == rank}
     os.environ.update(
@@ -156,4 +158,4 @@ def _failed(error: BaseException) -> Failed:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1])))

@@ -8,10 +8,10 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from penstock.dist import exit_now, prepare_rank
 from penstock.errors import PenstockError
 from penstock.launch.processes import (
     Done,
@@ -22,7 +22,6 @@ from penstock.launch.processes import (
     Started,
     Stepped,
     failed_event,
-    prepare_rank,
 )
 from penstock.launch.train_options import parse_options
 from penstock.units import show_seconds
@@ -86,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
     except BaseException as error:
         _fail(error, report)
     report(Done())
-    _exit(0)
+    exit_now(0)
 
 
 def state_path(folder: Path, rank: int) -> Path:
@@ -96,7 +95,7 @@ def state_path(folder: Path, rank: int) -> Path:
 
 def _fail(error: BaseException, report: _Reporter) -> NoReturn:
     if isinstance(error, KeyboardInterrupt):
-        _exit(130)
+        exit_now(130)
     event = failed_event(error)
     if not isinstance(error, PenstockError | MemoryError):
         import traceback
@@ -104,15 +103,7 @@ def _fail(error: BaseException, report: _Reporter) -> NoReturn:
         # An error in Penstock: show all of it.
         traceback.print_exc()
     report(event)
-    _exit(2 if event.is_input else 1)
-
-
-def _exit(code: int) -> NoReturn:
-    """Exit at once: torch's own clean-up at exit could wait for ranks that have ended."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
+    exit_now(2 if event.is_input else 1)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import _get_default_store
 
-from penstock.dist import Consensus
+from penstock.dist import Consensus, PeerExchange
 from penstock.program.proof import Proof
 from penstock.runtime.assembly.compilation import Compiled, Validated
 from penstock.runtime.assembly.connection import Connection, Materialized, OpenTransport
@@ -104,7 +104,8 @@ def arm(
     store = _get_default_store()
     batch_check = BatchShapeCheck(pairs, rank, transport, routing.num_tags, store, control.group_name)
     heartbeat = Heartbeat(control, layout.devices, read_status, transport.abandon)
-    consensus = Consensus(transport, rank, connection.world, heartbeat.report_failure)
+    exchange = PeerExchange(transport, rank, connection.world)
+    consensus = Consensus(exchange, rank, connection.world, heartbeat.report_failure)
     state = RankState(model, entries, writers(entries, blocks, layout.stages), trained, validated.device)
     return RankParts(
         proof=compiled.proof,

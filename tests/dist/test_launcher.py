@@ -6,18 +6,29 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from penstock.launch.processes import launcher as module
-from penstock.launch.processes.events import Exited
-from penstock.launch.processes.launcher import Launcher, rank_environments
+from penstock.dist import launcher as module
+from penstock.dist.launcher import Launcher
+from penstock.dist.rendezvous import rank_environments
 
 IGNORE = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
 
 
 def start(launcher: Launcher, code: str, **options: object) -> module.Process:
     return launcher.start([sys.executable, "-c", code], os.environ, **options)  # type: ignore[arg-type]
+
+
+def stdout_of(process: module.Process) -> IO[bytes]:
+    assert isinstance(process.handle, subprocess.Popen)
+    assert process.handle.stdout is not None
+    return process.handle.stdout
+
+
+def ending(process: module.Process) -> tuple[int | None, bool]:
+    return process.code, process.was_stopped
 
 
 def is_alive(pid: int) -> bool:
@@ -34,7 +45,7 @@ def test_all_end_well() -> None:
             start(launcher, "pass")
         launcher.wait()
         assert launcher.exit_code == 0
-        assert [process.exited for process in launcher.processes] == [Exited(0)] * 3
+        assert [ending(process) for process in launcher.processes] == [(0, False)] * 3
 
 
 def test_when_one_fails_the_others_are_ended() -> None:
@@ -46,21 +57,21 @@ def test_when_one_fails_the_others_are_ended() -> None:
         assert time.monotonic() - began_s < 30
         assert launcher.exit_code == 7
         assert launcher.first_failed is launcher.processes[1]
-        assert launcher.processes[0].exited == Exited(-signal.SIGTERM, was_stopped=True)
-        assert launcher.processes[1].exited == Exited(7)
+        assert ending(launcher.processes[0]) == (-signal.SIGTERM, True)
+        assert ending(launcher.processes[1]) == (7, False)
 
 
 def test_a_process_that_ignores_sigterm_is_killed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SHUTDOWN_S", 0.5)
     with Launcher() as launcher:
         process = start(launcher, IGNORE, stdout=subprocess.PIPE)
-        assert process.popen.stdout is not None
-        assert process.popen.stdout.readline()
+        output = stdout_of(process)
+        assert output.readline()
         start(launcher, "import os; os.kill(os.getpid(), 11)")
         launcher.wait()
-        process.popen.stdout.close()
+        output.close()
         assert launcher.exit_code == -signal.SIGSEGV
-        assert process.exited == Exited(-signal.SIGKILL, was_stopped=True)
+        assert ending(process) == (-signal.SIGKILL, True)
 
 
 def test_nothing_is_left_after_the_context() -> None:
@@ -69,10 +80,10 @@ def test_nothing_is_left_after_the_context() -> None:
     )
     with Launcher() as launcher:
         process = start(launcher, f"{child}flush=True); import time; time.sleep(60)", stdout=subprocess.PIPE)
-        assert process.popen.stdout is not None
-        grandchild = int(process.popen.stdout.readline())
-        process.popen.stdout.close()
-    assert process.exited is not None
+        output = stdout_of(process)
+        grandchild = int(output.readline())
+        output.close()
+    assert ending(process) == (-signal.SIGKILL, True)
     deadline_s = time.monotonic() + 10
     while is_alive(grandchild):
         assert time.monotonic() < deadline_s

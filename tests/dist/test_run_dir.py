@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.launch.processes.run_dir import ABANDONED_S, run_dir
+from penstock.dist.run_dir import ABANDONED_S, run_dir
 
 RUN = """
 import sys, time
-from penstock.launch.processes.run_dir import run_dir
+from penstock.dist.run_dir import run_dir
 with run_dir("test-run-") as folder:
     print(folder, flush=True)
     time.sleep(60)
