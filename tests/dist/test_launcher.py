@@ -11,7 +11,7 @@ from typing import IO
 import pytest
 
 from penstock.dist import launcher as module
-from penstock.dist.launcher import Launcher
+from penstock.dist.launcher import Launcher, stderr_path
 from penstock.dist.rendezvous import rank_environments
 
 IGNORE = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
@@ -86,6 +86,97 @@ def test_nothing_is_left_after_the_context() -> None:
     assert ending(process) == (-signal.SIGKILL, True)
     deadline_s = time.monotonic() + 10
     while is_alive(grandchild):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def test_a_wait_has_a_limit() -> None:
+    calls: list[int] = []
+    with Launcher(poll_s=0.01) as launcher:
+        start(launcher, "import time; time.sleep(60)")
+        assert not launcher.wait(lambda: calls.append(1), limit_s=0.2)
+    assert calls
+
+
+def test_a_wait_for_a_condition(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    with Launcher() as launcher:
+        start(launcher, f"import time; open({str(ready)!r}, 'w').close(); time.sleep(60)")
+        assert launcher.wait_until(ready.exists, 30)
+        assert not launcher.wait_until(lambda: False, 0.1)
+        start(launcher, "import sys; sys.exit(1)")
+        assert not launcher.wait_until(lambda: False, 30)
+
+
+def test_output_goes_to_files(tmp_path: Path) -> None:
+    code = "import os, sys; print('out', os.environ['RANK']); print('err', os.environ['RANK'], file=sys.stderr)"
+    with Launcher() as launcher:
+        launcher.start_ranks(
+            [sys.executable, "-c", code],
+            2,
+            tmp_path,
+            stdout=tmp_path / "stdout",
+            stderr=lambda rank: stderr_path(tmp_path, rank),
+        )
+        launcher.wait()
+    assert (tmp_path / "stdout").read_text() == "out 0\n"
+    assert [stderr_path(tmp_path, rank).read_text() for rank in range(2)] == ["err 0\n", "err 1\n"]
+
+
+FORKS = """
+import os, signal, sys, time
+from penstock.dist import Launcher, sigterm_as_ctrl_c
+def run(main, *more):
+    endings = []
+    with Launcher(lambda process: endings.append((process.number, process.code, process.was_stopped))) as launcher:
+        with sigterm_as_ctrl_c():
+            for item in (main, *more):
+                launcher.fork(item)
+            launcher.wait()
+    print(sorted(endings), launcher.exit_code, flush=True)
+def sleep():
+    time.sleep(60)
+    return 0
+def fail():
+    raise ValueError("no")
+"""
+
+
+def run_forks(code: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that forks: the process of the tests has threads."""
+    command = [sys.executable, "-c", FORKS + code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+
+
+def test_forked_processes_share_data_and_report_their_ends() -> None:
+    done = run_forks("data = [3, 4]; print('once'); run(lambda: data[0] - 3, lambda: 0)")
+    assert (done.stdout, done.stderr) == ("once\n[(0, 0, False), (1, 0, False)] 0\n", "")
+
+
+def test_when_a_forked_process_fails_the_others_get_sigterm() -> None:
+    # They do not inherit the handler of this process, which would raise KeyboardInterrupt.
+    done = run_forks("run(sleep, fail)")
+    assert done.stdout == f"[(0, {-signal.SIGTERM}, True), (1, 1, False)] 1\n"
+    assert "ValueError: no" in done.stderr
+    assert "KeyboardInterrupt" not in done.stderr
+
+
+def test_forked_processes_end_with_sigterm_of_their_parent() -> None:
+    done = run_forks("run(sleep, lambda: (time.sleep(0.5), os.kill(os.getppid(), signal.SIGTERM), sleep())[0])")
+    assert done.stdout == ""
+    assert "KeyboardInterrupt" in done.stderr
+    assert done.returncode == -signal.SIGINT
+
+
+def test_forked_processes_end_with_their_parent(tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    done = run_forks(
+        f"run(lambda: (open({str(path)!r}, 'w').write(str(os.getpid())), sleep()),"
+        "lambda: (time.sleep(0.5), os.kill(os.getppid(), signal.SIGKILL), sleep())[0])"
+    )
+    assert done.returncode == -signal.SIGKILL
+    deadline_s = time.monotonic() + 10
+    while is_alive(int(path.read_text())):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
 

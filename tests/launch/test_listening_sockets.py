@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.cluster.toml.writer import write_cluster
-from tests.support.listening_sockets import Listener, listeners
+from tests.support.listening_sockets import Listener, listeners, process_tree
 from tests.support.small_emulation import needs_shaping, small
 from tests.support.small_training import write_problem, write_script
 
@@ -98,15 +98,22 @@ def test_cluster_probe(temporary: Path) -> None:
     check(["cluster", "probe", "--local", "2", "-q"], temporary)
 
 
-@pytest.mark.parametrize("is_shaped", [False, pytest.param(True, marks=needs_shaping)])
-def test_emulate(tmp_path: Path, temporary: Path, is_shaped: bool) -> None:
+@pytest.fixture
+def emulating(tmp_path: Path) -> list[str]:
     emulation = small()
     penstock.save_profile(emulation.profile, tmp_path / "profile.json")
     (tmp_path / "cluster.toml").write_text(write_cluster(emulation.cluster))
     penstock.save_plan(emulation.plan, tmp_path / "plan.json")
     sources = ("--profile", str(tmp_path / "profile.json"), "--cluster", str(tmp_path / "cluster.toml"))
-    arguments = ["emulate", str(tmp_path / "plan.json"), *sources, "--steps", "2", "-q"]
-    check([*arguments, *(() if is_shaped else ("--no-shaping",))], temporary, is_shaped=is_shaped)
+    return ["emulate", str(tmp_path / "plan.json"), *sources, "-q"]
+
+
+SHAPINGS = [("--no-shaping",), pytest.param((), marks=needs_shaping)]
+
+
+@pytest.mark.parametrize("shaping", SHAPINGS)
+def test_emulate(emulating: list[str], temporary: Path, shaping: tuple[str, ...]) -> None:
+    check([*emulating, *shaping, "--steps", "2"], temporary, is_shaped=not shaping)
 
 
 def test_profile(training: list[str], temporary: Path) -> None:
@@ -121,14 +128,35 @@ def test_a_failed_run_leaves_nothing(training: list[str], temporary: Path, tmp_p
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
-def test_a_stopped_run_leaves_nothing(training: list[str], temporary: Path, number: signal.Signals, code: int) -> None:
-    with start([*training, "--steps", "500"], temporary) as process:
+def stop(arguments: Sequence[str], temporary: Path, number: signal.Signals) -> str:
+    """Stop a command when its ranks listen. Returns what it writes to standard error."""
+    with start(arguments, temporary) as process:
         deadline_s = time.monotonic() + LIMIT_S
         while not listeners(process.pid):
             assert process.poll() is None
             assert time.monotonic() < deadline_s
             time.sleep(POLL_S)
+        processes = process_tree(process.pid)[1:]
         process.send_signal(number)
-        assert process.wait(30) == code
+        assert process.wait(30) == 130
+        assert process.stderr is not None
+        error = process.stderr.read().decode()
     assert list(temporary.iterdir()) == []
+    assert processes
+    assert [pid for pid in processes if Path(f"/proc/{pid}").exists()] == []
+    return error
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_leaves_nothing(training: list[str], temporary: Path, number: signal.Signals) -> None:
+    stop([*training, "--steps", "500"], temporary, number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("shaping", SHAPINGS)
+def test_a_stopped_emulation_leaves_nothing(
+    emulating: list[str], temporary: Path, number: signal.Signals, shaping: tuple[str, ...]
+) -> None:
+    error = stop([*emulating, *shaping, "--steps", "500"], temporary, number)
+    assert "KeyboardInterrupt" not in error
+    assert "rank" not in error

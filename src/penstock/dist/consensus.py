@@ -102,7 +102,8 @@ class Consensus:
             if isinstance(answer.error, RunError):
                 self._on_failure(answer.error)
             # The rank that failed also has the cause, which is not sent.
-            raise answer.error from (result.error.__cause__ if isinstance(result, Failed) else None)
+            causes = [item.error.__cause__ for item in (answer, result) if isinstance(item, Failed)]
+            raise answer.error from next(filter(None, causes), None)
         own_answer: R = answer
         return own_answer
 
