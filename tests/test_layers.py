@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "profiler": "dist model plan profile runtime",
     "emulation": "cluster dist plan profile program runtime simulate timeline",
     "launch": "bundle cluster dist emulation model plan profile profiler report runtime simulate timeline",
-    "launch/ranks": "launch/processes",
+    "launch/ranks": "launch/runs",
     "cli": "bundle cluster dist emulation launch plan planners probe profile profiler program report schedules "
     "simulate timeline",
     "cli/workflows": "cli/options cli/render",

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import penstock
+from penstock.errors import RunError
 from penstock.model.blocks import find_blocks
 from penstock.profiler import runtime_overhead as overheads
 from penstock.profiler.runtime_overhead import count_jobs_and_messages, measure_overhead, plans, solve_costs
@@ -49,6 +50,11 @@ def test_this_machine() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     profile = penstock.profile(model, torch.randn(4, 4), lambda out: out.square().mean(), seconds=0)
     assert [spent.kind for spent in profile.overheads] == list(profile.kinds)
+
+
+def test_a_failed_process_is_an_error() -> None:
+    with pytest.raises(RunError, match="positive integer"):
+        measure_overhead("cpu-0-threads", 0)
 
 
 def test_a_failed_measurement_is_an_assumption(monkeypatch: pytest.MonkeyPatch) -> None:

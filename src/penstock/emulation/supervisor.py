@@ -3,7 +3,8 @@
     launcher ── supervisor ── first process of a PID namespace ──┬── rank 0
                                                                 ├── rank 1 ...
 
-The kernel kills each process when its parent exits, and all processes of a PID namespace when the first one exits.
+All are processes of `penstock.dist.Launcher`, forked so that ranks share torch and the tensors' memory. The kernel
+kills each process when its parent exits, and all processes of a PID namespace when the first one exits.
 However an emulation ends, no process of it remains.
 """
 

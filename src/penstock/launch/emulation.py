@@ -9,7 +9,8 @@ import numpy as np
 from penstock.dist import run_dir
 from penstock.emulation import Emulation, find_limits, save_emulation
 from penstock.errors import PenstockError
-from penstock.launch.processes import (
+from penstock.launch.ranks.emulate_main import FILE
+from penstock.launch.runs import (
     Event,
     LinksChanged,
     Noticed,
@@ -20,7 +21,6 @@ from penstock.launch.processes import (
     find_failure,
     run_ranks,
 )
-from penstock.launch.ranks.emulate_main import FILE
 from penstock.timeline import Timeline, build_timeline
 
 SUPERVISOR_MODULE = "penstock.launch.ranks.emulate_main"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.bundle import PlanBundle
 from penstock.errors import InputError
-from penstock.launch.processes import LocalRanks, RankAgent, torchrun_command
+from penstock.launch.runs import LocalRanks, RankAgent, torchrun_command
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ import numpy as np
 from penstock.dist import run_dir
 from penstock.errors import PenstockError
 from penstock.launch.hosts import Hosts
-from penstock.launch.processes import (
+from penstock.launch.progress import ProgressDisplay
+from penstock.launch.ranks.train_main import state_path
+from penstock.launch.runs import (
     Event,
     Run,
     Sampled,
@@ -21,8 +23,6 @@ from penstock.launch.processes import (
     find_failure,
     run_ranks,
 )
-from penstock.launch.progress import ProgressDisplay
-from penstock.launch.ranks.train_main import state_path
 from penstock.launch.train_options import TrainOptions
 from penstock.report import escape_text
 from penstock.report.analysis.prediction import MIN_ITERATIONS_FOR_SPREAD

@@ -5,7 +5,7 @@ import pytest
 import penstock
 from penstock.cli.console import Console
 from penstock.cli.render.training import show_training
-from penstock.launch.processes.events import Stepped
+from penstock.launch.runs.events import Stepped
 from penstock.launch.training import TrainResult
 
 

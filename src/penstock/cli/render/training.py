@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.cli.console import Console
 from penstock.launch import TrainResult, loss_difference
-from penstock.launch.processes import Stepped
+from penstock.launch.runs import Stepped
 from penstock.report.analysis import reordered_sums
 from penstock.report.analysis.prediction import compare_timelines, difference_sentences, median_iteration, row_name
 from penstock.simulate import Evaluation

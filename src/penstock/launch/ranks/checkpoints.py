@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import InputError
-from penstock.launch.processes import Event, Noted
+from penstock.launch.runs import Event, Noted
 from penstock.launch.train_options import TrainOptions
 
 

@@ -7,26 +7,23 @@ run do.
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.dist import delay_sigterm, die_with_parent, join_process_group, local_environment, started_by
 from penstock.emulation import Emulation, SupervisorEvents, load_emulation, run_ranks
-from penstock.errors import PenstockError
-from penstock.launch.processes import (
+from penstock.launch.ranks.failures import describe_failure
+from penstock.launch.runs import (
     Began,
     Done,
     Event,
     EventWriter,
     Exited,
-    Failed,
     LinksChanged,
     Noticed,
     Sampled,
     Started,
-    failed_event,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +39,7 @@ def main(folder: Path) -> int:
     die_with_parent(started_by() or os.getppid())
 
     def report_failure(error: BaseException) -> None:
-        EventWriter(folder, 0).write(_failed(error))
+        EventWriter(folder, 0).write(describe_failure(error))
 
     def report_links_changed(fault: int) -> None:
         # Among the events of rank 0, so that its position tells the step.
@@ -105,7 +102,7 @@ def _run_rank(
         else:
             _compute(emulation, emulation.script, folder, report)
     except BaseException as error:
-        report(_failed(error))
+        report(describe_failure(error))
         return 1
     report(Done())
     return 0
@@ -148,13 +145,6 @@ def _write_files(emulation: Emulation, folder: Path) -> None:
     save_plan(emulation.plan, folder / "plan.json")
     save_profile(emulation.profile, folder / "profile.json")
     (folder / "cluster.toml").write_text(write_cluster(emulation.cluster))
-
-
-def _failed(error: BaseException) -> Failed:
-    if not isinstance(error, PenstockError):
-        # An error in Penstock: show all of it.
-        traceback.print_exception(error)
-    return failed_event(error)
 
 
 if __name__ == "__main__":

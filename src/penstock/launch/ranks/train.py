@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.bundle import PlanBundle
 from penstock.errors import InputError, ProfileWarning
 from penstock.launch.model_script import ModelSpec, Script, load_script, run_in_script
-from penstock.launch.processes import Began, Event, Noted, Sampled, Stepped
 from penstock.launch.ranks.checkpoints import Checkpoints
+from penstock.launch.runs import Began, Event, Noted, Sampled, Stepped
 from penstock.launch.train_options import TrainOptions
 from penstock.profile import Profile
 

@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from penstock.dist import exit_now, prepare_rank
 from penstock.errors import PenstockError
-from penstock.launch.processes import (
+from penstock.launch.ranks.failures import describe_failure
+from penstock.launch.runs import (
     Done,
     Event,
     EventWriter,
@@ -21,7 +22,6 @@ from penstock.launch.processes import (
     Noted,
     Started,
     Stepped,
-    failed_event,
 )
 from penstock.launch.train_options import parse_options
 from penstock.units import show_seconds
@@ -96,12 +96,7 @@ def state_path(folder: Path, rank: int) -> Path:
 def _fail(error: BaseException, report: _Reporter) -> NoReturn:
     if isinstance(error, KeyboardInterrupt):
         exit_now(130)
-    event = failed_event(error)
-    if not isinstance(error, PenstockError | MemoryError):
-        import traceback
-
-        # An error in Penstock: show all of it.
-        traceback.print_exc()
+    event = describe_failure(error)
     report(event)
     exit_now(2 if event.is_input else 1)
 

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from penstock.errors import InputError, PeerLost, RunError, StatusTable
-from penstock.launch.processes.events import Exited, Failed, failed_event
-from penstock.launch.processes.failures import find_failure
-from penstock.launch.processes.rank_run import RankState, Run
-from penstock.launch.processes.torchrun import torchrun_exits
+from penstock.launch.runs.events import Exited, Failed, failed_event
+from penstock.launch.runs.failures import find_failure
+from penstock.launch.runs.rank_run import RankState, Run
+from penstock.launch.runs.torchrun import torchrun_exits
 
 LOST = Failed("PeerLost", "rank 0, step 4: the connection is lost", hint="See the other.", is_peer_lost=True)
 LATE = Failed("RuntimeTimeout", "rank 1, step 4: timed out", hint="See.")

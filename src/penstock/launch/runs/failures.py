@@ -3,8 +3,8 @@
 import signal
 
 from penstock.errors import InputError, PenstockError, RunError
-from penstock.launch.processes.events import Failed
-from penstock.launch.processes.rank_run import RankState, Run
+from penstock.launch.runs.events import Failed
+from penstock.launch.runs.rank_run import RankState, Run
 
 MOST_LINES = 15
 

@@ -1,4 +1,4 @@
-"""A run of several ranks: starts them, reads their events and output, and keeps the results."""
+"""A run of several ranks: starts them with the launcher, reads their events and output, and keeps the results."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from penstock.dist import SHUTDOWN_S, Launcher, sigterm_as_ctrl_c, stderr_path
-from penstock.launch.processes.events import (
+from penstock.launch.runs.events import (
     Began,
     Done,
     Event,
@@ -23,7 +23,7 @@ from penstock.launch.processes.events import (
     Started,
     Stepped,
 )
-from penstock.launch.processes.torchrun import torchrun_exits
+from penstock.launch.runs.torchrun import torchrun_exits
 
 AGENT = "agent"
 

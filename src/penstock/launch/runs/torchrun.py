@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from penstock.dist import STOPPED_CODES
-from penstock.launch.processes.events import Exited
+from penstock.launch.runs.events import Exited
 
 DEFAULT_PORT = 29500
 _FAILURE = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d+)")

@@ -1,6 +1,6 @@
-"""Runs of rank processes: how their ranks are started, their events, and their failures."""
+"""Runs of ranks: how they are started, their events, and their failures."""
 
-from penstock.launch.processes.events import (
+from penstock.launch.runs.events import (
     Began,
     Done,
     Event,
@@ -15,9 +15,9 @@ from penstock.launch.processes.events import (
     Stepped,
     failed_event,
 )
-from penstock.launch.processes.failures import RunFailed, find_failure
-from penstock.launch.processes.rank_run import LocalRanks, RankAgent, Run, SingleProcess, run_ranks
-from penstock.launch.processes.torchrun import torchrun_command
+from penstock.launch.runs.failures import RunFailed, find_failure
+from penstock.launch.runs.rank_run import LocalRanks, RankAgent, Run, SingleProcess, run_ranks
+from penstock.launch.runs.torchrun import torchrun_command
 
 __all__ = [
     "Began",
