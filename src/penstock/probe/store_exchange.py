@@ -73,9 +73,12 @@ class StoreExchange:
         if answers is None:
             limit_s = self._timeout_s * PATIENCE**2 + extra_s
             return self._get("all", limit_s, 0, what, ReportedError)
-        answer = answers if isinstance(answers, Failed) else answers[0]
-        self._put("all", answer)
-        return answer
+        if isinstance(answers, Failed):
+            with suppress(RunError):  # the failure matters more than a store that is gone
+                self._put("all", answers)
+            return answers
+        self._put("all", answers[0])
+        return answers[0]
 
     def leave(self) -> None:
         """End the exchange. Rank 0 may host the store: it waits until the others have read the last answer."""
