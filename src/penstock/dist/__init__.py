@@ -9,7 +9,14 @@ from penstock.dist.launcher import SHUTDOWN_S, Launcher, Process, stderr_path
 from penstock.dist.parent import die_with_parent, exit_with_parent, started_by
 from penstock.dist.rendezvous import is_local, join_process_group, local_environment, open_status_store
 from penstock.dist.run_dir import run_dir
-from penstock.dist.shutdown import STOPPED_CODES, delay_sigterm, exit_now, prepare_rank, sigterm_as_ctrl_c
+from penstock.dist.shutdown import (
+    STOPPED_CODES,
+    delay_sigterm,
+    exit_now,
+    exit_with_message,
+    prepare_rank,
+    sigterm_as_ctrl_c,
+)
 from penstock.dist.watchdog import Watchdog
 
 __all__ = [
@@ -26,6 +33,7 @@ __all__ = [
     "delay_sigterm",
     "die_with_parent",
     "exit_now",
+    "exit_with_message",
     "exit_with_parent",
     "is_local",
     "join_process_group",

@@ -8,8 +8,6 @@ blocks in a call that cannot be interrupted, is ended by its thread. SIGTERM fro
 
 import json
 import logging
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from penstock.dist import delay_sigterm, open_status_store
+from penstock.dist import delay_sigterm, exit_with_message, open_status_store
 from penstock.errors import StatusTable
 from penstock.runtime.health.status import BEAT_S, RankStatus, StatusRecord, format_status_table
 
@@ -94,9 +92,8 @@ class Heartbeat:
             timer.cancel()
 
     def _exit(self, error: BaseException) -> None:
-        sys.stderr.write(f"{type(error).__name__}: {error}\nThe status of the other ranks is not available.\n")
-        sys.stderr.flush()
-        os._exit(EXIT_CODE)
+        text = f"{type(error).__name__}: {error}\nThe status of the other ranks is not available.\n"
+        exit_with_message(text, EXIT_CODE)
 
     def _report(self, error: BaseException) -> None:
         summary = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -132,9 +129,7 @@ class Heartbeat:
             return
         description = self._describe()
         first, summary = json.loads(self._store.get("failed"))
-        sys.stderr.write(f"{description}: exiting, because rank {first} failed ({summary})\n")
-        sys.stderr.flush()
-        os._exit(EXIT_CODE)
+        exit_with_message(f"{description}: exiting, because rank {first} failed ({summary})\n", EXIT_CODE)
 
     def _describe(self) -> str:
         status = self._read_status()

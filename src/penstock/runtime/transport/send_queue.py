@@ -4,15 +4,13 @@ Waking that thread takes longer than a send. It gets small messages, which hold 
 """
 
 import atexit
-import os
 import queue
-import sys
 import threading
 from typing import Any
 
 from torch import Tensor
 
-from penstock.dist import Describe, wait_for
+from penstock.dist import Describe, exit_now, wait_for
 from penstock.errors import RunError
 
 SMALL_BYTES = 1 << 15
@@ -89,9 +87,7 @@ class SendQueue:
             self.close()
         elif self._thread.is_alive():
             # The thread waits inside the network library. If that returns while Python shuts down, the process aborts.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
+            exit_now(1)
 
     def _wait_for_sends(self) -> None:
         while (items := self._queue.get()) is not None:
