@@ -25,7 +25,7 @@ from penstock.arrays import Ints
 from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
 from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Kind
 from penstock.program.job_table import JobTable, find_jobs
-from penstock.program.lowering.posting import (
+from penstock.program.lowering.receive_slots import (
     LEAD,
     put_parameters_in_turn,
     receives_ahead,

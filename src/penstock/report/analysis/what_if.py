@@ -16,7 +16,7 @@ from penstock.plan.pricing import Costs, price
 from penstock.profile import Profile
 from penstock.program import Program, is_compute
 from penstock.report.analysis.what_if_changes import changes
-from penstock.report.escaping import escape_text
+from penstock.report.printable_text import escape_text
 from penstock.simulate import evaluate, evaluate_costs
 from penstock.timeline import Timeline
 from penstock.units import show_bytes, show_count, show_seconds
