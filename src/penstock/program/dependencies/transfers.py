@@ -28,7 +28,7 @@ class Lists(NamedTuple):
 class Dependencies(NamedTuple):
     """Transfers, messages first (in the order of their sends in the program), then reductions.
 
-    The compiled engine takes it as it is.
+    The compiled engine takes it as it is. Numba does not see that its fields change: then delete the engine's cache.
     """
 
     transfer_of: Int32s
