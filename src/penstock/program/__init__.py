@@ -23,7 +23,7 @@ from penstock.program.dependencies import (
     match_messages,
     sends_and_consumers,
 )
-from penstock.program.job_table import BACKWARD, FORWARD, PASS_KINDS, RECOMPUTE, WEIGHTS, find_jobs, replicas_of
+from penstock.program.job_table import BACKWARD, FORWARD, RECOMPUTE, SPLIT_KINDS, WEIGHTS, find_jobs, replicas_of
 from penstock.program.order import program_of_order, with_order
 from penstock.program.seconds import durations
 from penstock.program.types import (
@@ -41,10 +41,10 @@ __all__ = [
     "FORMAT",
     "FORWARD",
     "NONE",
-    "PASS_KINDS",
     "RECOMPUTE",
     "RECV_KINDS",
     "SEND_KINDS",
+    "SPLIT_KINDS",
     "WEIGHTS",
     "Action",
     "Kind",

@@ -14,7 +14,7 @@ FORWARD_SIDE = (Kind.F, Kind.SEND_F, Kind.RECV_F, Kind.SEND_S, Kind.RECV_P)
 
 FORWARD, RECOMPUTE, BACKWARD, WEIGHTS = range(4)
 """The passes of a replica and micro-batch. A fused backward is both BACKWARD and WEIGHTS."""
-PASS_KINDS = (Kind.F, Kind.R, Kind.I, Kind.W)
+SPLIT_KINDS = (Kind.F, Kind.R, Kind.I, Kind.W)
 """The kinds of these passes in a split backward."""
 
 
@@ -71,7 +71,7 @@ def find_jobs(program: Program, replicas: Replicas) -> JobTable:
     """The job table of a program. The proof refuses programs in which a pass occurs twice; here the last one counts."""
     replica = replicas_of(program, replicas)
     num, num_microbatches = replicas.num_replicas, replicas.num_microbatches
-    passes = np.full((len(PASS_KINDS) * num, num_microbatches), NONE, dtype=np.int64)
+    passes = np.full((len(SPLIT_KINDS) * num, num_microbatches), NONE, dtype=np.int64)
     usable = (replica != NONE) & (program.microbatch >= 0) & (program.microbatch < num_microbatches)
     for number, kinds in (
         (FORWARD, (Kind.F,)),

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.errors import InputError
 from penstock.plan.pricing import PARAMETERS, Costs
-from penstock.program import NONE, PASS_KINDS, Kind, find_pass_edges
+from penstock.program import NONE, SPLIT_KINDS, Kind, find_pass_edges
 
 TICKS = 2**30
 
@@ -103,7 +103,7 @@ class _Model:
 
     def _pass(self, index: int, number: int) -> Job:
         kind, replica = divmod(index, self.costs.num_replicas)
-        return PASS_KINDS[kind], int(self.costs.replica_stage[replica]), number
+        return SPLIT_KINDS[kind], int(self.costs.replica_stage[replica]), number
 
     def _local_edges(self) -> tuple[dict[int, list[tuple[int, int]]], list[tuple[int, int]]]:
         """Edges between passes on one device: by replica those within it, and those between stages."""

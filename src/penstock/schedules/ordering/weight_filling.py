@@ -16,8 +16,8 @@ from penstock.program import (
     BACKWARD,
     FORWARD,
     NONE,
-    PASS_KINDS,
     RECOMPUTE,
+    SPLIT_KINDS,
     WEIGHTS,
     Kind,
     Program,
@@ -52,7 +52,7 @@ def fill_weights(track: Program, costs: Costs, most_kept: int) -> Program:
         most_kept,
         LEAST_FIT,
     )
-    names = np.array(PASS_KINDS, dtype=np.int8)
+    names = np.array(SPLIT_KINDS, dtype=np.int8)
     return program_from_arrays(track.plan, track.devices, counts, names[kind], costs.replica_stage[replica], microbatch)
 
 
