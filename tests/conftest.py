@@ -8,6 +8,8 @@ The summary shows measurements without a target (`record_property("measured ..."
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from tests.support.thoroughness import THOROUGH
 
@@ -24,7 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile(THOROUGH if config.getoption("--thorough") else REPEATABLE)
+    if config.getoption("--thorough"):
+        settings.load_profile(THOROUGH)
+    else:
+        settings.load_profile(REPEATABLE)
+        # Hypothesis also draws constants from the project's modules that are loaded so far. Then the examples would
+        # depend on which tests run in this process, and in which order.
+        providers._get_local_constants = Constants
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,7 @@ def test_every_name_is_the_one_at_its_home() -> None:
     "first",
     [
         "import penstock.plan.types",
-        "import penstock.plan.pricing.pricing, penstock.simulate.compiled, penstock.planners.api",
+        "import penstock.plan.pricing.pricing, penstock.simulate.simulator, penstock.planners.api",
         "from penstock.plan.types import Stage",
         "from penstock.simulate import evaluate",
         "import penstock.plan, penstock.simulate",

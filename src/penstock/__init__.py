@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from penstock.runtime import Pipeline
     from penstock.runtime.state import materialize
     from penstock.schedules import SCHEDULES, schedule
-    from penstock.simulate.compiled import simulate
     from penstock.simulate.evaluation import Evaluation, evaluate
+    from penstock.simulate.simulator import simulate
     from penstock.timeline import (
         Timeline,
         bubble_fraction,
@@ -93,7 +93,7 @@ _HOMES = {
     "profiler.profile_model": ("profile",),
     "schedules.registry": ("SCHEDULES", "schedule"),
     "simulate.evaluation": ("Evaluation", "evaluate"),
-    "simulate.compiled": ("simulate",),
+    "simulate.simulator": ("simulate",),
     "timeline.files": ("load_timeline", "save_timeline"),
     "timeline.summary": ("bubble_fraction", "critical_path", "device_uses", "waits"),
     "timeline.types": ("Timeline",),

@@ -5,8 +5,8 @@ from hypothesis import given
 
 from penstock.program.actions import SEND_KINDS, Kind
 from penstock.program.proof.proof import prove
-from penstock.simulate.compiled import simulate
 from penstock.simulate.reference import simulate_plainly
+from penstock.simulate.simulator import simulate
 from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples

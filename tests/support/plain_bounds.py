@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from penstock.arrays import Floats
-from penstock.planners.bounds.unreplicated_kernel import SWEEPS
+from penstock.planners.bounds.unreplicated_paths_kernel import SWEEPS
 
 
 @dataclass(frozen=True)

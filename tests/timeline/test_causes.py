@@ -11,8 +11,8 @@ from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import NONE, Kind
 from penstock.program.proof.proof import Proof, prove
-from penstock.simulate.compiled import simulate
 from penstock.simulate.evaluation import evaluate_costs
+from penstock.simulate.simulator import simulate
 from penstock.timeline.summary import critical_path
 from penstock.timeline.types import Timeline
 from tests.support.strategies import Case, cases, two_stages

@@ -14,9 +14,19 @@ from penstock.program.actions import (
     is_send,
     parse_action,
 )
-from penstock.program.dependencies import Lists, durations, find_dependencies
-from penstock.program.job_table import find_jobs, replicas_of
+from penstock.program.dependencies import (
+    Lists,
+    PassEdges,
+    Ties,
+    find_dependencies,
+    find_needs,
+    find_pass_edges,
+    match_messages,
+    sends_and_consumers,
+)
+from penstock.program.job_table import BACKWARD, FORWARD, RECOMPUTE, SPLIT_KINDS, WEIGHTS, find_jobs, replicas_of
 from penstock.program.order import program_of_order, with_order
+from penstock.program.seconds import durations
 from penstock.program.types import (
     FORMAT,
     Program,
@@ -28,18 +38,27 @@ from penstock.program.types import (
 )
 
 __all__ = [
+    "BACKWARD",
     "FORMAT",
+    "FORWARD",
     "NONE",
+    "RECOMPUTE",
     "RECV_KINDS",
     "SEND_KINDS",
+    "SPLIT_KINDS",
+    "WEIGHTS",
     "Action",
     "Kind",
     "Lists",
+    "PassEdges",
     "Program",
+    "Ties",
     "durations",
     "encode_program",
     "find_dependencies",
     "find_jobs",
+    "find_needs",
+    "find_pass_edges",
     "is_compute",
     "is_one_of",
     "is_pass",
@@ -47,11 +66,13 @@ __all__ = [
     "is_reduction",
     "is_send",
     "load_program",
+    "match_messages",
     "parse_action",
     "program_from_actions",
     "program_from_arrays",
     "program_of_order",
     "replicas_of",
     "save_program",
+    "sends_and_consumers",
     "with_order",
 ]

@@ -10,7 +10,7 @@ from penstock.program import Program
 from penstock.program.lowering import lower
 from penstock.program.proof import Proof, prove
 from penstock.schedules import schedule
-from penstock.simulate.compiled import simulate
+from penstock.simulate.simulator import simulate
 from penstock.timeline import Timeline
 
 

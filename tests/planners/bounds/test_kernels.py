@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.arrays import Floats
+from penstock.planners.bounds import unreplicated_paths_kernel
 from penstock.planners.bounds.chain import turn_bytes
-from penstock.planners.bounds.network_kernel import is_divisible
+from penstock.planners.bounds.network_kernel import Layers, Limits, is_divisible
 from penstock.planners.bounds.unit_seconds import UnitTimes, unit_times
 from penstock.planners.bounds.unreplicated import UnreplicatedProblem
-from penstock.planners.bounds.unreplicated_kernel import SWEEPS, narrow
+from penstock.planners.bounds.unreplicated_paths_kernel import SWEEPS, narrow
 from tests.support import plain_bounds
 from tests.support.plain_bounds import Chain, Division
 from tests.support.planner_cases import unequal
@@ -69,16 +70,17 @@ def test_is_divisible() -> None:
 
 
 def compiled_is_divisible(case: Division) -> bool:
-    arrays = [case.local_work, case.forward, case.backward, case.crossing, case.spread_bytes, case.release_s]
-    limits = [case.capacity, case.pair_bytes, case.part_bytes, case.limit_s, case.all_rate]
-    return bool(
-        is_divisible(
-            *(np.array(array, dtype=np.float64) for array in arrays),
-            np.array(case.can_spread),
-            case.remote_backward,
-            *map(float, limits),
-        )
+    layers = Layers(
+        local_work=np.array(case.local_work, dtype=np.float64),
+        forward=np.array(case.forward, dtype=np.float64),
+        backward=np.array(case.backward, dtype=np.float64),
+        crossing=np.array(case.crossing, dtype=np.float64),
+        spread_bytes=np.array(case.spread_bytes, dtype=np.float64),
+        release_s=np.array(case.release_s, dtype=np.float64),
+        can_spread=np.array(case.can_spread),
     )
+    limits = [case.limit_s, case.capacity, case.pair_bytes, case.part_bytes, case.all_rate]
+    return bool(is_divisible(layers, Limits(*map(float, limits)), case.remote_backward))
 
 
 def chain_of(arrays: UnreplicatedProblem, times: UnitTimes, limit_s: float) -> Chain:
@@ -95,19 +97,16 @@ def chain_of(arrays: UnreplicatedProblem, times: UnitTimes, limit_s: float) -> C
 
 
 def compiled_narrow(paths: Floats, chain: Chain) -> bool:
-    return bool(
-        narrow(
-            paths,
-            chain.jobs,
-            chain.step,
-            chain.cut,
-            chain.turn_bytes,
-            chain.net,
-            chain.num_microbatches,
-            chain.remote_backward,
-            chain.limit_s,
-        )
+    arguments = unreplicated_paths_kernel.Chain(
+        jobs=chain.jobs,
+        step=chain.step,
+        cut=chain.cut,
+        turn_bytes=chain.turn_bytes,
+        net=chain.net,
+        num_microbatches=chain.num_microbatches,
+        remote_backward=chain.remote_backward,
     )
+    return bool(narrow(paths, arguments, chain.limit_s))
 
 
 def test_narrow() -> None:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -23,7 +22,7 @@ def _block(data: st.DataObject, dependencies: Dependencies) -> Dependencies:
     num_needs = dependencies.num_needs.copy()
     for transfer in data.draw(st.lists(st.integers(0, max(0, len(num_needs) - 1)), max_size=2)):
         num_needs[transfer : transfer + 1] += 1
-    return replace(dependencies, num_needs=num_needs)
+    return dependencies._replace(num_needs=num_needs)
 
 
 @reaches(ends=0.2, stuck=0.2)

@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
-from penstock.plan.types import Origin, Plan, Stage, on
+from penstock.plan.types import Origin, Plan, Replica, Stage, on
 from penstock.report.analysis.what_if import Improvement, find_improvements, improvement_sentences
 from penstock.report.analysis.what_if_changes import changes
 from penstock.simulate.evaluation import evaluate, evaluate_costs
@@ -131,3 +131,28 @@ def test_every_figure_is_a_simulation() -> None:
     for item in find_improvements(result.timeline, result.costs, case.profile):
         again = evaluate(case.plan, case.profile, by_text[item.change], strict=False)
         assert again.timeline.iteration_s == item.seconds
+
+
+def test_a_faster_link_may_change_the_ring_of_a_reduction() -> None:
+    """The reduction then stands elsewhere among the sends: where it stood, the devices would deadlock."""
+    fast, slow = Wire(bandwidth=1e6), Wire(bandwidth=2.0)
+    hosts = (Host(name="h0", inside=fast), Host(name="h1", inside=slow))
+    homes = (("d0", "h0"), ("d1", "h0"), ("d2", "h1"), ("d3", "h1"))
+    devices = tuple(Device(name=name, host=host, kind="k") for name, host in homes)
+    cluster = Cluster(name="two", hosts=hosts, devices=devices, between=fast)
+    profile = msgspec.structs.replace(equal_profile(1, parameter_bytes=100), input_bytes=10)
+    forward, backward = (
+        tuple(Replica(device, share) for device, share in zip(names, (0.4, 0.2, 0.4), strict=True))
+        for names in (("d1", "d0", "d3"), ("d3", "d1", "d2"))
+    )
+    plan = Plan(
+        planner="test",
+        schedule="pe",
+        num_microbatches=5,
+        micro_batch_size=5,
+        profile=Origin(name=profile.name, digest=profile.digest),
+        cluster=Origin(name=cluster.name, digest=cluster.digest),
+        stages=(Stage(start=0, stop=1, forward=forward, backward=backward, recompute=True),),
+    )
+    best = _improvements(Case(profile, cluster, plan))[0]
+    assert best.change == "a link twice as fast from d3 to d2 (4 B/s)"

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.program.actions import RECV_KINDS
-from penstock.report.analysis.messages import messages
+from penstock.program.dependencies.messages import match_messages
 from penstock.report.html.payload.report_data import page_data
 from penstock.report.html.script_bundle import bundle_script
 from penstock.report.subject import ReportSubject
@@ -59,8 +59,9 @@ def test_any_plan_can_be_drawn_and_described(data: st.DataObject) -> None:
         item = ReportSubject("any", result.timeline, result.costs, case.profile)
         content = page_data([item], title="any", with_baselines=False).content
         shown = np.flatnonzero(~np.isin(result.program.kind, RECV_KINDS))
-        sends = {receive: send for send, receive in messages(result.program)}
-        path = [sends.get(action, action) for action in critical_path(result.timeline)]
+        sends, receives = match_messages(result.program)
+        send_of = dict(zip(receives.tolist(), sends.tolist(), strict=True))
+        path = [send_of.get(action, action) for action in critical_path(result.timeline)]
         pages.append({"content": content, "path": np.searchsorted(shown, path).tolist()})
     text = msgspec.json.encode(pages)
     done = subprocess.run(

@@ -8,7 +8,7 @@ from penstock.plan.types import Origin, Plan, Stage, on
 from penstock.program.actions import RECV_KINDS, Kind
 from penstock.runtime.executor.recorder import measured_timeline
 from penstock.runtime.layout.compile import compile_plan
-from penstock.simulate.compiled import simulate
+from penstock.simulate.simulator import simulate
 from penstock.timeline.summary import critical_path
 from penstock.timeline.types import Timeline
 

@@ -16,7 +16,7 @@ from penstock.program.proof.proof import prove
 from penstock.schedules.ordering.clock import with_split
 from penstock.schedules.registry import SCHEDULES, schedule
 from penstock.schedules.search.greedy import Greedy, Rules
-from penstock.simulate.compiled import simulate
+from penstock.simulate.simulator import simulate
 from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import Case, cases, with_limits

@@ -125,28 +125,28 @@ class DividedProblem:
         return all(self._is_possible(locality, limit_s) for locality in self.localities)
 
     def _is_possible(self, locality: Locality, limit_s: float) -> bool:
-        from penstock.planners.bounds.network_kernel import is_divisible
+        from penstock.planners.bounds.network_kernel import Layers, Limits, is_divisible
 
         # A ring has at least two rounds, each with its latency. Without parameters there is no weight return.
         rounds = 2 if locality.times_sent == 2 else 0
         through_s = self.parameters / self.link_rate + rounds * self.latency_s
-        return bool(
-            is_divisible(
-                locality.work,
-                locality.forward,
-                locality.backward,
-                locality.crossing,
-                2 * locality.times_sent * self.parameters,
-                self.release_s,
-                self.release_s + through_s <= limit_s,
-                not locality.is_colocated,
-                limit_s * locality.capacity_rate,
-                limit_s * locality.pair_share * self.pair_rate,
-                limit_s * self.part_rate,
-                limit_s,
-                self.all_rate,
-            )
+        layers = Layers(
+            local_work=locality.work,
+            forward=locality.forward,
+            backward=locality.backward,
+            crossing=locality.crossing,
+            spread_bytes=2 * locality.times_sent * self.parameters,
+            release_s=self.release_s,
+            can_spread=self.release_s + through_s <= limit_s,
         )
+        limits = Limits(
+            seconds=limit_s,
+            capacity=limit_s * locality.capacity_rate,
+            pair_bytes=limit_s * locality.pair_share * self.pair_rate,
+            part_bytes=limit_s * self.part_rate,
+            all_rate=self.all_rate,
+        )
+        return bool(is_divisible(layers, limits, not locality.is_colocated))
 
 
 def network_bound(times: UnitTimes, least_s: float, *, remote_backward: bool) -> float:

@@ -3,11 +3,12 @@
 Import this module lazily: it compiles with numba. `tests/support/plain_bounds.py` holds the plain twin.
 """
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
-import numpy.typing as npt
 
-from penstock.arrays import Floats
+from penstock.arrays import Bools, Floats
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
@@ -23,39 +24,48 @@ def _outside(forward: float, backward: float, capacity: float, remote_backward: 
     return max(0.0, 1 - (capacity - small) / large) if large > 0 else 0.0
 
 
+class Layers(NamedTuple):
+    """Arrays over units: what each costs if it is local, that is in one part, or spread over several."""
+
+    local_work: Floats
+    """Priced seconds of a local layer."""
+    forward: Floats
+    """Priced seconds of a spread layer's forward."""
+    backward: Floats
+    """Priced seconds of a spread layer's backward."""
+    crossing: Floats
+    """Bytes of one direction behind the layer, for all micro-batches."""
+    spread_bytes: Floats
+    """Bytes between parts, after `release_s`, if the layer is spread."""
+    release_s: Floats
+    """The earliest start of those transfers."""
+    can_spread: Bools
+    """Whether they can end within the limit."""
+
+
+class Limits(NamedTuple):
+    """What fits into the iteration time in question."""
+
+    seconds: float
+    """That time."""
+    capacity: float
+    """Priced seconds of the best part."""
+    pair_bytes: float
+    """Bytes that can pass from one part to another."""
+    part_bytes: float
+    """Bytes that can pass in and out of one part."""
+    all_rate: float
+    """Bytes per second in and out of all parts."""
+
+
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def is_divisible(
-    local_work: Floats,
-    forward: Floats,
-    backward: Floats,
-    crossing: Floats,
-    spread_bytes: Floats,
-    release_s: Floats,
-    can_spread: npt.NDArray[np.bool_],
-    remote_backward: bool,
-    capacity: float,
-    pair_bytes: float,
-    part_bytes: float,
-    limit_s: float,
-    all_rate: float,
-) -> bool:
+def is_divisible(layers: Layers, limits: Limits, remote_backward: bool) -> bool:
     """Whether some division of the layers into local and spread ones meets all limits.
 
-    Args:
-        local_work: [unit] priced seconds of a local layer.
-        forward: [unit] priced seconds of a spread layer's forward.
-        backward: [unit] priced seconds of a spread layer's backward.
-        crossing: [unit] bytes of one direction behind the layer, for all micro-batches.
-        spread_bytes: [unit] bytes between parts, after `release_s`, if the layer is spread.
-        release_s: [unit] the earliest start of those transfers.
-        can_spread: [unit] whether they can end within the limit.
-        remote_backward: Whether a row's backward may be in another part than its forward.
-        capacity: Priced seconds of the best part within the limit.
-        pair_bytes: Bytes that can pass from one part to another within the limit.
-        part_bytes: Bytes that can pass in and out of one part within the limit.
-        limit_s: The iteration time in question.
-        all_rate: Bytes per second in and out of all parts.
+    With `remote_backward`, a row's backward may be in another part than its forward.
     """
+    local_work, forward, backward, crossing = layers.local_work, layers.forward, layers.backward, layers.crossing
+    capacity, part_bytes = limits.capacity, limits.part_bytes
     last = len(forward) - 1
     # held[u]: the least bytes in and out of the part, on the left side, for a run of local layers that ends with u.
     # entering[u]: the same for runs that begin with u.
@@ -69,15 +79,16 @@ def is_divisible(
             if total > capacity:
                 break
             held[unit] = min(held[unit], entering[first])
-        if unit < last and crossing[unit] <= pair_bytes and held[unit] + 2 * crossing[unit] <= part_bytes:
+        if unit < last and crossing[unit] <= limits.pair_bytes and held[unit] + 2 * crossing[unit] <= part_bytes:
             entering[unit + 1] = min(entering[unit + 1], 2 * crossing[unit])
         sent_bytes, ahead, back = 0.0, 0.0, 0.0
         least, second = np.inf, np.inf
         if unit < last:
             least = crossing[unit]
         for first in range(unit, -1, -1):
-            sent_bytes += spread_bytes[first]
-            if not can_spread[first] or sent_bytes > (limit_s - release_s[unit]) * all_rate:
+            sent_bytes += layers.spread_bytes[first]
+            left_s = limits.seconds - layers.release_s[unit]
+            if not layers.can_spread[first] or sent_bytes > left_s * limits.all_rate:
                 break
             ahead += forward[first]
             back += backward[first]

@@ -62,18 +62,26 @@ class UnreplicatedProblem:
 
     def labels(self, limit_s: float) -> Ints | None:
         """The parts that transfers within `limit_s` cannot leave (`joined_parts`); None if `limit_s` is infeasible."""
-        from penstock.planners.bounds.unreplicated_kernel import joined_parts, narrow
+        from penstock.planners.bounds.unreplicated_parts_kernel import joined_parts
+        from penstock.planners.bounds.unreplicated_paths_kernel import Chain, narrow
 
         times, paths = self.times, self.paths.copy()
-        num, turn = times.num_microbatches, turn_bytes(times)
-        fixed = self.jobs, times.cut_bytes
-        if not narrow(paths, self.jobs, self.step, times.cut_bytes, turn, self.net, num, self.remote_backward, limit_s):
+        chain = Chain(
+            jobs=self.jobs,
+            step=self.step,
+            cut=times.cut_bytes,
+            turn_bytes=turn_bytes(times),
+            net=self.net,
+            num_microbatches=times.num_microbatches,
+            remote_backward=self.remote_backward,
+        )
+        if not narrow(paths, chain, limit_s):
             return None
-        return np.asarray(joined_parts(paths, *fixed, times.saved_bytes, self.net, num, self.remote_backward, limit_s))
+        return np.asarray(joined_parts(paths, chain, times.saved_bytes, limit_s))
 
     def is_possible(self, limit_s: float) -> bool:
         """Whether no argument excludes an iteration of at most `limit_s` seconds."""
-        from penstock.planners.bounds.unreplicated_kernel import overfull, unpackable
+        from penstock.planners.bounds.unreplicated_parts_kernel import overfull, unpackable
 
         labels = self.labels(limit_s)
         if labels is None:
@@ -91,7 +99,7 @@ class UnreplicatedProblem:
 
     def parts(self, limit_s: float) -> Ints:
         """For each device, the part that the whole model could not leave."""
-        from penstock.planners.bounds.unreplicated_kernel import joined_over_all
+        from penstock.planners.bounds.unreplicated_parts_kernel import joined_over_all
 
         labels = self.labels(limit_s)
         if labels is None:

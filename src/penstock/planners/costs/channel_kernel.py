@@ -8,6 +8,8 @@ pair of groups.
 Import this module lazily: it compiles with numba.
 """
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
 
@@ -15,23 +17,32 @@ from penstock.arrays import Floats, Ints
 from penstock.plan.pricing import NEGLIGIBLE_SHARE
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def channel_prices(
-    left: Ints,
-    right: Ints,
-    offsets: Ints,
-    devices: Ints,
-    shares: Floats,
-    bandwidth: Floats,
-    latency_s: Floats,
-    host: Ints,
-    interface: Floats,
-) -> Floats:
-    """[pair, 4]: forward latency, forward seconds per byte, backward latency, backward seconds per byte.
+class Groups(NamedTuple):
+    """Group g has the replicas offsets[g] up to offsets[g + 1]."""
 
-    Group g has the replicas offsets[g] up to offsets[g + 1], on `devices` with `shares`. `interface` is the bandwidth
-    of each host's shared interface, inf without one.
-    """
+    offsets: Ints
+    devices: Ints
+    shares: Floats
+
+
+class Network(NamedTuple):
+    """The links between devices, and the hosts with their interfaces."""
+
+    bandwidth: Floats
+    """[source, target] bytes per second."""
+    latency_s: Floats
+    """[source, target]"""
+    host: Ints
+    """[device]"""
+    interface: Floats
+    """[host] bandwidth of the shared interface, inf without one."""
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
+def channel_prices(left: Ints, right: Ints, groups: Groups, network: Network) -> Floats:
+    """[pair, 4]: forward latency, forward seconds per byte, backward latency, backward seconds per byte."""
+    offsets, devices, shares = groups.offsets, groups.devices, groups.shares
+    bandwidth, latency_s, host, interface = network.bandwidth, network.latency_s, network.host, network.interface
     prices = np.zeros((len(left), 4))
     leaving, entering = np.zeros(len(interface)), np.zeros(len(interface))
     for pair in range(len(left)):

@@ -146,25 +146,26 @@ class GroupCosts:
 
     def channels(self, groups: Sequence[Sequence[int]], left: Ints, right: Ints) -> Floats:
         """[pair, 4]: forward latency and seconds per byte, backward latency and seconds per byte."""
-        from penstock.planners.costs.channel_kernel import channel_prices
+        from penstock.planners.costs.channel_kernel import Groups, Network, channel_prices
 
         cluster = self.problem.cluster
         offsets = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
         interfaces = [
             math.inf if host.interface_bandwidth is None else host.interface_bandwidth for host in cluster.hosts
         ]
-        prices = channel_prices(
-            left.astype(np.int64),
-            right.astype(np.int64),
+        replicas = Groups(
             offsets,
             np.array([device for group in groups for device in group], dtype=np.int64),
             # A group without shares is never used, so its price does not matter.
             np.array([share for group in groups for share in self.shares(group) or [1 / len(group)] * len(group)]),
+        )
+        network = Network(
             np.ascontiguousarray(cluster.bandwidth),
             np.ascontiguousarray(cluster.latency_s),
             cluster.host_index,
             np.array(interfaces),
         )
+        prices = channel_prices(left.astype(np.int64), right.astype(np.int64), replicas, network)
         return np.asarray(np.minimum(prices, HUGE))
 
     def channel(self, left: Sequence[int], right: Sequence[int]) -> Channel:

@@ -12,12 +12,12 @@ simulator times its order again.
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Any
 
 from penstock.errors import InputError
-from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
-from penstock.program import Kind
+from penstock.plan.pricing import PARAMETERS, Costs
+from penstock.program import NONE, SPLIT_KINDS, Kind, find_pass_edges
 
 TICKS = 2**30
 
@@ -50,6 +50,7 @@ class _Model:
     def __init__(self, costs: Costs, limit_s: float) -> None:
         cp_model = _solver()
         self.cp, self.costs = cp_model, costs
+        self.edges = find_pass_edges(costs)
         self.num = costs.num_microbatches
         self.tick_s = limit_s / TICKS
         self.model = cp_model.CpModel()
@@ -77,6 +78,7 @@ class _Model:
 
     def _jobs(self) -> None:
         costs = self.costs
+        within, between = self._local_edges()
         for replica, stage in enumerate(costs.replica_stage.tolist()):
             forward_device, backward_device = int(costs.forward_device[replica]), int(costs.backward_device[replica])
             kinds = [(Kind.F, forward_device, costs.forward_s)]
@@ -90,18 +92,30 @@ class _Model:
                 for number in range(1, self.num):
                     self._follow((kind, stage, number - 1), (kind, stage, number))
             for number in range(self.num):
-                chain = [(kind, stage, number) for kind, _, _ in kinds]
-                # If the backward is remote, it waits for the transfer instead of the forward.
-                for earlier, later in pairwise(chain if forward_device == backward_device else chain[1:]):
-                    self._follow(earlier, later)
+                for source, target in within[replica]:
+                    self._follow(self._pass(source, number), self._pass(target, number))
             step = (Kind.STEP, stage, 0)
             self._job(step, backward_device, self._ticks(float(costs.step_s[replica])))
             self.model.add(self.end >= self.start[step] + self.size[step])
-        for kind, pairs in ((Kind.F, costs.flows.local_forward), (Kind.I, costs.flows.local_backward)):
-            for earlier, later in pairs.tolist():
-                for number in range(self.num):
-                    one, two = int(costs.replica_stage[earlier]), int(costs.replica_stage[later])
-                    self._follow((kind, one, number), (kind, two, number))
+        for source, target in between:
+            for number in range(self.num):
+                self._follow(self._pass(source, number), self._pass(target, number))
+
+    def _pass(self, index: int, number: int) -> Job:
+        kind, replica = divmod(index, self.costs.num_replicas)
+        return SPLIT_KINDS[kind], int(self.costs.replica_stage[replica]), number
+
+    def _local_edges(self) -> tuple[dict[int, list[tuple[int, int]]], list[tuple[int, int]]]:
+        """Edges between passes on one device: by replica those within it, and those between stages."""
+        edges, num = self.edges, self.costs.num_replicas
+        within: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        between = []
+        for source, target, flow in zip(*(values.tolist() for values in edges), strict=True):
+            if flow == NONE and source % num == target % num:
+                within[source % num].append((source, target))
+            elif flow == NONE:
+                between.append((source, target))
+        return within, between
 
     def _job(self, job: Job, device: int, ticks: int) -> None:
         self.start[job] = self.model.new_int_var(0, self.limit, "")
@@ -125,6 +139,8 @@ class _Model:
         producers: dict[tuple[int, int], Job] = {}
         starts: dict[tuple[int, int], Any] = {}
         sizes: dict[int, int] = {}
+        edges = zip(*(values.tolist() for values in self.edges), strict=True)
+        passes = {flow: (source, target) for source, target, flow in edges if flow != NONE}
         for flow in range(len(flows)):
             source, target = int(flows.source[flow]), int(flows.target[flow])
             what = int(flows.what[flow])
@@ -133,21 +149,20 @@ class _Model:
             rate = min([float(costs.cluster.bandwidth[source, target]), *shared.values()])
             sizes[flow] = self._ticks(num_bytes / rate)
             latency = self._ticks(float(costs.cluster.latency_s[source, target]))
-            from_stage = int(costs.replica_stage[flows.source_replica[flow]])
-            to_stage = int(costs.replica_stage[flows.target_replica[flow]])
             for number in range(1 if what == PARAMETERS else self.num):
                 start = self.model.new_int_var(0, self.limit, "")
                 starts[flow, number] = start
-                producer = (_PRODUCER[what], from_stage, number)
+                if what == PARAMETERS:
+                    producer = (Kind.STEP, int(costs.replica_stage[flows.source_replica[flow]]), number)
+                else:
+                    producer = self._pass(passes[flow][0], number)
                 producers[flow, number] = producer
                 self._after(start, self.start[producer], self.size[producer])
                 arrived = sizes[flow] + latency
                 if what == PARAMETERS:
                     self.model.add(self.end >= start + arrived)
                 else:
-                    is_recomputed = what == SAVED and bool(costs.recompute[to_stage])
-                    consumer = (Kind.R if is_recomputed else _CONSUMER[what], to_stage, number)
-                    self._after(self.start[consumer], start, arrived)
+                    self._after(self.start[self._pass(passes[flow][1], number)], start, arrived)
                 on_link[source, target].append((flow, start, number))
                 for side, bandwidth in shared.items():
                     interfaces[side].append((start, self._ticks(num_bytes / bandwidth)))
@@ -235,10 +250,6 @@ class _Model:
             return BestOrder(tuple(orders), at_least, status == self.cp.OPTIMAL)
         closed = status == self.cp.INFEASIBLE
         return BestOrder(None, TICKS * self.tick_s if closed else 0.0, closed)
-
-
-_PRODUCER = {ACTIVATION: Kind.F, GRADIENT: Kind.I, SAVED: Kind.F, PARAMETERS: Kind.STEP}
-_CONSUMER = {ACTIVATION: Kind.F, GRADIENT: Kind.I, SAVED: Kind.I}
 
 
 def _dependency_order(job: Job) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ import numba
 import numpy as np
 
 from penstock.arrays import Floats, Ints
+from penstock.program.dependencies import Dependencies
 
 UNEVEN = 1e-3
 """The factor by which an earlier transfer gets more than the next."""
@@ -17,21 +18,14 @@ UNEVEN = 1e-3
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def share(
-    num_passing: int,
-    passing: Ints,
-    speed: Floats,
-    num_bytes: Floats,
-    occupancy: Floats,
-    interface_begin: Ints,
-    interface_values: Ints,
-    interface_seconds: Floats,
-    room: Floats,
-    need: Floats,
+    num_passing: int, passing: Ints, speed: Floats, dependencies: Dependencies, room: Floats, need: Floats
 ) -> None:
     """The speeds of concurrent transfers, as fractions of their speeds when alone.
 
     `room` and `need` have an entry for each direction of each interface, and are overwritten.
     """
+    num_bytes, occupancy = dependencies.num_bytes, dependencies.occupancy_s
+    interfaces, interface_s = dependencies.interfaces, dependencies.interface_s
     room[:] = 1.0
     speed[:num_passing] = -1.0
     num_open, rate = num_passing, 0.0
@@ -41,16 +35,16 @@ def share(
             if speed[index] < 0.0:
                 transfer = passing[index]
                 weight = 1.0 + UNEVEN * (num_passing - 1 - index)
-                for entry in range(interface_begin[transfer], interface_begin[transfer + 1]):
-                    need[interface_values[entry]] += interface_seconds[entry] / num_bytes[transfer] * weight
+                for entry in range(interfaces.begin[transfer], interfaces.begin[transfer + 1]):
+                    need[interfaces.values[entry]] += interface_s[entry] / num_bytes[transfer] * weight
         least = np.inf
         for index in range(num_passing):
             if speed[index] < 0.0:
                 transfer = passing[index]
                 weight = 1.0 + UNEVEN * (num_passing - 1 - index)
                 least = min(least, num_bytes[transfer] / occupancy[transfer] / weight)
-                for entry in range(interface_begin[transfer], interface_begin[transfer + 1]):
-                    use = interface_values[entry]
+                for entry in range(interfaces.begin[transfer], interfaces.begin[transfer + 1]):
+                    use = interfaces.values[entry]
                     least = min(least, room[use] / need[use])
         # It can only rise, but for rounding.
         rate = max(rate, least)
@@ -59,8 +53,8 @@ def share(
                 transfer = passing[index]
                 alone = num_bytes[transfer] / occupancy[transfer]
                 is_full = alone / (1.0 + UNEVEN * (num_passing - 1 - index)) <= rate
-                for entry in range(interface_begin[transfer], interface_begin[transfer + 1]):
-                    use = interface_values[entry]
+                for entry in range(interfaces.begin[transfer], interfaces.begin[transfer + 1]):
+                    use = interfaces.values[entry]
                     is_full = is_full or room[use] / need[use] <= rate
                 if is_full:
                     # Marked for now: what is full must not change while this is looked for.
@@ -71,6 +65,6 @@ def share(
                 alone = num_bytes[transfer] / occupancy[transfer]
                 given = min(rate * (1.0 + UNEVEN * (num_passing - 1 - index)), alone)
                 speed[index] = given / alone
-                for entry in range(interface_begin[transfer], interface_begin[transfer + 1]):
-                    room[interface_values[entry]] -= given * (interface_seconds[entry] / num_bytes[transfer])
+                for entry in range(interfaces.begin[transfer], interfaces.begin[transfer + 1]):
+                    room[interfaces.values[entry]] -= given * (interface_s[entry] / num_bytes[transfer])
                 num_open -= 1

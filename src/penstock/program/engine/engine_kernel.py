@@ -2,41 +2,38 @@
 
 Without shared interfaces every start is a maximum over things known earlier, so the order in which events are handled
 does not matter and a stack serves. Transfers over shared interfaces pass at the same time, at speeds that change
-whenever one of them begins or ends (`sharing_kernel.py`). Those that are ready wait in a heap until all that can happen
-before them has been worked out: whatever is still open then depends on them, so the earliest beginning or end of one
-is the next thing to happen. Cost: linear in actions and transfers, plus, for each that shares an interface, a small
-multiple of how many pass at once.
+whenever one of them begins or ends (`bandwidth_sharing_kernel.py`). Those that are ready wait in a heap until all that
+can happen before them has been worked out: whatever is still open then depends on them, so the earliest beginning or
+end of one is the next thing to happen. Cost: linear in actions and transfers, plus, for each that shares an interface,
+a small multiple of how many pass at once.
 """
 
 import numba
 import numpy as np
 
 from penstock.arrays import Floats, Int32s, Ints
+from penstock.program.dependencies import Dependencies
 from penstock.program.engine.bandwidth_sharing_kernel import share
 from penstock.program.engine.heap_kernel import pop, push
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def run_engine(
-    offsets: Ints,
-    device_of: Int32s,
-    transfer_of: Int32s,
-    duration: Floats,
-    waits: Int32s,
-    needs: Int32s,
-    next_begin: Ints,
-    next_values: Ints,
-    consumer_begin: Ints,
-    consumer_values: Ints,
-    num_bytes: Floats,
-    occupancy: Floats,
-    latency: Floats,
-    interface_begin: Ints,
-    interface_values: Ints,
-    interface_seconds: Floats,
-    num_interfaces: int,
+    offsets: Ints, device_of: Int32s, dependencies: Dependencies, duration: Floats, waits: Int32s, num_interfaces: int
 ) -> tuple[Floats, Floats, Floats, Floats, Ints]:
-    """Start and end of actions and of transfers, and how far each device came. `waits` and `needs` are used up."""
+    """Start and end of actions and of transfers, and how far each device came. `waits` is used up.
+
+    Args:
+        offsets: [device] the first action of each device, and the number of actions.
+        device_of: [action] its device.
+        dependencies: The transfers, and what waits for them.
+        duration: [action] seconds.
+        waits: [action] the number of transfers that it waits for.
+        num_interfaces: The number of directions of interfaces.
+    """
+    transfer_of, needs = dependencies.transfer_of, dependencies.num_needs.copy()
+    occupancy, latency = dependencies.occupancy_s, dependencies.latency_s
+    followers, consumers, interfaces = dependencies.next_on_links, dependencies.consumers, dependencies.interfaces
     num_devices = len(offsets) - 1
     num_actions, num_transfers = len(duration), len(occupancy)
     start, end = np.zeros(num_actions), np.zeros(num_actions)
@@ -46,7 +43,7 @@ def run_engine(
     counter = offsets[:-1].copy()
     device_stack, transfer_stack = np.empty(num_devices, np.int64), np.empty(num_transfers, np.int64)
     heap_size = 0
-    with_interfaces = len(interface_values) > 0
+    with_interfaces = len(interfaces.values) > 0
     heap_keys = np.empty(num_transfers if with_interfaces else 0)
     heap_items = np.empty(num_transfers if with_interfaces else 0, np.int64)
     passing = np.empty(num_transfers if with_interfaces else 0, np.int64)
@@ -62,7 +59,7 @@ def run_engine(
             num_ready_transfers -= 1
             transfer = transfer_stack[num_ready_transfers]
             begin = transfer_ready[transfer]
-            if interface_begin[transfer] < interface_begin[transfer + 1] and occupancy[transfer] > 0.0:
+            if interfaces.begin[transfer] < interfaces.begin[transfer + 1] and occupancy[transfer] > 0.0:
                 heap_size = push(heap_keys, heap_items, heap_size, begin, transfer)
                 continue
             released = begin + occupancy[transfer]
@@ -111,18 +108,7 @@ def run_engine(
                 for index in range(first, num_passing - 1):
                     passing[index], left[index] = passing[index + 1], left[index + 1]
                 num_passing -= 1
-            share(
-                num_passing,
-                passing,
-                speed,
-                num_bytes,
-                occupancy,
-                interface_begin,
-                interface_values,
-                interface_seconds,
-                room,
-                need,
-            )
+            share(num_passing, passing, speed, dependencies, room, need)
             if begins:
                 continue
             begin, released = begun[transfer], moment
@@ -130,15 +116,15 @@ def run_engine(
             break
         arrival = released + latency[transfer]
         begun[transfer], arrived[transfer] = begin, arrival
-        for entry in range(next_begin[transfer], next_begin[transfer + 1]):
-            follower = next_values[entry]
+        for entry in range(followers.begin[transfer], followers.begin[transfer + 1]):
+            follower = followers.values[entry]
             transfer_ready[follower] = max(transfer_ready[follower], released)
             needs[follower] -= 1
             if needs[follower] == 0:
                 transfer_stack[num_ready_transfers] = follower
                 num_ready_transfers += 1
-        for entry in range(consumer_begin[transfer], consumer_begin[transfer + 1]):
-            action = consumer_values[entry]
+        for entry in range(consumers.begin[transfer], consumers.begin[transfer + 1]):
+            action = consumers.values[entry]
             action_ready[action] = max(action_ready[action], arrival)
             waits[action] -= 1
             device = device_of[action]

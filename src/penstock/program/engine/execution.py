@@ -33,23 +33,5 @@ def execute(program: Program, dependencies: Dependencies, costs: Costs, seconds:
     from penstock.program.engine.engine_kernel import run_engine
 
     waits = np.bincount(dependencies.consumers.values, minlength=program.num_actions).astype(np.int32)
-    result = run_engine(
-        program.offsets,
-        program.device_of,
-        dependencies.transfer_of,
-        seconds,
-        waits,
-        dependencies.num_needs.copy(),
-        dependencies.next_on_links.begin,
-        dependencies.next_on_links.values,
-        dependencies.consumers.begin,
-        dependencies.consumers.values,
-        dependencies.num_bytes,
-        dependencies.occupancy_s,
-        dependencies.latency_s,
-        dependencies.interfaces.begin,
-        dependencies.interfaces.values,
-        dependencies.interface_s,
-        2 * len(costs.cluster.hosts),
-    )
-    return Run(*result)
+    num_interfaces = 2 * len(costs.cluster.hosts)
+    return Run(*run_engine(program.offsets, program.device_of, dependencies, seconds, waits, num_interfaces))

@@ -24,8 +24,9 @@ import numpy.typing as npt
 from penstock.arrays import Ints
 from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
 from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Kind
+from penstock.program.dependencies import passes_from, passes_to
 from penstock.program.job_table import JobTable, find_jobs
-from penstock.program.lowering.posting import (
+from penstock.program.lowering.receive_slots import (
     LEAD,
     put_parameters_in_turn,
     receives_ahead,
@@ -108,20 +109,14 @@ def _messages(
     source, target = flows.source_replica[flow], flows.target_replica[flow]
     regular = what != PARAMETERS
 
-    producer = np.empty(len(flow), dtype=np.int64)
-    producer[regular] = _pick(
-        jobs, what[regular], source[regular], microbatch[regular], {ACTIVATION: "forward", SAVED: "forward"}
-    )
+    producer = passes_from(what[regular], source[regular], costs.num_replicas)
     sent_at = np.empty(len(flow), dtype=np.int64)
-    sent_at[regular] = slot_of[producer[regular]]
+    sent_at[regular] = slot_of[jobs.passes[producer, microbatch[regular]]]
     sent_at[~regular] = last_slot[flows.source[flow[~regular]]]
 
-    consumer = np.empty(len(flow), dtype=np.int64)
-    consumer[regular] = _pick(jobs, what[regular], target[regular], microbatch[regular], {ACTIVATION: "forward"})
-    recomputed = regular & (what == SAVED) & costs.recompute[costs.replica_stage[target]]
-    consumer[recomputed] = jobs.recompute[target[recomputed], microbatch[recomputed]]
+    consumer = passes_to(what[regular], target[regular], costs.recompute[costs.replica_stage])
     needed_at = np.empty(len(flow), dtype=np.int64)
-    needed_at[regular] = slot_of[consumer[regular]]
+    needed_at[regular] = slot_of[jobs.passes[consumer, microbatch[regular]]]
     needed_at[~regular] = last_slot[flows.target[flow[~regular]]]
     is_saved = what == SAVED
     used_up_at = needed_at.copy()
@@ -172,12 +167,6 @@ def _messages(
             flows.target[flow[order_out]],
         ),
     ]
-
-
-def _pick(jobs: JobTable, what: Ints, replica: Ints, microbatch: Ints, forward: dict[int, str]) -> Ints:
-    """The index of the pass that a message comes from or goes to: a forward for the given flows, else a backward."""
-    is_forward = np.isin(what, list(forward))
-    return np.where(is_forward, jobs.forward[replica, microbatch], jobs.backward[replica, microbatch])
 
 
 def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, messages: list[_Block]) -> list[_Block]:

@@ -19,7 +19,7 @@ from penstock.plan.pricing import Costs
 from penstock.program.actions import NONE, is_compute
 from penstock.program.dependencies import Dependencies, find_dependencies
 from penstock.program.engine import Progress, find_progress
-from penstock.program.job_table import find_jobs
+from penstock.program.job_table import JobTable, find_jobs
 from penstock.program.proof.completeness import check_complete
 from penstock.program.proof.memory import MemoryUse, memory_changes, memory_use
 from penstock.program.proof.order import check_links, check_order
@@ -39,6 +39,7 @@ class Proof:
 
     program: Program
     costs: Costs
+    jobs: JobTable
     dependencies: Dependencies
     memory: MemoryUse
     peak_bytes: Floats
@@ -82,7 +83,7 @@ def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proo
     dependencies = find_dependencies(program, costs, jobs)
     _check_no_circle(program, costs, dependencies)
     memory = memory_use(program, costs, jobs.replica)
-    proof = Proof(program, costs, dependencies, memory, memory.peak(program, costs))
+    proof = Proof(program, costs, jobs, dependencies, memory, memory.peak(program, costs))
     if within_memory:
         check_memory(proof)
     return proof
@@ -135,7 +136,7 @@ def check_memory(proof: Proof) -> None:
         MemoryLimitError: It names the device, the action, the excess and the largest parts.
     """
     program, costs, memory, peak = proof.program, proof.costs, proof.memory, proof.peak_bytes
-    replica = proof.dependencies.jobs.replica
+    replica = proof.jobs.replica
     excess = costs.over_bytes(peak)
     over = np.flatnonzero(excess)
     if not len(over):

@@ -2,11 +2,9 @@
 
 from penstock.report.analysis.baselines import Baseline, evaluate_baselines
 from penstock.report.analysis.bottleneck import bottleneck_sentences
-from penstock.report.analysis.data_dependencies import Ties, find_data_dependencies
 from penstock.report.analysis.device_time import TimeUse, time_use
 from penstock.report.analysis.gaps import find_gaps
 from penstock.report.analysis.memory_steps import memory_strip
-from penstock.report.analysis.messages import messages, sends_and_consumers
 from penstock.report.analysis.pipeline_phases import phases
 from penstock.report.analysis.summation_order import reordered_sums
 from penstock.report.analysis.timeline_validation import validate_timeline
@@ -16,20 +14,16 @@ from penstock.report.analysis.what_if import Improvement, find_improvements, imp
 __all__ = [
     "Baseline",
     "Improvement",
-    "Ties",
     "TimeUse",
     "bottleneck_sentences",
     "evaluate_baselines",
-    "find_data_dependencies",
     "find_gaps",
     "find_improvements",
     "group_waits",
     "improvement_sentences",
     "memory_strip",
-    "messages",
     "phases",
     "reordered_sums",
-    "sends_and_consumers",
     "time_use",
     "validate_timeline",
 ]

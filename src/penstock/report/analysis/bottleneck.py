@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from penstock.program import Kind, Program
-from penstock.report.escaping import escape_text
+from penstock.report.printable_text import escape_text
 from penstock.timeline import Timeline, critical_path, device_uses
 from penstock.units import show_percent, show_seconds
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from penstock.plan.pricing import Costs
 from penstock.program import Kind, Program
-from penstock.report.escaping import escape_text
+from penstock.report.printable_text import escape_text
 
 
 def reordered_sums(costs: Costs, program: Program) -> list[str]:

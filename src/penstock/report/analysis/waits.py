@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.program import NONE, Kind, Program
-from penstock.report.escaping import escape_text
+from penstock.report.printable_text import escape_text
 from penstock.timeline import Timeline, Wait, waits
 from penstock.units import show_seconds
 

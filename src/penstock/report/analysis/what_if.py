@@ -1,7 +1,7 @@
 """Changes of the cluster that would shorten the iteration most, each simulated with the same plan.
 
 The critical path selects the changes: each device and link on it is made twice as fast, one at a time, with the order
-of actions on every device unchanged. One more simulation has no memory limits and no recomputation, and orders the
+of passes on every device unchanged. One more simulation has no memory limits and no recomputation, and orders the
 plan again with its schedule. So every figure comes from a simulation, and changes that cannot matter are not simulated.
 """
 
@@ -14,9 +14,9 @@ import numpy as np
 from penstock.cluster import Device
 from penstock.plan.pricing import Costs, price
 from penstock.profile import Profile
-from penstock.program import Program, is_compute
+from penstock.program import Program, is_compute, is_pass, program_from_arrays
 from penstock.report.analysis.what_if_changes import changes
-from penstock.report.escaping import escape_text
+from penstock.report.printable_text import escape_text
 from penstock.simulate import evaluate, evaluate_costs
 from penstock.timeline import Timeline
 from penstock.units import show_bytes, show_count, show_seconds
@@ -52,12 +52,26 @@ def find_improvements(timeline: Timeline, costs: Costs, profile: Profile) -> lis
     improvements = []
     for change in changes(timeline, costs)[:max_simulations]:
         priced = price(costs.plan, profile, change.cluster, strict=False)
-        improvements.append(Improvement(change.text, _seconds(priced, program)))
+        is_ring_kept = _rings(priced) == _rings(costs)
+        improvements.append(Improvement(change.text, _seconds(priced, program if is_ring_kept else _passes(program))))
     memory = _more_memory(program, costs, profile) if max_simulations else None
     if memory is not None:
         improvements.append(memory)
     better = [item for item in improvements if item.seconds < before * (1 - MIN_GAIN)]
     return sorted(better, key=lambda item: item.seconds)
+
+
+def _rings(costs: Costs) -> list[tuple[int, ...]]:
+    """The rings of all reductions. Lowering places a reduction by the links of its ring."""
+    return [reduction.ring.devices for reduction in costs.reductions]
+
+
+def _passes(program: Program) -> Program:
+    """The same order without what lowering adds."""
+    rows = is_pass(program.kind)
+    counts = np.bincount(program.device_of[rows], minlength=len(program.devices))
+    columns = program.kind[rows], program.stage[rows], program.microbatch[rows]
+    return program_from_arrays(program.plan, program.devices, counts, *columns)
 
 
 def _seconds(costs: Costs, program: Program) -> float:

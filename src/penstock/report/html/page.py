@@ -15,9 +15,9 @@ import msgspec
 
 from penstock import io
 from penstock.profile import Profile
-from penstock.report.escaping import escape_text
 from penstock.report.html.payload import PageData, page_data
 from penstock.report.html.script_bundle import bundle_script, minify_style, source
+from penstock.report.printable_text import escape_text
 from penstock.report.subject import ReportSubject, SubjectLike, as_subject, with_unique_names
 from penstock.report.text import with_problem_names
 

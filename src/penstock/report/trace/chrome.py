@@ -11,8 +11,8 @@ import numpy as np
 
 from penstock import io
 from penstock.arrays import Ints
-from penstock.program import NONE, Kind
-from penstock.report.analysis import sends_and_consumers, validate_timeline
+from penstock.program import NONE, Kind, sends_and_consumers
+from penstock.report.analysis import validate_timeline
 from penstock.report.trace.rows import TraceRows, trace_rows
 from penstock.timeline import Timeline
 
@@ -146,7 +146,7 @@ def _add_slices(events: _Events, timeline: Timeline, rows: TraceRows, start_ns: 
 
 def _add_flows(events: _Events, timeline: Timeline, rows: TraceRows, start_ns: Ints) -> None:
     kind = timeline.program.kind.tolist()
-    pairs = np.array(sends_and_consumers(timeline.program), dtype=np.int64).reshape(-1, 2)
+    pairs = np.column_stack(sends_and_consumers(timeline.program))
     # Clocks of measured devices may disagree, and viewers reject arrows that go back in time.
     pairs = pairs[start_ns[pairs[:, 0]] <= start_ns[pairs[:, 1]]]
     for column, phase, bind in ((0, "s", None), (1, "f", "e")):

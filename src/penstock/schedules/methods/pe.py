@@ -25,14 +25,11 @@ Cost: O(jobs log jobs).
 Reference: Luo et al., Efficient Pipeline Planning for Expedited Distributed DNN Training, 2022.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 import numpy as np
 
 from penstock.arrays import Floats, Ints
-from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, Costs
-from penstock.program import Kind, Program, program_from_arrays
+from penstock.plan.pricing import ACTIVATION, GRADIENT, Costs
+from penstock.program import FORWARD, NONE, Kind, Program, find_pass_edges, program_from_arrays
 
 
 def pe(costs: Costs) -> Program:
@@ -93,60 +90,46 @@ def _links(costs: Costs) -> tuple[Floats, Floats]:
     return flows.num_bytes / rate, cluster.latency_s[flows.source, flows.target]
 
 
-class _Send(NamedTuple):
-    """The message from the end of one track's pass to another: immediate if there is no channel (-1)."""
-
-    source: int
-    line: int
-    target: int
-    occupancy_s: float
-    latency_s: float
-
-
 def _start_order(costs: Costs) -> tuple[Ints, Ints]:
     """The tracks (2 * replica, plus 1 for its backward) and micro-batches in the order of their starts."""
-    from penstock.schedules.methods.pe_kernel import run_greedily
+    from penstock.schedules.methods.pe_kernel import Sends, Tracks, run_greedily
 
-    sends = sorted(_sends(costs), key=lambda send: send.source)
     num_tracks = 2 * costs.num_replicas
     device = np.stack([costs.forward_device, costs.backward_device], axis=1).ravel()
     again = np.where(costs.recompute[costs.replica_stage], costs.recompute_s, 0.0)
     backward_s = again + costs.backward_s
     until_sent = again + costs.input_grad_s if costs.plan.split_backward else backward_s
-    tracks = np.arange(num_tracks)
+    numbers = np.arange(num_tracks)
     # Of the same micro-batch, later stages first: they are nearer to what others wait for.
-    held = np.lexsort((-tracks, -(tracks & 1), device))
-    started = run_greedily(
-        costs.num_microbatches,
-        device,
-        np.stack([costs.forward_s, until_sent], axis=1).ravel(),
-        np.stack([costs.forward_s, backward_s], axis=1).ravel(),
-        np.array(most_in_flight(costs), dtype=np.int64)[costs.replica_stage],
-        np.searchsorted(device[held], np.arange(costs.num_devices + 1)),
-        held,
-        np.searchsorted([send.source for send in sends], np.arange(num_tracks + 1)),
-        np.array([send.line for send in sends], dtype=np.int64),
-        np.array([send.target for send in sends], dtype=np.int64),
-        np.array([send.occupancy_s for send in sends], dtype=np.float64),
-        np.array([send.latency_s for send in sends], dtype=np.float64),
-        np.bincount(np.array([send.target for send in sends], dtype=np.int64), minlength=num_tracks),
-        costs.num_devices**2,
+    held = np.lexsort((-numbers, -(numbers & 1), device))
+    edges = find_pass_edges(costs)
+    source, target = (_tracks_of(passes, costs.num_replicas) for passes in (edges.source, edges.target))
+    # The passes of a backward follow each other within its track.
+    order = np.argsort(source, kind="stable")
+    order = order[source[order] != target[order]]
+    line = costs.flows.source * costs.num_devices + costs.flows.target
+    occupancy_s, latency_s = _links(costs)
+    tracks = Tracks(
+        device=device,
+        until_sent=np.stack([costs.forward_s, until_sent], axis=1).ravel(),
+        seconds=np.stack([costs.forward_s, backward_s], axis=1).ravel(),
+        limit=np.array(most_in_flight(costs), dtype=np.int64)[costs.replica_stage],
+        held_begin=np.searchsorted(device[held], np.arange(costs.num_devices + 1)),
+        held=held,
+        num_needs=np.bincount(target[order], minlength=num_tracks),
     )
+    sends = Sends(
+        begin=np.searchsorted(source[order], np.arange(num_tracks + 1)),
+        line=edges.of_flows(line, NONE)[order],
+        target=target[order],
+        occupancy=edges.of_flows(occupancy_s, 0.0)[order],
+        latency=edges.of_flows(latency_s, 0.0)[order],
+    )
+    started = run_greedily(costs.num_microbatches, tracks, sends, costs.num_devices**2)
     return started[0], started[1]
 
 
-def _sends(costs: Costs) -> Iterator[_Send]:
-    flows = costs.flows
-    occupancy_s, latency_s = _links(costs)
-    for number, what in enumerate(flows.what.tolist()):
-        if what != PARAMETERS:
-            source = 2 * int(flows.source_replica[number]) + (what == GRADIENT)
-            target = 2 * int(flows.target_replica[number]) + (what != ACTIVATION)
-            line = int(flows.source[number]) * costs.num_devices + int(flows.target[number])
-            yield _Send(source, line, target, float(occupancy_s[number]), float(latency_s[number]))
-    for source, target in flows.local_forward.tolist():
-        yield _Send(2 * source, -1, 2 * target, 0.0, 0.0)
-    for source, target in flows.local_backward.tolist():
-        yield _Send(2 * source + 1, -1, 2 * target + 1, 0.0, 0.0)
-    for replica in np.flatnonzero(costs.forward_device == costs.backward_device).tolist():
-        yield _Send(2 * replica, -1, 2 * replica + 1, 0.0, 0.0)
+def _tracks_of(passes: Ints, num_replicas: int) -> Ints:
+    """The track of each pass: all but forwards are in the backward's."""
+    kind, replica = np.divmod(passes, num_replicas)
+    return np.asarray(2 * replica + (kind != FORWARD))

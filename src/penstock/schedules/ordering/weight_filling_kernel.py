@@ -1,36 +1,53 @@
 """The compiled weight-gradient filling. See weight_filling.py."""
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
-import numpy.typing as npt
 
-from penstock.arrays import Floats, Ints
+from penstock.arrays import Bools, Floats, Ints
+from penstock.program import BACKWARD, FORWARD, WEIGHTS
 
-FORWARD, RECOMPUTE, BACKWARD, WEIGHTS = 0, 1, 2, 3
 NOT_YET = -1.0
+
+
+class Track(NamedTuple):
+    """The given passes, device after device: those of device d are offsets[d] up to offsets[d + 1]."""
+
+    offsets: Ints
+    kind: Ints
+    replica: Ints
+    microbatch: Ints
+
+
+class Graph(NamedTuple):
+    """For each pass (kind * replicas + replica) what it needs, and which devices it may unblock."""
+
+    need_begin: Ints
+    need: Ints
+    """need[need_begin[p] : need_begin[p + 1]] are the passes that pass p needs."""
+    need_delay: Floats
+    """Seconds of the message from each of them; zero on the same device."""
+    wake_begin: Ints
+    wake_device: Ints
+    """wake_device[wake_begin[p] : wake_begin[p + 1]] are the other devices that pass p may unblock."""
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def run_filling(
-    offsets: Ints,
-    kind: Ints,
-    replica: Ints,
-    microbatch: Ints,
+    track: Track,
+    graph: Graph,
     num_microbatches: int,
     seconds: Floats,
-    is_home: npt.NDArray[np.bool_],
-    need_begin: Ints,
-    need_state: Ints,
-    need_delay: Floats,
-    wake_begin: Ints,
-    wake_device: Ints,
+    is_home: Bools,
     most_kept: int,
     least_fit: float,
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """The number of passes per device; then kind, replica and micro-batch of all, device after device.
 
-    A state is kind * replicas + replica. Devices take turns; a blocked device is woken by its dependency.
+    Devices take turns; a blocked device is woken by its dependency.
     """
+    offsets, kind, replica, microbatch = track.offsets, track.kind, track.replica, track.microbatch
     num_devices, num_replicas = len(offsets) - 1, len(is_home)
     end = np.full(3 * num_replicas * num_microbatches, NOT_YET)
     clock, kept = np.zeros(num_devices), np.zeros(num_devices, np.int64)
@@ -62,12 +79,12 @@ def run_filling(
             entry = counter[device]
             state = kind[entry] * num_replicas + replica[entry]
             ready, is_ready = 0.0, True
-            for need in range(need_begin[state], need_begin[state + 1]):
-                done = end[need_state[need] * num_microbatches + microbatch[entry]]
+            for need in range(graph.need_begin[state], graph.need_begin[state + 1]):
+                done = end[graph.need[need] * num_microbatches + microbatch[entry]]
                 if done == NOT_YET:
                     is_ready = False
                     break
-                ready = max(ready, done + need_delay[need])
+                ready = max(ready, done + graph.need_delay[need])
             if not is_ready:
                 break
             while due_head[device] < due_tail[device]:
@@ -96,8 +113,8 @@ def run_filling(
             elif kind[entry] == FORWARD and is_home[replica[entry]]:
                 kept[device] += 1
             counter[device] += 1
-            for wake in range(wake_begin[state], wake_begin[state + 1]):
-                other = wake_device[wake]
+            for wake in range(graph.wake_begin[state], graph.wake_begin[state + 1]):
+                other = graph.wake_device[wake]
                 if not is_waiting[other] and other != device:
                     is_waiting[other] = True
                     stack[height] = other

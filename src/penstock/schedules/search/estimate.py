@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from penstock.arrays import Floats, Ints
 from penstock.plan.pricing import Costs
-from penstock.program import Kind, Program, program_from_arrays, replicas_of
-from penstock.schedules.search.job_graph import BACKWARD, FORWARD, RECOMPUTE, WEIGHTS, make_job_graph
+from penstock.program import BACKWARD, FORWARD, RECOMPUTE, WEIGHTS, Kind, Program, program_from_arrays, replicas_of
+from penstock.schedules.search.job_graph import make_job_graph
 
 _STATE_OF_KIND = np.full(len(Kind), -1)
 _STATE_OF_KIND[[Kind.F, Kind.R, Kind.I, Kind.B, Kind.W]] = FORWARD, RECOMPUTE, BACKWARD, BACKWARD, WEIGHTS

@@ -1,20 +1,18 @@
-"""The dependencies between the passes of a plan, and the actions that close its iteration.
+"""The dependencies between the passes of a plan, and the actions that close its iteration, as the kernels take them.
 
-A *state* is a kind of pass of a replica (F, R, I or B, W); with a micro-batch it is a *job*. The graph over states is
-the same for every micro-batch.
+A *state* is a pass of a replica (F, R, I or B, W), numbered kind * replicas + replica; with a micro-batch it is a
+*job*. The graph over states is the same for every micro-batch.
 """
 
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.arrays import Floats, Ints
-from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
+from penstock.plan.pricing import PARAMETERS, Costs
+from penstock.program import BACKWARD, NONE, WEIGHTS, find_pass_edges
 
-FORWARD, RECOMPUTE, BACKWARD, WEIGHTS = range(4)
-"""State = kind * replicas + replica."""
 SAME_DEVICE = -1
 """The link of a dependency within a device."""
 
@@ -45,42 +43,11 @@ class JobGraph(NamedTuple):
 
 def make_job_graph(costs: Costs) -> JobGraph:
     """The graph of a priced plan."""
-    num = costs.num_replicas
-    flows = costs.flows
-    is_recomputed = costs.recompute[costs.replica_stage]
-    home = np.flatnonzero(costs.forward_device == costs.backward_device)
-    again = np.flatnonzero(is_recomputed)
-    replicas = np.arange(num)
-    first = np.where(is_recomputed, RECOMPUTE * num, BACKWARD * num) + replicas
-    every = np.flatnonzero(flows.what != PARAMETERS)
-    what, sent_by, needed_by = flows.what[every], flows.source_replica[every], flows.target_replica[every]
-    # Stable sorting keeps the order of flows, which is that of sends on a link.
-    source = np.concatenate(
-        [
-            FORWARD * num + flows.local_forward[:, 0],
-            BACKWARD * num + flows.local_backward[:, 0],
-            FORWARD * num + home,
-            RECOMPUTE * num + again,
-            BACKWARD * num + replicas,
-            np.where(what == GRADIENT, BACKWARD * num, FORWARD * num) + sent_by,
-        ]
-    )
-    target = np.concatenate(
-        [
-            FORWARD * num + flows.local_forward[:, 1],
-            BACKWARD * num + flows.local_backward[:, 1],
-            first[home],
-            BACKWARD * num + again,
-            WEIGHTS * num + replicas,
-            np.select(
-                [what == ACTIVATION, what == GRADIENT, what == SAVED],
-                [FORWARD * num + needed_by, BACKWARD * num + needed_by, first[needed_by]],
-            ),
-        ]
-    )
-    flow = np.concatenate([np.full(len(source) - len(every), SAME_DEVICE), every])
-    order = np.argsort(source, kind="stable")
-    source, target, flow = source[order], target[order], flow[order]
+    num, flows = costs.num_replicas, costs.flows
+    edges = find_pass_edges(costs)
+    # The order of flows is that of sends on a link.
+    order = np.lexsort((edges.flow != NONE, edges.source))
+    source, target = edges.source[order], edges.target[order]
     ends = flows.source, flows.target
     _, link_of = np.unique(flows.source * costs.num_devices + flows.target, return_inverse=True)
     device_of = np.concatenate([costs.forward_device, *[costs.backward_device] * 3]).astype(np.int64)
@@ -90,17 +57,12 @@ def make_job_graph(costs: Costs) -> JobGraph:
         np.bincount(target, minlength=4 * num).astype(np.int64),
         np.searchsorted(source, np.arange(4 * num + 1)).astype(np.int64),
         target.astype(np.int64),
-        _of_flow(link_of, flow, SAME_DEVICE).astype(np.int64),
-        _of_flow(flows.num_bytes / costs.cluster.bandwidth[ends], flow, 0.0),
-        _of_flow(costs.cluster.latency_s[ends], flow, 0.0),
+        edges.of_flows(link_of, SAME_DEVICE)[order],
+        edges.of_flows(flows.num_bytes / costs.cluster.bandwidth[ends], 0.0)[order],
+        edges.of_flows(costs.cluster.latency_s[ends], 0.0)[order],
         int(link_of.max(initial=-1)) + 1,
         *_closings(costs, device_of),
     )
-
-
-def _of_flow(values: npt.ArrayLike, flow: Ints, otherwise: float) -> Floats:
-    """The value of each flow, or a default where there is no flow."""
-    return np.append(np.asarray(values, dtype=np.float64), otherwise)[flow]
 
 
 def _closings(costs: Costs, device_of: Ints) -> tuple[Ints, Ints, Floats]:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Bools, Floats, Ints
-from penstock.plan.pricing import ACTIVATION, GRADIENT, SAVED, Costs
+from penstock.plan.pricing import SAVED, Costs
+from penstock.program import BACKWARD, FORWARD, NONE, PassEdges, find_pass_edges
 
 
 class Sources(NamedTuple):
@@ -52,8 +53,9 @@ def make_pass_graph(costs: Costs) -> PassGraph:
     """The passes of a priced plan."""
     flows = costs.flows
     delay = costs.delay_s
-    forward, forward_target = _sources(flows.local_forward, costs, ACTIVATION)
-    backward, backward_target = _sources(flows.local_backward, costs, GRADIENT)
+    edges = find_pass_edges(costs)
+    forward, forward_target = _sources(edges, FORWARD, costs)
+    backward, backward_target = _sources(edges, BACKWARD, costs)
     saved_delay = np.zeros(costs.num_replicas)
     remote = flows.what == SAVED
     saved_delay[flows.target_replica[remote]] = delay[remote]
@@ -85,16 +87,14 @@ def make_pass_graph(costs: Costs) -> PassGraph:
     )
 
 
-def _sources(local: Ints, costs: Costs, what: int) -> tuple[Sources, Ints]:
+def _sources(edges: PassEdges, kind: int, costs: Costs) -> tuple[Sources, Ints]:
     """For each target replica its source replicas with their delays; and the targets, entry by entry."""
-    flows = costs.flows
-    mask = flows.what == what
-    target = np.concatenate([local[:, 1], flows.target_replica[mask]])
-    source = np.concatenate([local[:, 0], flows.source_replica[mask]])
-    delays = np.concatenate([np.zeros(len(local)), costs.delay_s[mask]])
-    order = np.argsort(target, kind="stable")
-    begin = np.searchsorted(target[order], np.arange(costs.num_replicas + 1)).astype(np.int64)
-    return Sources(begin, source[order], delays[order]), target[order]
+    num = costs.num_replicas
+    chosen = np.flatnonzero((edges.source // num == kind) & (edges.target // num == kind))
+    order = chosen[np.lexsort((edges.flow[chosen] != NONE, edges.target[chosen]))]
+    target = edges.target[order] % num
+    begin = np.searchsorted(target, np.arange(num + 1)).astype(np.int64)
+    return Sources(begin, edges.source[order] % num, edges.of_flows(costs.delay_s, 0.0)[order]), target
 
 
 def _wakes(source: Ints, device: Ints, num_replicas: int) -> Wakes:

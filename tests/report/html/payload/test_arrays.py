@@ -9,9 +9,9 @@ import numpy.typing as npt
 from hypothesis import given
 
 from penstock.program.actions import RECV_KINDS, Kind
-from penstock.report.analysis.data_dependencies import find_data_dependencies
+from penstock.program.dependencies.messages import match_messages
+from penstock.program.dependencies.needs import find_needs
 from penstock.report.analysis.gaps import find_gaps
-from penstock.report.analysis.messages import messages
 from penstock.report.html.payload.arrays import Arrays, time_unit, timeline_arrays
 from penstock.report.html.payload.packing import Packer
 from penstock.simulate.evaluation import evaluate_costs
@@ -76,10 +76,11 @@ def test_read_back(case: Case) -> None:
     assert np.array_equal(decoded["stage"], program.stage[shown])
     assert np.allclose(decoded["start"] * arrays.unit_s, timeline.start_s[shown], rtol=0, atol=arrays.unit_s)
     # No receive has needs, and what arrives with one is named by its send.
-    dependencies = find_data_dependencies(timeline)
-    assert np.array_equal(decoded["numNeeds"], np.diff(dependencies.begin)[shown])
-    assert np.array_equal(shown[decoded["needs"].astype(np.int64)], dependencies.needs)
-    send_of = {receive: send for send, receive in messages(program)}
+    graph = find_needs(program, timeline.cause)
+    assert np.array_equal(decoded["numNeeds"], np.diff(graph.begin)[shown])
+    assert np.array_equal(shown[decoded["needs"].astype(np.int64)], graph.needs)
+    sends, receives = match_messages(program)
+    send_of = dict(zip(receives.tolist(), sends.tolist(), strict=True))
     path = [send_of.get(action, action) for action in critical_path(timeline)]
     assert np.array_equal(shown[decoded["path"].astype(np.int64)], path)
     _check_gaps(arrays, decoded, find_gaps(timeline))

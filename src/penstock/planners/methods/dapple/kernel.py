@@ -16,6 +16,8 @@ exact as long as no state has more than `FRONTIER_SIZE` entries; beyond, it drop
 Import this module lazily: it compiles with numba.
 """
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
 
@@ -53,35 +55,44 @@ def _keep(
     return kept + 1
 
 
+class Steps(NamedTuple):
+    """The steps of the search: step e puts a stage on group group[e]."""
+
+    group: Ints
+    num_first: int
+    """The number of steps that may start a plan; they come first."""
+    next_begin: Ints
+    next_end: Ints
+    """Steps next_begin[e] up to next_end[e], all of higher numbers, may follow step e."""
+    channel_begin: Ints
+    channels: Floats
+    """channels[channel_begin[e] + n] is the price of the channel from step e to the n-th step that may follow it."""
+
+
+class Groups(NamedTuple):
+    """Rows row_begin[g] up to row_begin[g + 1] of `forward` and `backward` are those of group g's distinct replicas."""
+
+    row_begin: Ints
+    forward: Floats
+    """[row, cut] running sums of seconds."""
+    backward: Floats
+    reductions: Floats
+    """[group, (latency, seconds per byte)] of an all-reduce."""
+
+
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def search(
-    limit: float,
-    num_microbatches: float,
-    step_group: Ints,
-    num_first: int,
-    next_begin: Ints,
-    next_end: Ints,
-    channel_begin: Ints,
-    channels: Floats,
-    row_begin: Ints,
-    forward: Floats,
-    backward: Floats,
-    reductions: Floats,
-    parameter_sums: Floats,
-    cut_bytes: Floats,
+    limit: float, num_microbatches: float, steps: Steps, groups: Groups, parameter_sums: Floats, cut_bytes: Floats
 ) -> tuple[Floats, Ints, Int32s]:
-    """Compute the frontier of every step at every cut.
-
-    Step e puts a stage on group step_group[e]. The first `num_first` steps may start a plan, and steps next_begin[e] up
-    to next_end[e], all of higher numbers, may follow step e. channels[channel_begin[e] + n] is the price of the channel
-    to the n-th of those. Rows row_begin[g] up to row_begin[g + 1] of `forward` and `backward` are running sums of group
-    g's distinct replicas. The frontier omits suffixes that take `limit` or longer.
+    """Compute the frontier of every step at every cut, without suffixes that take `limit` or longer.
 
     Returns:
         The frontier [step, cut, entry, (X, Y, Z)], the number of its entries [step, cut], and the choices
         [step, cut, entry, (end of the stage, next step, entry of that step)].
     """
-    num_steps, num_units = len(step_group), len(cut_bytes) - 1
+    next_begin, channels, row_begin = steps.next_begin, steps.channels, groups.row_begin
+    forward, backward, reductions = groups.forward, groups.backward, groups.reductions
+    num_steps, num_units = len(steps.group), len(cut_bytes) - 1
     frontier = np.empty((num_steps, num_units + 1, FRONTIER_SIZE, 3))
     choices = np.empty((num_steps, num_units + 1, FRONTIER_SIZE, 3), dtype=np.int32)
     counts = np.zeros((num_steps, num_units + 1), dtype=np.int64)
@@ -93,8 +104,8 @@ def search(
     for step in range(num_steps - 1, -1, -1):
         # 1. The suffixes behind each cut, with the channel to them.
         suffix_counts[:num_units] = 0
-        for following in range(next_begin[step], next_end[step]):
-            price = channels[channel_begin[step] + following - next_begin[step]]
+        for following in range(next_begin[step], steps.next_end[step]):
+            price = channels[steps.channel_begin[step] + following - next_begin[step]]
             for cut in range(1, num_units):
                 f = price[0] + price[1] * cut_bytes[cut]
                 b = price[2] + price[3] * cut_bytes[cut]
@@ -108,8 +119,8 @@ def search(
                             suffix[cut], suffix_choices[cut], suffix_counts[cut], x, y, z, cut, following, entry
                         )
         # 2. The stage itself, from each cut to each later one.
-        group = step_group[step]
-        for start in range(1) if step < num_first else range(1, num_units):
+        group = steps.group[step]
+        for start in range(1) if step < steps.num_first else range(1, num_units):
             num_entries = 0
             for stop in range(start + 1, num_units + 1):
                 f, b = 0.0, 0.0

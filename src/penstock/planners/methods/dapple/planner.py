@@ -33,8 +33,8 @@ Reference: Fan et al., DAPPLE: a pipelined data parallel approach for training l
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,9 @@ from penstock.planners.costs import BACKWARD, FORWARD, HUGE, GroupCosts
 from penstock.planners.methods.dapple.placement import Step, Taken, find_steps
 from penstock.planners.methods.pipedream import Stage
 from penstock.planners.problem import Problem
+
+if TYPE_CHECKING:
+    from penstock.planners.methods.dapple.kernel import Steps
 
 MOST_BLOCKS = 64
 MOST_WORK = 8e7
@@ -102,31 +105,25 @@ def pivot_latency_s(
 
 def _search(group_costs: GroupCosts, limit: float) -> list[Stage] | None:
     """The stages with the least latency below a limit; None if there are none."""
-    from penstock.planners.methods.dapple.kernel import search
+    from penstock.planners.methods.dapple.kernel import Groups, search
 
     placements = _placements(group_costs)
-    blocks = _blocks(group_costs, len(placements.step_group))
+    blocks = _blocks(group_costs, len(placements.steps.group))
     forward = [group_costs.sums(group, FORWARD)[:, blocks] for group in placements.groups]
     backward = [group_costs.sums(group, BACKWARD)[:, blocks] for group in placements.groups]
     prices = np.array([group_costs.reduce_price(group) for group in placements.groups])
+    groups = Groups(
+        row_begin=np.concatenate([[0], np.cumsum([len(rows) for rows in forward])]).astype(np.int64),
+        forward=np.ascontiguousarray(np.concatenate(forward)),
+        backward=np.ascontiguousarray(np.concatenate(backward)),
+        reductions=prices,
+    )
+    num = float(group_costs.problem.num_microbatches)
     frontier, counts, choices = search(
-        limit,
-        float(group_costs.problem.num_microbatches),
-        placements.step_group,
-        placements.num_first,
-        placements.next_begin,
-        placements.next_end,
-        placements.channel_begin,
-        placements.channels,
-        np.concatenate([[0], np.cumsum([len(rows) for rows in forward])]).astype(np.int64),
-        np.ascontiguousarray(np.concatenate(forward)),
-        np.ascontiguousarray(np.concatenate(backward)),
-        prices,
-        group_costs.parameter_sums[blocks],
-        group_costs.cut_bytes[blocks],
+        limit, num, placements.steps, groups, group_costs.parameter_sums[blocks], group_costs.cut_bytes[blocks]
     )
     least, step, entry = math.inf, -1, -1
-    for number in range(placements.num_first):
+    for number in range(placements.steps.num_first):
         for index in range(int(counts[number, 0])):
             if frontier[number, 0, index, 1] < least:
                 least, step, entry = float(frontier[number, 0, index, 1]), number, index
@@ -134,27 +131,21 @@ def _search(group_costs: GroupCosts, limit: float) -> list[Stage] | None:
     start = 0
     while step >= 0:
         stop, following, next_entry = (int(value) for value in choices[step, start, entry])
-        stages.append(Stage(int(blocks[start]), int(blocks[stop]), placements.groups[placements.step_group[step]]))
+        stages.append(Stage(int(blocks[start]), int(blocks[stop]), placements.groups[placements.steps.group[step]]))
         start, step, entry = stop, following, next_entry
     return stages or None
 
 
-@dataclass(frozen=True, eq=False)
-class _Placements:
-    """The steps as arrays: their groups, and the range of steps that may follow each."""
+class _Placements(NamedTuple):
+    """The groups of devices, and the steps that put a stage on one of them."""
 
     groups: list[tuple[int, ...]]
-    step_group: Ints
-    num_first: int
-    """Number of steps that can be the first of a plan; they come first."""
-    next_begin: Ints
-    next_end: Ints
-    channel_begin: Ints
-    """The first channel from each step to the steps that may follow it."""
-    channels: Floats
+    steps: "Steps"
 
 
 def _placements(group_costs: GroupCosts) -> _Placements:
+    from penstock.planners.methods.dapple.kernel import Steps
+
     groups: dict[tuple[int, ...], int] = {}
     steps: list[Step] = []
     numbers: list[int] = []
@@ -177,7 +168,8 @@ def _placements(group_costs: GroupCosts) -> _Placements:
     left = np.repeat(np.arange(len(steps)), width)
     right = np.arange(int(channel_begin[-1])) - np.repeat(channel_begin[:-1] - next_begin, width)
     channels = group_costs.channels(list(groups), step_group[left], step_group[right])
-    return _Placements(list(groups), step_group, end[steps[0].before], next_begin, next_end, channel_begin, channels)
+    first = end[steps[0].before]
+    return _Placements(list(groups), Steps(step_group, first, next_begin, next_end, channel_begin, channels))
 
 
 def _blocks(group_costs: GroupCosts, num_steps: int) -> Ints:

@@ -1,10 +1,12 @@
 """The compiled part of SPP's partitioning: costs of channels, and the table of bottlenecks.
 
 A *group* is a run of devices in the order; groups are sorted by end, then by begin. A *joint* is a pair of groups of
-which the second begins where the first ends; joints `joint_begin[g]` up to `joint_begin[g + 1]` lead into group g.
+which the second begins where the first ends.
 
 Import this module lazily: it compiles with numba.
 """
+
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -12,28 +14,50 @@ import numpy as np
 from penstock.arrays import Floats, Int32s, Ints
 
 
+class Joints(NamedTuple):
+    """Joints begin[g] up to begin[g + 1] lead into group g; joint j comes from group source[j]."""
+
+    begin: Ints
+    source: Ints
+
+
+class Order(NamedTuple):
+    """Devices in their order."""
+
+    speed: Floats
+    seconds_per_byte: Floats
+    """[source, target]"""
+    host: Ints
+    interface_s: Floats
+    """[host] seconds per byte of the shared interface."""
+
+
+class Groups(NamedTuple):
+    """The prices of stages: sums[sums_begin[g] : sums_begin[g + 1]] are those of the replicas of group g."""
+
+    sums_begin: Ints
+    sums: Floats
+    """[row, cut] running sums of the layers' seconds for all micro-batches."""
+    reduce_s: Floats
+    """[group] seconds per byte of an all-reduce."""
+    latency_s: Floats
+    """[group]"""
+
+
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
-def channel_seconds(
-    first: Ints,
-    last: Ints,
-    joint_begin: Ints,
-    joint_from: Ints,
-    speed: Floats,
-    seconds_per_byte: Floats,
-    host: Ints,
-    interface_s: Floats,
-    negligible: float,
-) -> Floats:
+def channel_seconds(first: Ints, last: Ints, joints: Joints, order: Order, negligible: float) -> Floats:
     """For each joint, the sum of the seconds per byte of both directions.
 
     Group g has the devices first[g] up to last[g] of the order, with rows in proportion to speed. Each direction is as
     slow as its slowest link with its share of the rows, or as the busiest interface.
     """
-    result = np.zeros(len(joint_from))
+    speed, seconds_per_byte = order.speed, order.seconds_per_byte
+    host, interface_s = order.host, order.interface_s
+    result = np.zeros(len(joints.source))
     leaving, entering = np.zeros(len(interface_s)), np.zeros(len(interface_s))
     for right in range(len(first)):
-        for joint in range(joint_begin[right], joint_begin[right + 1]):
-            left = joint_from[joint]
+        for joint in range(joints.begin[right], joints.begin[right + 1]):
+            left = joints.source[joint]
             i, i_stop, j, j_stop = first[left], last[left], first[right], last[right]
             left_speed, right_speed = speed[i:i_stop].sum(), speed[j:j_stop].sum()
             left_end, right_end = speed[i] / left_speed, speed[j] / right_speed
@@ -108,26 +132,17 @@ def _extend(
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def bottlenecks(
-    num_stages: int,
-    joint_begin: Ints,
-    joint_from: Ints,
-    joint_s: Floats,
-    sums_begin: Ints,
-    sums: Floats,
-    parameters: Floats,
-    reduce_s: Floats,
-    latency_s: Floats,
-    cut_bytes: Floats,
+    num_stages: int, joints: Joints, joint_s: Floats, groups: Groups, parameters: Floats, cut_bytes: Floats
 ) -> tuple[Floats, Int32s, Int32s]:
     """For each number of stages and last group: the least bottleneck of all layers, with the cuts and groups before it.
 
-    `sums[sums_begin[g] : sums_begin[g + 1]]` are running sums of the layers' seconds on replicas of group g for all
-    micro-batches; `cut_bytes[l]` are the bytes of all micro-batches over the cut behind l layers.
+    `parameters[l]` are the bytes of the first l layers' parameters; `cut_bytes[l]` are the bytes of all micro-batches
+    over the cut behind l layers.
     """
-    num_groups, size = len(joint_begin) - 1, sums.shape[1]
+    num_groups, size = len(joints.begin) - 1, groups.sums.shape[1]
     best = np.full((num_stages + 1, num_groups), np.inf)
     cuts = np.empty((num_stages + 1, num_groups, size), np.int32)
-    groups = np.empty((num_stages + 1, num_groups, size), np.int32)
+    sources = np.empty((num_stages + 1, num_groups, size), np.int32)
     now, then = np.full((num_groups, size), np.inf), np.full((num_groups, size), np.inf)
     before, source = np.empty(size), np.empty(size, np.int32)
     queue = np.empty(size, np.int64)
@@ -138,8 +153,8 @@ def bottlenecks(
             if stage == 1:
                 before[0] = 0.0
                 source[0] = -1
-            for joint in range(joint_begin[group], joint_begin[group + 1]):
-                left, rate = joint_from[joint], joint_s[joint]
+            for joint in range(joints.begin[group], joints.begin[group + 1]):
+                left, rate = joints.source[joint], joint_s[joint]
                 if stage == 1 or best[stage - 1, left] == np.inf:
                     continue
                 for unit in range(stage - 1, size - 1):
@@ -151,10 +166,10 @@ def bottlenecks(
             _extend(
                 before,
                 stage - 1,
-                sums[sums_begin[group] : sums_begin[group + 1]],
+                groups.sums[groups.sums_begin[group] : groups.sums_begin[group + 1]],
                 parameters,
-                reduce_s[group],
-                latency_s[group],
+                groups.reduce_s[group],
+                groups.latency_s[group],
                 queue,
                 now[group],
                 cuts[stage, group],
@@ -162,5 +177,5 @@ def bottlenecks(
             best[stage, group] = now[group, size - 1]
             for stop in range(stage, size):
                 if now[group, stop] < np.inf:
-                    groups[stage, group, stop] = source[cuts[stage, group, stop]]
-    return best, cuts, groups
+                    sources[stage, group, stop] = source[cuts[stage, group, stop]]
+    return best, cuts, sources

@@ -60,7 +60,7 @@ def partition(problem: Problem, order: Sequence[int], num_stages: int, *, replic
 
 def partitions(problem: Problem, order: Sequence[int], *, replication: bool = True) -> list[Partition]:
     """The best partition into each possible number of stages, from one table."""
-    from penstock.planners.methods.spp.kernel import bottlenecks, channel_seconds
+    from penstock.planners.methods.spp.kernel import Groups, Joints, Order, bottlenecks, channel_seconds
 
     num_units = problem.profile.num_units
     row = Row(problem, order if replication else order[:MOST_POSITIONS])
@@ -69,19 +69,12 @@ def partitions(problem: Problem, order: Sequence[int], *, replication: bool = Tr
     )
     first, last = np.array(spans, dtype=np.int64).T
     into = [np.flatnonzero(last == begin) for begin in first]
-    joint_begin = np.concatenate([[0], np.cumsum([len(groups) for groups in into])]).astype(np.int64)
-    joint_from = np.concatenate(into).astype(np.int64)
-    joint_s = channel_seconds(
-        first,
-        last,
-        joint_begin,
-        joint_from,
-        row.speed,
-        row.seconds_per_byte,
-        row.host,
-        row.interface_s,
-        NEGLIGIBLE_SHARE,
+    joints = Joints(
+        np.concatenate([[0], np.cumsum([len(groups) for groups in into])]).astype(np.int64),
+        np.concatenate(into).astype(np.int64),
     )
+    devices = Order(row.speed, row.seconds_per_byte, row.host, row.interface_s)
+    joint_s = channel_seconds(first, last, joints, devices, NEGLIGIBLE_SHARE)
     curves = [row.seconds(begin, end) for begin, end in spans]
     rings = [row.ring(begin, end, exact=len(spans) <= EXACT_RINGS) for begin, end in spans]
     parameters = np.concatenate([[0.0], np.cumsum(_parameters(problem.profile))])
@@ -89,14 +82,15 @@ def partitions(problem: Problem, order: Sequence[int], *, replication: bool = Tr
     num_stages = min(num_units, len(np.unique(first)))
     best, cuts, before = bottlenecks(
         num_stages,
-        joint_begin,
-        joint_from,
+        joints,
         np.minimum(joint_s, LARGEST),
-        np.concatenate([[0], np.cumsum([len(curve) for curve in curves])]).astype(np.int64),
-        np.concatenate(curves),
+        Groups(
+            sums_begin=np.concatenate([[0], np.cumsum([len(curve) for curve in curves])]).astype(np.int64),
+            sums=np.concatenate(curves),
+            reduce_s=np.array([ring[0] for ring in rings]),
+            latency_s=np.array([ring[1] for ring in rings]),
+        ),
         parameters,
-        np.array([ring[0] for ring in rings]),
-        np.array([ring[1] for ring in rings]),
         problem.num_microbatches * np.concatenate([[0.0], sizes.cut_bytes]),
     )
     results = []

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.arrays import Floats, Ints
 from penstock.program import NONE, SEND_KINDS, Kind
-from penstock.report.escaping import escape_text
+from penstock.report.printable_text import escape_text
 from penstock.timeline import Timeline, waits
 from penstock.units import show_seconds
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Ints
-from penstock.program import NONE, is_compute, is_recv
-from penstock.report.analysis import Ties, find_data_dependencies, find_gaps, memory_strip, messages
+from penstock.program import NONE, Ties, find_needs, is_compute, is_recv, match_messages
+from penstock.report.analysis import find_gaps, memory_strip
 from penstock.report.html.payload.packing import Packer
 from penstock.timeline import Timeline, critical_path
 
@@ -55,8 +55,8 @@ def timeline_arrays(timeline: Timeline, ties: Ties | None = None) -> Arrays:
     shown = np.flatnonzero(~is_recv(program.kind))
     new_index = np.full(program.num_actions + 1, NONE, dtype=np.int64)
     new_index[shown] = np.arange(len(shown))
-    for send, receive in messages(program):
-        new_index[receive] = new_index[send]
+    send, receive = match_messages(program)
+    new_index[receive] = new_index[send]
     used = np.unique(program.device_of)
     new_device = np.full(len(program.devices) + 1, NONE, dtype=np.int64)
     new_device[used] = np.arange(len(used))
@@ -73,9 +73,9 @@ def timeline_arrays(timeline: Timeline, ties: Ties | None = None) -> Arrays:
     moved = shown[~is_compute(program.kind[shown])]
     packer.integers("peer", new_device[program.peer[moved]] + 1)
     packer.floats("bytes", timeline.num_bytes[moved])
-    dependencies = find_data_dependencies(timeline, ties)
-    packer.integers("numNeeds", np.diff(dependencies.begin)[shown])
-    packer.integers("needs", new_index[dependencies.needs])
+    graph = find_needs(program, timeline.cause, ties)
+    packer.integers("numNeeds", np.diff(graph.begin)[shown])
+    packer.integers("needs", new_index[graph.needs])
     packer.integers("path", new_index[np.array(critical_path(timeline), dtype=np.int64)])
     gap_device = _add_gaps(packer, timeline, unit, new_index)
     return Arrays(

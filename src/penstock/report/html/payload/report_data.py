@@ -10,7 +10,7 @@ from penstock.planners.bounds import relative_gap
 from penstock.program import Kind
 from penstock.report.analysis import Baseline, validate_timeline
 from penstock.report.analysis.prediction import compare_timelines, difference_sentences, row_name
-from penstock.report.html.payload.shared import Shared
+from penstock.report.html.payload.catalog import Catalog
 from penstock.report.html.payload.subject import subject_data
 from penstock.report.html.payload.summary import SummaryText, summarise_subject
 from penstock.report.subject import ReportSubject, prediction_pairs
@@ -55,19 +55,19 @@ def page_data(items: Sequence[ReportSubject], *, title: str, with_baselines: boo
             f"number of actions ({num_actions:,}) exceeds the limit of a report page ({MAX_ACTIONS:,})",
             hint="Use fewer micro-batches, or write a trace: penstock simulate --trace.",
         )
-    shared = Shared(items, with_baselines=with_baselines)
-    summaries = [summarise_subject(item, shared.baselines(item)) for item in items]
+    catalog = Catalog(items, with_baselines=with_baselines)
+    summaries = [summarise_subject(item, catalog.baselines(item)) for item in items]
     content = {
         "format": FORMAT,
         "title": title,
         "mixed": mixed_problems_warning(items),
         "kinds": [kind.name for kind in Kind],
-        "subjects": [subject_data(item, summary, shared) for item, summary in zip(items, summaries, strict=True)],
-        "layers": shared.layers.values,
-        "clusters": shared.clusters.values,
+        "subjects": [subject_data(item, summary, catalog) for item, summary in zip(items, summaries, strict=True)],
+        "layers": catalog.layers.values,
+        "clusters": catalog.clusters.values,
         "problems": [
             [_baseline_row(baseline, problem.bound_s) for baseline in problem.baselines]
-            for problem in shared.problems.values
+            for problem in catalog.problems.values
         ],
         "pairs": [_pair(items, predicted, measured) for predicted, measured in prediction_pairs(items)],
     }

@@ -6,14 +6,14 @@ from penstock.plan import Group
 from penstock.planners.bounds import binding_part, gap_to_bound
 from penstock.report.analysis import phases
 from penstock.report.html.payload.arrays import timeline_arrays
+from penstock.report.html.payload.catalog import Catalog
 from penstock.report.html.payload.cluster import rings, ties
-from penstock.report.html.payload.shared import Shared
 from penstock.report.html.payload.summary import SummaryText
 from penstock.report.subject import ReportSubject
 from penstock.timeline import bubble_fraction, device_uses, rows_per_second
 
 
-def subject_data(item: ReportSubject, summary: SummaryText, shared: Shared) -> dict[str, Any]:
+def subject_data(item: ReportSubject, summary: SummaryText, catalog: Catalog) -> dict[str, Any]:
     """The data of one timeline, and the indices of the parts that it shares with others."""
     timeline, plan = item.timeline, item.plan
     arrays = timeline_arrays(timeline, ties(item))
@@ -52,11 +52,11 @@ def subject_data(item: ReportSubject, summary: SummaryText, shared: Shared) -> d
             }
             for stage in plan.stages
         ],
-        "layers": shared.model(item),
+        "layers": catalog.model(item),
         "rings": rings(item),
-        "cluster": shared.cluster(item),
-        "problem": shared.problem(item),
-        "task": shared.task(item),
+        "cluster": catalog.cluster(item),
+        "problem": catalog.problem(item),
+        "task": catalog.task(item),
         "begins": arrays.begins,
         "gapBegins": arrays.gap_begins,
         "arrays": arrays.layout,

@@ -1,4 +1,4 @@
-// What an action needed, and what needed it. The graph comes from report/analysis/data_dependencies.py as a list of needs for
+// What an action needed, and what needed it. The graph comes from program/dependencies/needs.py as a list of needs for
 // each action; the users are the same edges the other way round.
 
 import { runningSums } from "./timeline_model.mjs";

@@ -18,7 +18,7 @@ def simulate(proof: Proof) -> Timeline:
         The simulated timeline.
     """
     program, dependencies = proof.program, proof.dependencies
-    run = execute(program, dependencies, proof.costs, durations(program, proof.costs, dependencies.jobs.replica))
+    run = execute(program, dependencies, proof.costs, durations(program, proof.costs, proof.jobs.replica))
     start, end = run.start, run.end
     issued = np.flatnonzero(dependencies.transfer_of >= 0)
     transfer = dependencies.transfer_of[issued]

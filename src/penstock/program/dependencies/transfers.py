@@ -5,32 +5,33 @@ issued it (sender and receiver; all devices of a ring) and when the transfers be
 a link, transfers run in the order in which the sending device issues them.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.arrays import Floats, Ints
-from penstock.plan.pricing import PARAMETERS, SAVED, Costs, Reduction
-from penstock.program.actions import NONE, Kind, is_recv, is_reduction, is_send
+from penstock.arrays import Floats, Int32s, Ints
+from penstock.plan.pricing import Costs, Reduction
+from penstock.program.actions import NONE, Kind, is_reduction
+from penstock.program.dependencies.messages import match_messages
+from penstock.program.dependencies.passes import passes_to
 from penstock.program.job_table import JobTable
 from penstock.program.types import Program
 
 
-@dataclass(frozen=True, eq=False)
-class Lists:
+class Lists(NamedTuple):
     """A list of numbers for each transfer, kept as one array: those of t are values[begin[t]:begin[t + 1]]."""
 
     begin: Ints
     values: Ints
 
 
-@dataclass(frozen=True, eq=False)
-class Dependencies:
-    """Transfers, messages first (in the order of their sends in the program), then reductions."""
+class Dependencies(NamedTuple):
+    """Transfers, messages first (in the order of their sends in the program), then reductions.
 
-    jobs: JobTable
-    transfer_of: npt.NDArray[np.int32]
+    The compiled engine takes it as it is. Numba does not see that its fields change: then delete the engine's cache.
+    """
+
+    transfer_of: Int32s
     """For each action the transfer that it issues, or NONE."""
     send: Ints
     """For each message its send action; for each reduction the first action that issues it."""
@@ -40,7 +41,7 @@ class Dependencies:
     """Bytes of the message, or bytes that every device of a ring sends."""
     occupancy_s: Floats
     latency_s: Floats
-    num_needs: npt.NDArray[np.int32]
+    num_needs: Int32s
     """The number of actions and earlier transfers that each transfer waits for."""
     next_on_links: Lists
     consumers: Lists
@@ -58,18 +59,9 @@ class Dependencies:
 
 def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Dependencies:
     """The dependency graph of a lowered program whose sends and receives pair up (the proof checks that)."""
-    device = program.device_of.astype(np.int64)
-    num_devices = len(program.devices)
-    send = np.flatnonzero(is_send(program.kind))
-    receive = np.flatnonzero(is_recv(program.kind))
-    link_out = device[send] * num_devices + program.peer[send]
-    link_in = program.peer[receive] * num_devices + device[receive]
-    matched = np.empty(len(send), dtype=np.int64)
-    matched[np.argsort(link_out, kind="stable")] = receive[np.argsort(link_in, kind="stable")]
-
+    send, matched = match_messages(program)
     reductions = costs.reductions
     participants = _participants(program, costs)
-    num = len(send) + len(reductions)
     transfer_of = np.full(program.num_actions, NONE, dtype=np.int32)
     transfer_of[send] = np.arange(len(send))
     transfer_of[matched] = np.arange(len(send))
@@ -79,13 +71,12 @@ def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Depende
     what = program.kind[send].astype(np.int64) - Kind.SEND_F
     flow = costs.flows.outgoing(what, jobs.replica[send], program.peer[send])
     num_bytes = costs.flows.num_bytes[flow]
-    source, target = device[send], program.peer[send].astype(np.int64)
+    source, target = program.device_of[send].astype(np.int64), program.peer[send].astype(np.int64)
     occupancy = num_bytes / costs.cluster.bandwidth[source, target]
     interfaces, interface_s, occupancy = _interfaces(costs, source, target, num_bytes, occupancy)
-    next_on_links, num_before = _next_on_links(program, reductions, participants, send, link_out)
+    next_on_links, num_before = _next_on_links(program, reductions, participants, send, source, target)
     set_going = np.concatenate([np.full(len(send), 2), [len(actions) for actions in participants]])
     return Dependencies(
-        jobs=jobs,
         transfer_of=transfer_of,
         send=np.concatenate([send, [actions[0] for actions in participants]]).astype(np.int64),
         receive=np.concatenate([matched, np.full(len(participants), NONE)]).astype(np.int64),
@@ -96,26 +87,10 @@ def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Depende
         ),
         num_needs=(set_going + num_before).astype(np.int32),
         next_on_links=next_on_links,
-        consumers=_consumers(program, costs, jobs, matched, num),
+        consumers=_consumers(program, costs, jobs, what, matched),
         interfaces=interfaces,
         interface_s=interface_s,
     )
-
-
-def durations(program: Program, costs: Costs, replica: Ints) -> Floats:
-    """Seconds for which each action occupies its device; zero for transfers."""
-    seconds = np.zeros(program.num_actions)
-    for kind, values in (
-        (Kind.F, costs.forward_s),
-        (Kind.R, costs.recompute_s),
-        (Kind.I, costs.input_grad_s),
-        (Kind.W, costs.weight_grad_s),
-        (Kind.B, costs.backward_s),
-        (Kind.STEP, costs.step_s),
-    ):
-        rows = np.flatnonzero(program.kind == kind)
-        seconds[rows] = values[replica[rows]]
-    return seconds
 
 
 def _participants(program: Program, costs: Costs) -> list[Ints]:
@@ -160,11 +135,16 @@ def _interfaces(
 
 
 def _next_on_links(
-    program: Program, reductions: tuple[Reduction, ...], participants: list[Ints], send: Ints, link_out: Ints
+    program: Program,
+    reductions: tuple[Reduction, ...],
+    participants: list[Ints],
+    send: Ints,
+    source: Ints,
+    target: Ints,
 ) -> tuple[Lists, Ints]:
     """For each transfer the next ones on its links, and the number of transfers directly before it."""
     num_devices = len(program.devices)
-    links, actions, owners = [link_out], [send], [np.arange(len(send))]
+    links, actions, owners = [source * num_devices + target], [send], [np.arange(len(send))]
     for number, (item, issued) in enumerate(zip(reductions, participants, strict=True)):
         ends = np.array(item.ring.links, dtype=np.int64)
         links.append(ends[:, 0] * num_devices + ends[:, 1])
@@ -180,19 +160,17 @@ def _next_on_links(
     return _lists(before[by_first], after[by_first], num), np.bincount(after, minlength=num)
 
 
-def _consumers(program: Program, costs: Costs, jobs: JobTable, matched: Ints, num: int) -> Lists:
-    what = program.kind[matched].astype(np.int64) - Kind.RECV_F
-    replica, microbatch = jobs.replica[matched], program.microbatch[matched]
-    waiting = np.where(what == 0, jobs.forward[replica, microbatch], jobs.backward[replica, microbatch])
-    again = (what == SAVED) & costs.recompute[costs.replica_stage[replica]]
-    waiting[again] = jobs.recompute[replica[again], microbatch[again]]
-    regular = np.flatnonzero(what != PARAMETERS)
-    owners, actions = [regular], [waiting[regular]]
+def _consumers(program: Program, costs: Costs, jobs: JobTable, what: Ints, matched: Ints) -> Lists:
+    """The pass that uses each message, and the optimizer steps that wait for each reduction."""
+    waiting = passes_to(what, jobs.replica[matched], costs.recompute[costs.replica_stage])
+    used = np.flatnonzero(waiting != NONE)
+    actions = [jobs.passes[waiting[used], program.microbatch[matched[used]]]]
+    owners = [used]
     for number, item in enumerate(costs.reductions):
         steps = np.concatenate([jobs.step[costs.replicas(stage)] for stage in item.stages])
         owners.append(np.full(len(steps), len(matched) + number))
         actions.append(steps)
-    return _lists(np.concatenate(owners), np.concatenate(actions), num)
+    return _lists(np.concatenate(owners), np.concatenate(actions), len(matched) + len(costs.reductions))
 
 
 def _lists(owner: Ints, values: Ints, num: int) -> Lists:

@@ -4,8 +4,8 @@ import numpy as np
 
 from penstock.arrays import Floats, Ints
 from penstock.plan.pricing import ACTIVATION, GRADIENT, SAVED, Costs
-from penstock.program.dependencies import durations
 from penstock.program.job_table import JobTable
+from penstock.program.seconds import durations
 from penstock.program.types import Program
 
 LEAD = 2

@@ -1,4 +1,4 @@
-"""The parts of a report that several timelines share: clusters, layers and baselines. Each is stored once."""
+"""The catalog of a report: the clusters, layers and baselines of its timelines. Each is stored once."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -26,14 +26,14 @@ class Distinct(Generic[T]):
         return self._indices[key]
 
 
-class SharedProblem(NamedTuple):
+class CatalogProblem(NamedTuple):
     """The baselines and the lower bound of one problem."""
 
     baselines: list[Baseline]
     bound_s: float
 
 
-class Shared:
+class Catalog:
     """For each subject the indices of the parts that it shares with others; None where they are not known."""
 
     def __init__(self, items: Sequence[ReportSubject], *, with_baselines: bool) -> None:
@@ -41,7 +41,7 @@ class Shared:
         self._with_baselines = with_baselines
         self.clusters: Distinct[dict[str, Any]] = Distinct()
         self.layers: Distinct[dict[str, Any]] = Distinct()
-        self.problems: Distinct[SharedProblem] = Distinct()
+        self.problems: Distinct[CatalogProblem] = Distinct()
         self.tasks: Distinct[None] = Distinct()
 
     def cluster(self, item: ReportSubject) -> int | None:
@@ -65,8 +65,8 @@ class Shared:
             return None
         key = profile.digest, costs.cluster.digest, plan.num_microbatches, plan.micro_batch_size
 
-        def make() -> SharedProblem:
-            return SharedProblem(evaluate_baselines(costs, profile) if self._with_baselines else [], bound.seconds)
+        def make() -> CatalogProblem:
+            return CatalogProblem(evaluate_baselines(costs, profile) if self._with_baselines else [], bound.seconds)
 
         return self.problems.index(key, make)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 import penstock
 from penstock.plan.types import on
 from penstock.program.actions import NONE, Action, Kind
-from penstock.report.analysis.data_dependencies import Ties, find_data_dependencies
+from penstock.program.dependencies.needs import Ties, find_needs
 from penstock.simulate.evaluation import Evaluation, evaluate_costs
 from penstock.timeline.types import Timeline
 from tests.support.strategies import Case, cases, equal_case, two_stages
@@ -14,7 +14,7 @@ from tests.support.thoroughness import examples
 
 
 def needs_of(timeline: Timeline, ties: Ties | None = None) -> dict[str, list[str]]:
-    name, graph = timeline.program.name, find_data_dependencies(timeline, ties)
+    name, graph = timeline.program.name, find_needs(timeline.program, timeline.cause, ties)
     return {
         name(action): [name(other) for other in graph.needs[graph.begin[action] : graph.begin[action + 1]].tolist()]
         for action in range(timeline.program.num_actions)
@@ -52,6 +52,12 @@ def test_a_remote_backward_needs_saved_tensors() -> None:
     assert needs["1R0 on d1"] == ["1F0 on d1"]
 
 
+def test_needs_of_other_stages_come_first() -> None:
+    remote = ((on("d0"), on("d1")), (on("d1"), on("d0")))
+    needs = needs_of(evaluate_costs(two_stages(num_microbatches=1, groups=remote).costs).timeline)
+    assert needs["0B0 on d1"] == ["1SEND_B0@d1 on d0", "0SEND_S0@d1 on d0"]
+
+
 def test_a_device_with_two_stages_needs_no_message() -> None:
     needs = needs_of(evaluate_costs(equal_case([0, 0], 1, "gpipe").costs).timeline)
     assert needs["1F0 on d0"] == ["0F0 on d0"]
@@ -72,7 +78,7 @@ def test_the_graph_is_that_of_the_program(case: Case) -> None:
     evaluation = evaluate_costs(case.costs)
     timeline, program, dependencies = evaluation.timeline, evaluation.program, evaluation.proof.dependencies
     ties = ties_of(evaluation)
-    graph = find_data_dependencies(timeline, ties)
+    graph = find_needs(timeline.program, timeline.cause, ties)
     later = np.repeat(np.arange(program.num_actions), np.diff(graph.begin))
     edges = set(zip(graph.needs.tolist(), later.tolist(), strict=True))
     assert len(edges) == len(later)
