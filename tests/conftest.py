@@ -7,7 +7,7 @@ The summary shows measurements without a target (`record_property("measured ..."
 """
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
@@ -17,7 +17,8 @@ REPEATABLE = "repeatable"
 
 pytest_plugins = ["tests.support.command_line"]
 
-settings.register_profile(REPEATABLE, derandomize=True)
+# Examples are drawn slowly on a busy machine, which is no fault of a test.
+settings.register_profile(REPEATABLE, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(THOROUGH)
 
 
