@@ -10,7 +10,7 @@ help:
 	@echo "make demo      measure, plan and train a small GPT on this computer; predicted against measured"
 	@echo "make test      lint, strict types and all tests"
 	@echo "make docs      build the documentation site into build/site; warnings are errors"
-	@echo "make coverage  all tests that judge no seconds, with coverage of subprocesses too"
+	@echo "make coverage  all tests except timing tests, with coverage of subprocesses"
 	@echo "make picture   redraw the pictures of README and docs"
 	@echo "make bench     quick benchmarks (benchmarks/NAME/main.py runs one in full)"
 
@@ -35,7 +35,7 @@ types: setup
 	$(BIN)/mypy
 
 # Numba checks no array bounds, so an index that is out of them reads or writes other memory, or ends the process. Here
-# it raises. The compiled code is another, so it has a cache of its own.
+# it raises. The compiled code differs, so it has its own cache.
 KERNEL_TESTS := tests/simulate tests/timeline/test_causes.py tests/schedules/ordering/test_weight_filling.py \
 	tests/schedules/search tests/schedules/methods/test_pe.py tests/planners/bounds tests/planners/costs \
 	$(addprefix tests/planners/methods/,test_bipartition.py test_dapple.py test_pipedream.py test_spp.py) \

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What tests of the report need beside Python: node for its drawing logic, Chromium for the page itself.
-# Where they are missing and this may install them (root, apt-get), it does; elsewhere those tests are skipped.
+# Installs what the report's tests need besides Python: node for the drawing logic, Chromium for the page.
+# It requires root and apt-get; without them, tests whose tool is missing are skipped.
 set -eu
 missing=''
 command -v node >/dev/null || missing="$missing nodejs"

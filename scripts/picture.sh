@@ -1,5 +1,5 @@
 #!/bin/sh
-# Draws the pictures of the README and of docs/report.md again, by what draws reports: picture.sh FOLDER-WITH-PROGRAMS
+# Redraws the pictures of the README and docs/report.md with the report's drawing code: picture.sh FOLDER-WITH-PROGRAMS
 # Four ways to train gpt2-xl on two hosts of four, one above the other on one axis.
 set -eu
 bin=$1

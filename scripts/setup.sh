@@ -14,7 +14,7 @@ case $version in
 esac
 
 if ! [ -x "$venv/bin/pip" ]; then
-  # Debian keeps what venv needs in a package of its own.
+  # On Debian, venv requires a separate package.
   "$python" -m venv "$venv" >/dev/null 2>&1 || {
     rm -rf "$venv"
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

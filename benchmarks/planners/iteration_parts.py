@@ -74,7 +74,7 @@ def describe_parts(parts: IterationParts) -> str:
         f"{count} {what}"
         for count, what in (
             (parts.num_replicated, "replicated"),
-            (parts.num_remote_backward, "with the backward elsewhere"),
+            (parts.num_remote_backward, "with a remote backward"),
             (parts.num_recomputed, "recomputed"),
         )
         if count
@@ -87,10 +87,10 @@ def describe_parts(parts: IterationParts) -> str:
     waits = [
         f"{part:.0%} {what}"
         for part, what in (
-            (parts.before, "before their first job"),
-            (parts.between, "between jobs"),
-            (parts.after, "after their last"),
-            (parts.unused, "without any"),
+            (parts.before, "before their first action"),
+            (parts.between, "between actions"),
+            (parts.after, "after their last action"),
+            (parts.unused, "unused"),
         )
         if part >= 0.01
     ]

@@ -75,7 +75,7 @@ def our_options(profile: Profile, cluster: Cluster, num_microbatches: int, equal
         Option(AUTO, auto()),
         Option(ONE_SET, auto(two_cuts=False)),
         Option(TWO_SETS, fixed("bipartition", "auto")),
-        Option("ours: auto, one stage a rank", auto(two_cuts=False, virtual_stages=False)),
+        Option("ours: auto, one stage per rank", auto(two_cuts=False, virtual_stages=False)),
         Option("ours: balanced, 1f1b", fixed("balanced", "1f1b")),
         Option("ours: balanced, zb_h1", fixed("balanced", "zb_h1")),
         Option(EQUAL_1F1B, with_cuts(fixed("uniform", "1f1b"), equal_cuts)),

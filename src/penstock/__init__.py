@@ -5,12 +5,12 @@
     profile = penstock.load_profile("gpt2-xl", kinds=["RTX-3090"], micro_batch_size=4, sequence=1024)
     cluster = penstock.load_cluster("8 x RTX-3090 @ 12 GB/s")
     plan = penstock.plan(profile, cluster, 16, planner="balanced", schedule="zb_h1")
-    found = penstock.evaluate(plan, profile, cluster)          # proved, then simulated
-    found.timeline.iteration_s, found.proof.peak_bytes
+    evaluation = penstock.evaluate(plan, profile, cluster)     # proved, then simulated
+    evaluation.timeline.iteration_s, evaluation.proof.peak_bytes
 
-Everything public is here; names load when they are first used, so that importing costs little. (Some functions are
-called as the packages that hold them, such as `plan`: `penstock.plan` is the function, and modules inside the package
-are imported in full, as in `from penstock.plan.types import Stage`.)
+All public names are here; they are imported on first use. Some functions have the name of their package, such as
+`plan`: `penstock.plan` is the function, and modules inside the package are imported by their full name, as in `from
+penstock.plan.types import Stage`.
 """
 
 import logging

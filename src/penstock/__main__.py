@@ -1,4 +1,4 @@
-"""`python -m penstock`: the command line, for those who start it by torchrun."""
+"""`python -m penstock`: the command line, for use with torchrun."""
 
 from penstock.cli.main import main
 

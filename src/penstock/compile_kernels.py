@@ -8,7 +8,7 @@ from penstock.simulate import evaluate
 
 
 def warm() -> None:
-    """Plan and simulate something small with every planner, so that everything is compiled and cached."""
+    """Plan and simulate a small problem with every planner, to compile and cache all kernels."""
     profile = load_profile("gpt2", kinds=["T4"])
     cluster = load_cluster("2 x 2 x T4 @ 10 GB/s / 1 GB/s")
     for name in PLANNERS:

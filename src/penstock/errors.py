@@ -88,7 +88,7 @@ class PeerLost(RunError):  # noqa: N818
 
 
 class StatusTable(str):
-    """A note (`Exception.add_note`) with what each rank did last, in a run that failed."""
+    """A note (`Exception.add_note`) with the last status of each rank of a failed run."""
 
     __slots__ = ()
 

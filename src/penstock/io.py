@@ -54,7 +54,7 @@ def read_text(path: str | Path) -> str:
 
 
 def write_whole(path: str | Path, data: bytes) -> None:
-    """Write a file atomically: after a failure the old contents are still there."""
+    """Write a file atomically: after a failure the old contents are unchanged."""
     write_all({str(path): data})
 
 
@@ -114,7 +114,7 @@ def check_folder(path: str | Path) -> None:
         return  # writing the file reports the reason
     if not exists:
         hint = f"Create it first: mkdir -p {shlex.quote(str(folder))}; or name another file."
-        what = f"cannot be written: there is no folder {str(folder)!r}"
+        what = f"cannot be written: the folder {str(folder)!r} does not exist"
         raise FileError(what, where=_printable(Path(path)), hint=hint)
 
 

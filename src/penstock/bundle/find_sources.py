@@ -1,8 +1,8 @@
 """Finding the profile and the cluster that a plan names.
 
 A plan names files relative to the directory in which it was made. They are searched as named from the current
-directory, then from the directory of the plan's file, then by their last name beside it. The first file with the
-digest that the plan records is used.
+directory, then from the directory of the plan's file, then by their file name in that directory. The first file with
+the digest that the plan records is used.
 """
 
 from collections.abc import Callable

@@ -100,7 +100,7 @@ def format_of(path: str, known: Sequence[str] = (PLAN_FORMAT, PROGRAM_FORMAT)) -
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         if data.lstrip()[:1] == b"{":
             return PLAN_FORMAT  # its reader reports what is wrong with the JSON
-        raise _format_error(path, known, "it is not JSON with keys and values") from None
+        raise _format_error(path, known, "it is not a JSON object") from None
     for item in known:
         if name.partition("/")[0] == item.partition("/")[0]:
             return item  # its reader reports another version
@@ -118,13 +118,11 @@ def _format_error(path: str, known: Sequence[str], reason: str) -> InputError:
 
 
 def _check_named(path: str, **sources: object) -> None:
-    """Refuse a file that names no profile or cluster, such as one made from values in Python."""
+    """Reject a file without a profile or cluster source, such as a plan of values created in Python."""
     missing = [what for what, source in sources.items() if not source]
     if missing:
         what = f"the file does not name its {' and its '.join(missing)}"
-        hint = (
-            f"Save the value that it was planned for, and name it with {' and '.join(f'--{name}' for name in missing)}."
-        )
+        hint = f"Save what it was planned for, and pass it with {' and '.join(f'--{name}' for name in missing)}."
         raise InputError(what, where=path, hint=hint)
 
 

@@ -162,7 +162,7 @@ def console_options(verb: F) -> F:
 
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-        click.option("-v", "--verbose", is_flag=True, help="Show more."),
+        click.option("-v", "--verbose", is_flag=True, help="Show more output."),
         click.option("-q", "--quiet", is_flag=True, help="Show warnings and errors only."),
     ):
         wrapped = option(wrapped)

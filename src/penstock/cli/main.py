@@ -25,7 +25,7 @@ class _Verbs(click.Group):
         "report": "Write an HTML page with plans and timelines.",
         "check": "Prove that a plan or program can run.",
         "emulate": "Run a plan on this machine as if it were the cluster.",
-        "train": "Train your model by a plan; compare measured with predicted.",
+        "train": "Train a model with a plan; compare measured with predicted times.",
     }
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
@@ -91,8 +91,8 @@ def main() -> None:
 
 def _simplify(text: str) -> str:
     """The message of click for a bad value, without its type names."""
-    for kind, name in (("float", "number"), ("integer", "whole number")):
-        text = re.sub(rf"is not a valid {kind}(?: range)?\.", f"is not a {name}.", text)
+    for kind, name in (("float", "a number"), ("integer", "an integer")):
+        text = re.sub(rf"is not a valid {kind}(?: range)?\.", f"is not {name}.", text)
     return text
 
 

@@ -68,7 +68,7 @@ def parse_spec(text: str) -> Cluster:
     # A slash that is part of a unit is followed by an s.
     wires = re.split(r"/(?!\s*s\b)", right) if at_sign else []
     if len(wires) > len(counts):
-        what = f"number of bandwidths ({len(wires)}) exceeds that of the numbers before the kind ({len(counts)})"
+        what = f"number of bandwidths ({len(wires)}) exceeds the number of counts before the kind ({len(counts)})"
         raise InputError(what, where=where, hint=_HINT)
     if (counts[-1] > 1 and not wires) or (len(counts) > 1 and counts[0] > 1 and len(wires) < 2):
         missing = "between hosts" if wires else "between the devices"

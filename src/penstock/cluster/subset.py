@@ -26,7 +26,7 @@ def select_devices(cluster: Cluster, positions: Iterable[int]) -> Cluster:
     """
     kept = sorted(set(positions))
     if not kept or not 0 <= kept[0] <= kept[-1] < cluster.num_devices:
-        raise InputError(f"positions must be 0 to {cluster.num_devices - 1}, at least one, not {kept}")
+        raise InputError(f"positions must be at least one index from 0 to {cluster.num_devices - 1}, not {kept}")
     if len(kept) == cluster.num_devices:
         return cluster
     devices = tuple(cluster.devices[position] for position in kept)

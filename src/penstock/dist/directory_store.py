@@ -19,7 +19,7 @@ POLL_S = 0.01
 class DirectoryStore:
     """The part of `torch.distributed.Store` that the heartbeat uses.
 
-    Every call raises `RuntimeError` when the directory is gone, as torch's stores do when their server is.
+    Every call raises `RuntimeError` if the directory no longer exists, as torch's stores do without their server.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +49,7 @@ class DirectoryStore:
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys have values."""
         if not self._folder.is_dir():
-            raise RuntimeError(f"{self._folder} is gone")
+            raise RuntimeError(f"{self._folder} no longer exists")
         return all(self._path(key).exists() for key in keys)
 
     def get(self, key: str) -> bytes:

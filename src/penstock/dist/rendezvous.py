@@ -1,8 +1,8 @@
-"""How ranks find each other.
+"""Rendezvous of ranks.
 
-Ranks that Penstock starts on one host meet through a file in a directory that only their user can open, and gloo and
-NCCL listen on the loopback interface only: nothing is reachable from the network. Ranks that torchrun starts meet
-through its store (MASTER_ADDR and MASTER_PORT).
+Ranks that Penstock starts on one host use a file in a directory that only their user can open, and gloo and NCCL
+listen on the loopback interface only: nothing is reachable from the network. Ranks that torchrun starts use its store
+(MASTER_ADDR and MASTER_PORT).
 """
 
 import os
@@ -14,13 +14,13 @@ from typing import Any
 from penstock.dist.directory_store import DirectoryStore
 
 RENDEZVOUS_DIR = "PENSTOCK_RENDEZVOUS_DIR"
-"""The environment variable with the directory through which ranks of one host meet."""
+"""The environment variable with the rendezvous directory of the ranks of one host."""
 _STORE = "store"
 _STATUS = "status"
 
 
 def local_environment(folder: Path, interface: str | None = None) -> dict[str, str]:
-    """Create a private rendezvous directory and return the environment of the ranks that meet there.
+    """Create a private rendezvous directory and return the environment of its ranks.
 
     Args:
         folder: The directory of the run. It must belong to this user alone.
@@ -61,7 +61,7 @@ def loopback_interface() -> str | None:
 
 
 def is_local() -> bool:
-    """Whether the ranks of this run meet through a directory of this host."""
+    """Whether the ranks of this run rendezvous through a directory of this host."""
     return RENDEZVOUS_DIR in os.environ
 
 

@@ -2,7 +2,7 @@
 
 d1=3x           device d1 takes three times as long
 d0-d1=0.1x@10s  both directions between d0 and d1 have a tenth of their bandwidth from second 10 on (of the cluster's
-                time, counted from the first step); hosts stand for all links between their devices
+                time, counted from the first step); a host name selects all links of its devices
 2@1             rank 2 is killed at the start of step 1; steps count from 0
 """
 
@@ -122,13 +122,13 @@ def parse_killed_rank(text: str, num_ranks: int, num_steps: int) -> KilledRank:
     if match is None:
         example = f"--kill {num_ranks - 1}@{min(1, num_steps - 1)}"
         hint = f"Use RANK@STEP, such as {example}. {_list_steps(num_steps)}."
-        raise InputError("not a rank and a step", where=where, hint=hint)
+        raise InputError("expected a rank and a step", where=where, hint=hint)
     rank, step = int(match[1]), int(match[2])
     if rank >= num_ranks:
-        raise InputError(f"there is no rank {rank}", where=where, hint=f"The plan has ranks 0 to {num_ranks - 1}.")
+        raise InputError(f"rank {rank} does not exist", where=where, hint=f"The plan has ranks 0 to {num_ranks - 1}.")
     if step >= num_steps:
         hint = f"{_list_steps(num_steps)}. Use --steps for more."
-        raise InputError(f"there is no step {step}", where=where, hint=hint)
+        raise InputError(f"step {step} does not exist", where=where, hint=hint)
     return KilledRank(rank, step)
 
 

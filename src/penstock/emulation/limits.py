@@ -45,7 +45,7 @@ def find_limits(
 
 def _busy(busy: Sequence[float]) -> str:
     most = max(busy, default=0.0)
-    return f"the ranks kept this machine's processors {show_percent(most)} busy" if most > MAX_BUSY else ""
+    return f"the ranks used {show_percent(most)} of this machine's CPUs" if most > MAX_BUSY else ""
 
 
 def _late(lateness: Sequence[Sequence[Lateness]]) -> str:
@@ -80,7 +80,7 @@ def _lacking(emulation: Emulation, timelines: Sequence[Timeline]) -> str:
         if share > worst:
             worst = share
             text = (
-                f"the link from {names[0]} to {names[1]} should have {show_rate(rate)} here, but no message exceeded "
+                f"the link from {names[0]} to {names[1]} is shaped to {show_rate(rate)}, but no message exceeded "
                 f"{show_rate(best)}, which costs up to {show_percent(share)} of an iteration"
             )
     return text

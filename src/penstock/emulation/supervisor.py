@@ -5,7 +5,7 @@
 
 All are processes of `penstock.dist.Launcher`, forked so that ranks share torch and the tensors' memory. The kernel
 kills each process when its parent exits, and all processes of a PID namespace when the first one exits.
-However an emulation ends, no process of it remains.
+No process remains after an emulation, no matter how it ends.
 """
 
 import mmap

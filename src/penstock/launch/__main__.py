@@ -1,6 +1,6 @@
 """`python -m penstock.launch --nproc-per-node N -m MODULE ARGUMENTS...`: run N ranks of a module on this host.
 
-It is what torchrun is for several hosts, without an open port: ranks meet through a directory of their user. A module
+It replaces torchrun on one host, without an open port: ranks rendezvous through a directory of their user. A module
 joins with `penstock.dist.join_process_group`. `penstock train --dry-run` prints such a command.
 """
 

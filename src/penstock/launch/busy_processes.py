@@ -1,4 +1,4 @@
-"""Processes that measure the same model at the same time, as ranks of one computer will train at the same time.
+"""Processes that measure the same model concurrently, to reproduce the load of several ranks on one machine.
 
 Devices of one computer share its memory and caches: each is slower while others compute. Run as a program, this module
 is one such process. It computes until it is killed.
@@ -42,7 +42,7 @@ def busy_processes(num: int, source: str, options: dict[str, Any]) -> Iterator[N
             launcher.start([*command, str(path)], os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if not launcher.wait_until(lambda: all(path.exists() for path in ready), LIMIT_S):
             raise InputError(
-                "--busy-processes: another process with the same model did not start to measure",
+                "--busy-processes: a process did not start measuring",
                 hint="The script must be able to run several times at once; otherwise leave --busy-processes out.",
             )
         yield

@@ -111,7 +111,7 @@ def select_steps(steps: Sequence[int], changed: int) -> tuple[int, ...]:
 
 
 def _find_failure(emulation: Emulation, run: Run) -> PenstockError | None:
-    """The error of the run. If ranks died because of --kill, it says so."""
+    """The error of the run. If ranks were killed by --kill, the error states this."""
     failure = find_failure(run)
     killed = [
         item
@@ -126,7 +126,7 @@ def _find_failure(emulation: Emulation, run: Run) -> PenstockError | None:
     return RunFailed(
         f"{ranks} {verb} killed at the start of step {killed[0].step}, as requested by {options}; "
         "all ranks were stopped",
-        hint="" if emulation.script is None else "The table shows each rank up to half a second before.",
+        hint="" if emulation.script is None else "The status table is up to half a second older.",
         table=failure.table,
     )
 

@@ -13,7 +13,7 @@ from penstock.launch.runs import LocalRanks, RankAgent, torchrun_command
 
 @dataclass(frozen=True)
 class Hosts:
-    """The number of hosts, the index of this one, and the address at which their ranks meet."""
+    """The number of hosts, the index of this one, and the rendezvous address of their ranks."""
 
     nnodes: int = 1
     node_rank: int = 0
@@ -24,7 +24,7 @@ class Hosts:
             raise InputError(
                 "--nnodes > 1 requires --rdzv-endpoint",
                 where="--rdzv-endpoint",
-                hint="Give the address of host 0 on every host, such as --rdzv-endpoint 10.0.0.1:29500.",
+                hint="Pass the address of host 0 on every host, such as --rdzv-endpoint 10.0.0.1:29500.",
             )
         if self.node_rank >= self.nnodes:
             raise InputError(
@@ -34,7 +34,7 @@ class Hosts:
             )
         if self.nnodes == 1 and self.rdzv_endpoint is not None:
             raise InputError(
-                "--rdzv-endpoint requires --nnodes > 1", where="--rdzv-endpoint", hint="Give --nnodes too."
+                "--rdzv-endpoint requires --nnodes > 1", where="--rdzv-endpoint", hint="Also pass --nnodes."
             )
 
     def num_local_ranks(self, bundle: PlanBundle) -> int:
@@ -62,7 +62,7 @@ class Hosts:
         return RankAgent(self._torchrun(num_ranks, module, arguments, str(folder / "torchrun")))
 
     def command(self, num_ranks: int, module: str, arguments: Sequence[str]) -> list[str]:
-        """The command that starts the ranks of this host by itself, without `penstock train`."""
+        """The standalone command that starts the ranks of this host, without `penstock train`."""
         if self.nnodes > 1:
             return self._torchrun(num_ranks, module, arguments, "")
         launcher = (sys.executable, "-m", "penstock.launch", "--nproc-per-node", str(num_ranks))

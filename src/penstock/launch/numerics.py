@@ -1,4 +1,4 @@
-"""`penstock check --numerics`: compares training by a plan with training in a single process, on the user's model."""
+"""`penstock check --numerics`: compares training with a plan and training in a single process, on the user's model."""
 
 import io
 import math
@@ -53,7 +53,7 @@ class Comparison:
 
 
 def check_numerics(display: ProgressDisplay, options: TrainOptions) -> tuple[bool, dict[str, Any]]:
-    """Train a few steps by the plan and in a single process, and show how the results differ.
+    """Train a few steps with the plan and in a single process, and show how the results differ.
 
     Returns:
         Whether they agree, and the figures as data.
@@ -66,21 +66,21 @@ def check_numerics(display: ProgressDisplay, options: TrainOptions) -> tuple[boo
     options = replace(options, threads=default_threads(num_ranks))
     predicted = evaluate_costs(bundle.costs)
     quiet = display.silenced()
-    with display.working(f"training {NUM_STEPS} steps in one process, then on {show_count(num_ranks, 'rank')}"):
+    with display.working(f"training {NUM_STEPS} steps in a single process, then on {show_count(num_ranks, 'rank')}"):
         single = _train(quiet, options, predicted, 1, single_process=True)
         _require_finite(single)
         ranks = _train(quiet, options, predicted, num_ranks)
     comparison = _compare(single, ranks)
     reasons = reordered_sums(predicted.costs, predicted.program)
-    display.show(f"{NUM_STEPS} steps on {show_count(num_ranks, 'rank')}, compared with one process:")
+    display.show(f"{NUM_STEPS} steps on {show_count(num_ranks, 'rank')}, compared with a single process:")
     _show(display, comparison)
     data = {"sums_in_another_order": reasons, **_data(comparison)}
     if reasons and not comparison.is_equal:
         display.show(
-            "  the last bits may differ, because sums run in another order:", *(f"    {text}" for text in reasons)
+            "  the last bits may differ, because sums run in a different order:", *(f"    {text}" for text in reasons)
         )
     elif not comparison.is_equal:
-        display.show("  no sum runs in another order, so the model itself is not deterministic")
+        display.show("  all sums run in the same order, so the model itself is not deterministic")
     holds, precision = comparison.holds, f"within {TOLERANCE:g}"
     if reasons and not holds:
         display.show(f"  {AMPLIFIED}")
@@ -88,7 +88,7 @@ def check_numerics(display: ProgressDisplay, options: TrainOptions) -> tuple[boo
             closer = _train(quiet, options, predicted, num_ranks, reference=single.states[0])
         holds, data["step_by_step"] = _check_steps(display, single, closer)
         precision += " in every step"
-    verdict = "numbers agree, " if holds else "numbers do NOT agree, not "
+    verdict = "results agree " if holds else "results do NOT agree "
     display.show(f"  {verdict}{'bitwise' if comparison.is_equal else precision}")
     return holds, {"holds": holds, "is_equal": comparison.is_equal, "num_steps": len(comparison.losses), **data}
 
@@ -149,7 +149,7 @@ def _check_steps(display: ProgressDisplay, single: TrainResult, closer: TrainRes
 
     gradients = compare_gradients([state["gradients"] for state in _load_states(closer)])
     comparison = _compare(single, closer)
-    text = f"  gradients: the largest relative difference of all together in a step is {gradients.together:.1e}"
+    text = f"  gradients: the largest relative difference over all gradients in a step is {gradients.together:.1e}"
     if gradients.rounding:
         text += f"; only rounding error in {_some(gradients.rounding)}"
     if gradients.wrong:
@@ -183,12 +183,12 @@ def _diff_text(kind: str, diff: "StateDiff") -> str:
         return f"{kind}: all {diff.num_tensors} are bitwise equal"
     text = (
         f"{kind}: {diff.num_equal} of {diff.num_tensors} are bitwise equal; the largest relative difference is "
-        f"{diff.worst:.1e} ({escape_text(diff.worst_name)}), that of all together {diff.together:.1e}"
+        f"{diff.worst:.1e} ({escape_text(diff.worst_name)}), over all tensors {diff.together:.1e}"
     )
     for name in diff.torn[:MOST_NAMES]:
         text += f"; ranks hold different values of {escape_text(name)}"
     for name in diff.missing[:MOST_NAMES]:
-        text += f"; {escape_text(name)} is on one side only"
+        text += f"; {escape_text(name)} exists in one of the two runs only"
     return text
 
 

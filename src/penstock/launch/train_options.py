@@ -68,7 +68,7 @@ class TrainOptions:
         if self.checkpoint is not None:
             _check_writable(Path(self.checkpoint))
         if bundle.program is not None:
-            raise InputError("training takes a plan, but this file is a program", where=self.plan)
+            raise InputError("training requires a plan, but this file contains a program", where=self.plan)
         plan = bundle.plan
         batch_size = self.global_batch_size or plan.num_microbatches * plan.micro_batch_size
         if batch_size < plan.num_microbatches:

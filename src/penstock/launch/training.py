@@ -32,7 +32,7 @@ from penstock.units import show_count, show_percent
 
 RANK_MODULE = "penstock.launch.ranks.train_main"
 LINE_EVERY_S = 2.0
-"""Without a terminal, a line of progress comes at most this often."""
+"""Minimum seconds between two progress lines, if the output is not a terminal."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def loss_difference(one: Stepped, other: Stepped) -> float:
 
 
 def train_command(options: TrainOptions, hosts: Hosts, num_ranks: int) -> list[str]:
-    """The command that trains on the ranks of this host by itself, without `penstock train`."""
+    """The standalone command that trains on the ranks of this host, without `penstock train`."""
     return hosts.command(num_ranks, RANK_MODULE, options.arguments)
 
 
@@ -93,7 +93,7 @@ def train(
     keep_state: bool = False,
     reference: bytes | None = None,
 ) -> TrainResult:
-    """Train by the plan on the ranks of this host, or in a single process.
+    """Train with the plan on the ranks of this host, or in a single process.
 
     Args:
         display: Shows progress.
@@ -115,13 +115,14 @@ def train(
             (folder / "reference").write_bytes(reference)
             arguments += ["--reference-gradients", str(folder / "reference")]
         ranks = range(1) if single_process else _local_ranks(predicted, hosts, num_ranks)
-        label = "in one process" if single_process else f"on {show_count(len(predicted.costs.plan.devices), 'rank')}"
+        num_devices = len(predicted.costs.plan.devices)
+        label = "in a single process" if single_process else f"on {show_count(num_devices, 'rank')}"
         launch = (
             SingleProcess((sys.executable, "-m", RANK_MODULE, *arguments))
             if single_process
             else hosts.launch(num_ranks, RANK_MODULE, arguments, folder)
         )
-        with display.progress(f"starting to train {label}") as show:
+        with display.progress(f"starting training {label}") as show:
             progress = _Progress(display, show, options.steps, predicted, label)
             run = run_ranks(
                 launch,

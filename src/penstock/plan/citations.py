@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Paper(NamedTuple):
-    """Where something was published. Exactly one of `journal` and `conference` is given, or neither for a preprint."""
+    """A publication. Exactly one of `journal` and `conference` is set, or neither for a preprint."""
 
     key: str
     authors: tuple[str, ...]
@@ -19,11 +19,11 @@ class Paper(NamedTuple):
     journal: str = ""
     conference: str = ""
     place: str = ""
-    """Volume, number and pages, as people write them."""
+    """Volume, number and pages, as printed."""
 
     @property
     def text(self) -> str:
-        """One line for people.
+        """The citation as one line of text.
 
         >>> SUBLINEAR_MEMORY.text.partition(". ")[0]
         'Tianqi Chen, Bing Xu, Chiyuan Zhang, Carlos Guestrin (2016)'

@@ -26,7 +26,7 @@ def plan_html(plan: "Plan") -> str:
     )
     head = (
         f'<svg viewBox="0 0 {LEFT + WIDTH} {2 * BAND + 6}" width="100%" font-family="sans-serif" font-size="12" '
-        f'style="max-width:{LEFT + WIDTH}px;display:block;margin:6px 0" role="img" aria-label="units by device">'
+        f'style="max-width:{LEFT + WIDTH}px;display:block;margin:6px 0" role="img" aria-label="layers by device">'
     )
     parts = [head]
     for row, name in enumerate(("forward", "backward")):
@@ -52,10 +52,10 @@ def _blocks(plan: "Plan", group: "Group", start: int, stop: int, y: int) -> list
     found = []
     for row, replica in enumerate(group):
         top, device = y + row * height, escape(replica.device)
-        units = f"units {start} to {stop - 1}" if stop - start > 1 else f"unit {start}"
+        layers = f"layers {start} to {stop - 1}" if stop - start > 1 else f"layer {start}"
         found.append(
             f'<rect x="{x:.1f}" y="{top:.1f}" width="{max(0.5, width - 1):.1f}" height="{height:.1f}" '
-            f'fill="{_colour(plan.devices.index(replica.device))}"><title>{device}: {units}</title></rect>'
+            f'fill="{_colour(plan.devices.index(replica.device))}"><title>{device}: {layers}</title></rect>'
         )
         if height >= 12 and len(replica.device) * _LETTER < width:
             found.append(

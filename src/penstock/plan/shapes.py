@@ -1,4 +1,4 @@
-"""How stages lie on a row of devices.
+"""Assignment of stages to a row of devices.
 
 straight   0 1 2 3          one stage per device
 loop       0 1 2 3 4 5 6 7  over devices 0 1 2 3 0 1 2 3
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Shape(StrEnum):
-    """How stages lie on a row of devices."""
+    """Assignment of stages to a row of devices."""
 
     STRAIGHT = "straight"
     LOOP = "loop"

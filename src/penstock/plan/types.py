@@ -36,8 +36,8 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """A run of layers with one forward group and one backward group.
 
     Attributes:
-        start: The first unit.
-        stop: The unit after the last one.
+        start: Index of the first layer.
+        stop: Index after the last layer.
         forward: The replicas that run the forward.
         backward: The replicas that run the backward, with the same shares in the same order.
         recompute: Whether to keep only the stage's input and run the forward again before the backward.
@@ -56,7 +56,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             if not group:
                 raise ValueError(f"the {side} group is empty")
             if len({replica.device for replica in group}) != len(group):
-                raise ValueError(f"the {side} group names a device twice")
+                raise ValueError(f"the {side} group has a duplicate device")
             if not all(replica.share > SHARE_TOLERANCE for replica in group):
                 raise ValueError(f"every share of the {side} group must be above {SHARE_TOLERANCE}")
             total = math.fsum(replica.share for replica in group)
@@ -92,10 +92,10 @@ class DeviceOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The order that a plan's compute actions were planned with."""
+    """The order of a plan's compute actions, as the planner found it."""
 
     plan: str
-    """Digest of what the order is for: stages, micro-batches and schedule."""
+    """Digest of the stages, the number of micro-batches and the schedule that the order was made for."""
     devices: tuple[DeviceOrder, ...]
 
 
@@ -114,7 +114,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     cluster: Origin
     stages: tuple[Stage, ...]
     order: Order | None = None
-    """The order found when the plan was made; None: the schedule gives it."""
+    """The order of the compute actions; None: the schedule computes it."""
 
     def __post_init__(self) -> None:
         if not self.stages:
@@ -122,7 +122,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         expected = 0
         for number, stage in enumerate(self.stages):
             if stage.start != expected:
-                raise ValueError(f"stage {number} starts at unit {stage.start}, not at {expected}")
+                raise ValueError(f"stage {number} starts at layer {stage.start}, not at {expected}")
             expected = stage.stop
 
     @property
@@ -132,7 +132,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def num_units(self) -> int:
-        """The number of units that the stages cover."""
+        """The number of layers that the stages cover."""
         return self.stages[-1].stop
 
     @cached_property
@@ -200,7 +200,7 @@ def load_plan(path: str | Path) -> Plan:
 
     Raises:
         FileError: The file cannot be read.
-        InputError: The file is no valid plan.
+        InputError: The file is not a valid plan.
     """
     return io.decode_json(io.read_bytes(path), Plan, where=str(path), expected_format=FORMAT)
 

@@ -26,13 +26,13 @@ class Options(TypedDict, total=False):
         micro_batch_size: Rows of a micro-batch; the profile's own size by default.
         split_backward: Whether input and weight gradients are separate actions.
         recompute: Whether every stage recomputes its forward before the backward.
-        pipeline_depth: How many devices to use, the first ones of the cluster.
+        pipeline_depth: Number of devices to use, the first ones of the cluster.
         num_chunks: Stages per device.
-        shape: How stages lie on the devices.
+        shape: Assignment of stages to devices.
         profile_source: Where the profile comes from, for the plan file.
         cluster_source: Where the cluster comes from, for the plan file.
-        search_space: What the planner auto may use.
-        work: How many plans the planner auto evaluates.
+        search_space: Features that the planner auto may use.
+        work: Number of plans that the planner auto evaluates.
         seed: Seed of the planner auto. The same seed and work give the same plan.
     """
 
@@ -122,7 +122,7 @@ def solve(profile: Profile, cluster: Cluster, num_microbatches: int, **options: 
         unused = [option for option in FOR_AUTO if option in options]
         if unused:
             raise InputError(
-                f"{', '.join(unused)}: only the planner auto takes these options, not {name}",
+                f"{', '.join(unused)}: only the planner auto accepts these options, not {name}",
                 hint="Remove them, or use the planner auto.",
             )
         return order_plan(find_planner(name).plan(problem), problem)

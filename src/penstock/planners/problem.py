@@ -26,7 +26,7 @@ class Problem:
         pipeline_depth: How many devices to use, the first ones of the cluster. If None, all devices, or as many as the
             model has layers for.
         num_chunks: Stages per device.
-        shape: How stages lie on the devices.
+        shape: Assignment of stages to devices.
         profile_source: Where the profile comes from, for the plan file.
         cluster_source: Where the cluster comes from, for the plan file.
 

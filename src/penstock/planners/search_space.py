@@ -16,7 +16,7 @@ ROW_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """What the planner auto may use. Switch off what the training engine lacks.
+    """The features that the planner auto may use. Disable those that the training engine does not support.
 
     Attributes:
         replication: Stages on several devices.

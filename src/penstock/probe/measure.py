@@ -185,7 +185,7 @@ class _Probe:
         else:
             self._notes.append(
                 f"The fastest link is {self._rate(fastest) / before:.2f} times as fast alone as with other pairs, and "
-                f"{len(rest):,} pairs are too many to repeat: the links share a resource, and bandwidths may be low."
+                f"{len(rest):,} pairs are too many to repeat: links share a resource, bandwidths may be underestimated."
             )
 
     def _repeat_unsteady(self, pairs: Sequence[Pair]) -> None:

@@ -135,8 +135,8 @@ class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         message_s: Seconds for every message sent and for every message received.
         byte_s: Seconds for every byte sent.
         split_ratio: Extra time of I and W over a fused backward, as a fraction of the fused backward.
-        moved_ratio: Extra time of a forward and its remote backward over both on one device, as a fraction of the
-            latter, messages excluded.
+        moved_ratio: Extra time of a forward and its remote backward, as a fraction of the time of both on one device,
+            without messages.
 
     Example:
         >>> Overhead(kind="cpu-1-thread", job_s=2e-4, message_s=1e-4, byte_s=3e-10).split_ratio

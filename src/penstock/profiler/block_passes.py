@@ -163,7 +163,7 @@ def build_harnesses(
         )
     if not activations.requires_grad:
         hint = "Check requires_grad of the parameters."
-        raise InputError("the loss does not depend on a trained parameter", hint=hint)
+        raise InputError("the loss does not depend on any trained parameter", hint=hint)
     return tuple(harnesses)
 
 

@@ -39,7 +39,7 @@ def profile(
         model: The model, on the device to measure.
         inputs: Sample inputs. A tuple is the positional arguments of the model, a dict its keyword arguments, anything
             else its only argument. Rows are the first dimension.
-        loss: `loss(output)`, or `loss(output, targets)` if there are targets, returns the scalar to minimise.
+        loss: `loss(output)`, or `loss(output, targets)` if there are targets, returns the scalar to minimize.
         targets: Targets of the loss for the rows of `inputs`.
         blocks: Names of the submodules that become layers, in the order in which forward calls them. None: the
             children of an nn.Sequential, else detected.

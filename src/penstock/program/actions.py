@@ -1,14 +1,14 @@
-"""Actions, written as `torch.distributed.pipelining` writes them, with the peer behind an @.
+"""Actions, written as `torch.distributed.pipelining` writes them, with the peer after an @.
 
 3F1  3I1  3W1  3B1      forward, input gradient, weight gradient, fused backward of stage 3, micro-batch 1
 3R1                     recompute: the forward again, before the backward
-3SEND_F1@d4  4RECV_F1@d3    stage 3's activations leave for d4, and arrive at stage 4 from d3
-3SEND_B1@d1  2RECV_B1@d3    the gradient of stage 3's input leaves for stage 2
-3SEND_S1@d7  3RECV_S1@d2    saved tensors go to the device that runs the backward
-3REDUCE_GRAD            gradients of a replicated stage are summed over its group
-0REDUCE_TIE             gradients of shared parameters (tie 0) are summed over all devices that hold them
+3SEND_F1@d4  4RECV_F1@d3    activations of stage 3, sent to d4 and received by stage 4 from d3
+3SEND_B1@d1  2RECV_B1@d3    the gradient of stage 3's input, sent to stage 2
+3SEND_S1@d7  3RECV_S1@d2    saved tensors, sent to the device that runs the backward
+3REDUCE_GRAD            all-reduce of a replicated stage's gradients over its group
+0REDUCE_TIE             all-reduce of the gradients of tied parameters (tie 0) over all devices that hold them
 3STEP                   the optimizer steps stage 3
-3SEND_P@d2   3RECV_P@d7     fresh parameters go back to the device that runs the forward
+3SEND_P@d2   3RECV_P@d7     updated parameters, sent back to the device that runs the forward
 """
 
 import re
@@ -23,9 +23,9 @@ from penstock.errors import InputError
 
 
 class Kind(IntEnum):
-    """What an action does.
+    """Kind of an action.
 
-    The order of the values is part of the packed formats; code asks the predicates below and never compares values.
+    The order of the values is part of the packed formats; code uses the predicates below instead of comparing values.
     """
 
     F = 0
@@ -114,11 +114,11 @@ ONCE_KINDS = (Kind.STEP, Kind.SEND_P, Kind.RECV_P, Kind.REDUCE_GRAD, Kind.REDUCE
 """Kinds that occur once per iteration, not once per micro-batch."""
 
 NONE = -1
-"""Stands for no micro-batch and no peer."""
+"""The value for no micro-batch and no peer."""
 
 
 class Action(NamedTuple):
-    """What one device does for one stage and one micro-batch. `peer` is the other end of a send or receive."""
+    """An operation of one device for one stage and one micro-batch. `peer` is the other end of a send or receive."""
 
     kind: Kind
     stage: int
@@ -142,7 +142,7 @@ def parse_action(text: str, *, where: str = "") -> Action:
         where: The file and key, for the error.
 
     Raises:
-        InputError: The text is no action.
+        InputError: The text is not an action.
 
     >>> parse_action("3SEND_F1@d4")
     Action(kind=<Kind.SEND_F: 6>, stage=3, microbatch=1, peer='d4')
@@ -156,10 +156,10 @@ def parse_action(text: str, *, where: str = "") -> Action:
         )
     kind = Kind[match[2]]
     if (kind in ONCE_KINDS) != (match[3] == ""):
-        problem = "takes no micro-batch" if kind in ONCE_KINDS else "needs a micro-batch"
+        problem = "takes no micro-batch" if kind in ONCE_KINDS else "requires a micro-batch"
         raise InputError(f"{text[:60]!r}: {kind.name} {problem}", where=where)
     needs_peer = kind in SEND_KINDS or kind in RECV_KINDS
     if needs_peer != (match[4] is not None):
-        problem = "needs the device at its other end, such as @d4" if needs_peer else "takes no peer"
+        problem = "requires a peer device, such as @d4" if needs_peer else "takes no peer"
         raise InputError(f"{text[:60]!r}: {kind.name} {problem}", where=where)
     return Action(kind, int(match[1]), int(match[3]) if match[3] else NONE, match[4] or "")

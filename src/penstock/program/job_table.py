@@ -19,7 +19,7 @@ SPLIT_KINDS = (Kind.F, Kind.R, Kind.I, Kind.W)
 
 
 def replicas_of(program: Program, replicas: Replicas) -> Ints:
-    """The replica of each action, or NONE if the plan gives its device no such action.
+    """The replica of each action, or NONE if the plan does not assign the action to its device.
 
     Reductions of ties belong to no replica.
     """
@@ -68,7 +68,7 @@ class JobTable(NamedTuple):
 
 
 def find_jobs(program: Program, replicas: Replicas) -> JobTable:
-    """The job table of a program. The proof refuses programs in which a pass occurs twice; here the last one counts."""
+    """The job table of a program. The proof rejects programs with duplicate passes; here the last one counts."""
     replica = replicas_of(program, replicas)
     num, num_microbatches = replicas.num_replicas, replicas.num_microbatches
     passes = np.full((len(SPLIT_KINDS) * num, num_microbatches), NONE, dtype=np.int64)

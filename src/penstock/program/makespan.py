@@ -6,6 +6,6 @@ from penstock.program.seconds import durations
 
 
 def makespan_s(proof: Proof) -> float:
-    """The iteration's seconds, as the simulator finds them."""
+    """The simulated iteration time in seconds."""
     seconds = durations(proof.program, proof.costs, proof.jobs.replica)
     return execute(proof.program, proof.dependencies, proof.costs, seconds).seconds

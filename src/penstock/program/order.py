@@ -1,6 +1,6 @@
 """The order of a plan's compute actions, as the plan file holds it.
 
-A device's actions are three arrays behind each other (kind as int8, stage and micro-batch as int32, little-endian),
+A device's actions are three consecutive arrays (kind as int8, stage and micro-batch as int32, little-endian),
 compressed with zlib and written in base64: a few hundred bytes for a thousand actions. zlib's checksum finds damage. A
 rank reads its own device's entry only.
 """
@@ -20,7 +20,7 @@ from penstock.program.types import Program, program_from_arrays
 
 _BYTES = 9
 """Of one action: kind, stage, micro-batch."""
-_REMAKE = "Make the plan again with `penstock plan`, or give --schedule to order its actions anew."
+_REMAKE = "Plan again with `penstock plan`, or pass --schedule to reorder the actions."
 
 
 def with_order(plan: Plan, program: Program) -> Plan:
@@ -54,12 +54,12 @@ def program_of_order(plan: Plan, devices: Sequence[str]) -> Program:
         The compute program, with its devices in the given order.
 
     Raises:
-        InputError: The order is damaged, or names a device that is not there.
+        InputError: The order is damaged, or names a device that does not exist.
     """
     assert plan.order is not None
     packed = {item.device: item.actions for item in plan.order.devices}
     if missing := sorted(set(packed) - set(devices)):
-        raise InputError(f"the plan's order has actions for {missing[0]!r}, which is no device", hint=_REMAKE)
+        raise InputError(f"the plan's order has actions for unknown device {missing[0]!r}", hint=_REMAKE)
     most = plan.num_stages * plan.num_microbatches * len(PASS_KINDS)
     parts = [_unpack(packed[name], name, most) if name in packed else _NOTHING for name in devices]
     kind, stage, microbatch = (np.concatenate([part[column] for part in parts]) for column in range(3))
@@ -83,7 +83,7 @@ def _unpack(text: str, device: str, most: int) -> tuple[np.ndarray, np.ndarray, 
         reader = zlib.decompressobj()
         data = reader.decompress(b64decode(text, validate=True), most * _BYTES + 1)
         if not reader.eof or len(data) % _BYTES:
-            raise ValueError("too long, or cut short")
+            raise ValueError("too long or truncated")
     except (ValueError, binascii.Error, zlib.error) as error:
         raise InputError(f"the plan's order of {device!r} is damaged: {error}", hint=_REMAKE) from None
     num = len(data) // _BYTES
@@ -91,5 +91,5 @@ def _unpack(text: str, device: str, most: int) -> tuple[np.ndarray, np.ndarray, 
     stage = np.frombuffer(data, "<i4", num, num)
     microbatch = np.frombuffer(data, "<i4", num, 5 * num)
     if not ((kind >= 0) & is_pass(kind)).all():
-        raise InputError(f"the plan's order of {device!r} has actions that do not compute", hint=_REMAKE)
+        raise InputError(f"the plan's order of {device!r} contains actions that are not compute actions", hint=_REMAKE)
     return kind, stage, microbatch

@@ -152,13 +152,13 @@ def load_program(path: str | Path) -> Program:
 
     Raises:
         FileError: The file cannot be read.
-        InputError: The file is no valid program.
+        InputError: The file is not a valid program.
     """
     where = str(path)
     found = io.decode_json(io.read_bytes(path), ProgramFile, where=where, expected_format=FORMAT)
     names = [row.device for row in found.devices]
     if len(set(names)) != len(names):
-        raise InputError("a device is listed twice", where=f"{where}, at $.devices")
+        raise InputError("duplicate device", where=f"{where}, at $.devices")
     known = set(names)
     orders: list[list[Action]] = []
     for number, row in enumerate(found.devices):
@@ -167,6 +167,6 @@ def load_program(path: str | Path) -> Program:
             at = f"{where}, at $.devices[{number}].actions[{index}]"
             action = parse_action(text, where=at)
             if action.peer and action.peer not in known:
-                raise InputError(f"{text!r}: there is no device {action.peer!r}", where=at)
+                raise InputError(f"{text!r}: device {action.peer!r} does not exist", where=at)
             orders[-1].append(action)
     return program_from_actions(found.plan, names, orders)

@@ -1,4 +1,4 @@
-"""Runs a program on torch.distributed, with the numbers of a single process. Needs torch."""
+"""Runs a program on torch.distributed, with the results of a single process. Requires torch."""
 
 from penstock.runtime.batch_source import check_same_batch, repeat_sample, with_own_rng
 from penstock.runtime.pipeline import Pipeline

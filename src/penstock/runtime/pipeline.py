@@ -1,4 +1,4 @@
-"""`Pipeline`: trains a model by a plan."""
+"""`Pipeline`: trains a model with a plan."""
 
 import logging
 from collections.abc import Callable
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Pipeline:
-    """Trains a model by a plan, over the ranks of torch.distributed, with the numbers of a single process.
+    """Trains a model with a plan, over the ranks of torch.distributed, with the results of a single process.
 
     Rank k is the k-th device in use, in the order of the cluster. Every rank makes the same calls with the same model
     and the same batches, and keeps only its own part of the model. A model on the meta device is materialized on
@@ -131,7 +131,7 @@ class Pipeline:
         # If the optimizer has not stepped since, its step takes no time.
         ended_s = max((end for _, end in spans), default=0.0)
         stepped_s = self._stepped_s if self._stepped_s[0] >= ended_s else (ended_s, ended_s)
-        with self._heartbeat.guard(), translate_errors(lambda: f"rank {self._rank}, gathers the timeline"):
+        with self._heartbeat.guard(), translate_errors(lambda: f"rank {self._rank}, gathering the timeline"):
             return gather_timeline(self.proof, self._layout.devices, spans, stepped_s, self._parts.control)
 
     def mechanisms(self) -> dict[int, str]:
@@ -241,7 +241,7 @@ class Pipeline:
     def _require_values(self) -> None:
         if self._lacks_values:
             raise InputError(
-                'the model has no values yet: the pipeline was made with init="checkpoint"',
+                'the parameters are not initialized: the pipeline was created with init="checkpoint"',
                 hint="Call pipe.load(folder) first.",
             )
 

@@ -58,7 +58,7 @@ class _Draws(Protocol):
 
 
 class _NoDraws:
-    """Refuses dropout during a backward."""
+    """Raises an error for dropout during a backward."""
 
     may_draw = True
 

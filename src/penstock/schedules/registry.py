@@ -16,7 +16,7 @@ MAX_JOBS = 10_000_000
 
 
 class Schedule(NamedTuple):
-    """A method that orders the passes of a plan, and the shape of plan that it is made for."""
+    """A method that orders the passes of a plan, and its default shape."""
 
     name: str
     order: Callable[[Costs], Program]
@@ -29,7 +29,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         item.name: item
         for item in (
             Schedule("gpipe", gpipe, Shape.STRAIGHT, "all forwards, then all backwards"),
-            Schedule("1f1b", one_f_one_b, Shape.STRAIGHT, "one forward, one backward, in turn"),
+            Schedule("1f1b", one_f_one_b, Shape.STRAIGHT, "one forward, one backward, alternating"),
             Schedule("interleaved", interleaved, Shape.LOOP, "1F1B over several stages per device, in a loop"),
             Schedule("zb_h1", zb_h1, Shape.STRAIGHT, "1F1B with weight gradients in the bubbles"),
             Schedule("zb_v", zb_v, Shape.V, "two stages per device in a V, weight gradients in the bubbles"),
@@ -44,7 +44,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
 def find_schedule(name: str) -> Schedule:
     """The schedule of that name."""
     if name not in SCHEDULES:
-        raise InputError(f"unknown schedule {name!r}", hint=f"Schedules: {', '.join(SCHEDULES)}.")
+        raise InputError(f"unknown schedule {name!r}", hint=f"Available schedules: {', '.join(SCHEDULES)}.")
     return SCHEDULES[name]
 
 
@@ -68,7 +68,7 @@ def schedule(costs: Costs, name: str | None = None) -> Program:
 
 
 def check_size(costs: Costs) -> None:
-    """Refuse a plan with more forwards than fit into memory.
+    """Reject a plan with more than `MAX_JOBS` forwards, which would not fit into memory.
 
     Raises:
         InputError: The plan has more than `MAX_JOBS` forwards.
@@ -76,7 +76,7 @@ def check_size(costs: Costs) -> None:
     num_jobs = costs.num_replicas * costs.num_microbatches
     if num_jobs > MAX_JOBS:
         raise InputError(
-            f"{costs.num_microbatches:,} micro-batches on {costs.num_replicas:,} replicas are {num_jobs:,} forwards: "
-            f"more than the {MAX_JOBS:,} that fit into memory",
-            hint="Use fewer micro-batches, with more rows each.",
+            f"number of forwards ({costs.num_microbatches:,} micro-batches x {costs.num_replicas:,} replicas) "
+            f"exceeds the limit of {MAX_JOBS:,}",
+            hint="Use fewer, larger micro-batches.",
         )

@@ -43,8 +43,8 @@ def evaluate(
         plan: The plan. If it holds the order of its actions, that order is used.
         profile: The profile that it was made for.
         cluster: The cluster that it was made for.
-        strict: Whether to refuse another profile or cluster than those.
-        within_memory: Whether to refuse a plan that does not fit into memory.
+        strict: Whether to reject other profiles and clusters.
+        within_memory: Whether to reject a plan that does not fit into memory.
 
     Returns:
         The evaluation.

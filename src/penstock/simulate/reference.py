@@ -1,10 +1,10 @@
-"""The plain simulator: written to be read, and the oracle of the compiled one.
+"""The plain simulator, written for readability: the reference of the compiled one.
 
 Devices run their actions in order. A compute action occupies its device after everything it depends on has arrived.
 Sends, receives and reductions are only issued. A transfer starts when all its participants have issued it and the
 transfers before it on its links are done. It occupies its links while its bytes pass and arrives one latency later.
 Transfers that cross a shared interface at the same time share it evenly: all get the same bandwidth, except those that
-another limit holds below that, whose rest goes to the others; earlier transfers get a trace more. Among transfers that
+another limit holds below that, whose rest goes to the others; earlier transfers get slightly more. Among transfers that
 are ready together, messages come before reductions, then the lower sender, then the earlier send.
 """
 
@@ -131,7 +131,7 @@ def simulate_plainly(program: Program, costs: Costs) -> tuple[Floats, Floats]:
     simulation.run()
     for device, order in enumerate(orders):
         if simulation.done[device] < len(order):
-            raise DeadlockError(f"{order[simulation.done[device]]} on {program.devices[device]} waits forever")
+            raise DeadlockError(f"deadlock: {order[simulation.done[device]]} on {program.devices[device]} never starts")
     start, end = simulation.start, simulation.end
     for slot, transfer in simulation.issues.items():
         start[slot], end[slot] = transfer.start_s, transfer.arrived_s

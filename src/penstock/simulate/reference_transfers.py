@@ -28,13 +28,13 @@ class Transfer:
     start_s: float = 0.0
     arrived_s: float = 0.0
     left_s: float = 0.0
-    """What is left to send, in seconds at full speed."""
+    """The remaining transfer, in seconds at full speed."""
     speed: float = 0.0
     weight: float = 1.0
 
     @property
     def alone(self) -> float:
-        """Bytes per second if it were alone."""
+        """Bytes per second without other transfers."""
         return self.num_bytes / self.occupancy_s
 
     @property

@@ -1,4 +1,4 @@
-"""What each action waited for, derived from starts and ends, for simulated and measured timelines alike."""
+"""The dependency that each action waited for, from starts and ends, for simulated and measured timelines."""
 
 import numpy as np
 

@@ -137,13 +137,13 @@ def load_timeline(path: str | Path) -> Timeline:
 
     Raises:
         FileError: The file cannot be read.
-        InputError: The file is no valid timeline.
+        InputError: The file is not a valid timeline.
     """
     where = str(path)
     found = io.decode_json(io.read_bytes(path), TimelineFile, where=where, expected_format=FORMAT)
     names = [row.device for row in found.devices]
     if len(set(names)) != len(names):
-        raise InputError("a device is listed twice", where=f"{where}, at $.devices")
+        raise InputError("duplicate device", where=f"{where}, at $.devices")
     begins = dict(zip(names, np.cumsum([0] + [len(row.events) for row in found.devices]).tolist(), strict=False))
     counts = {row.device: len(row.events) for row in found.devices}
     orders: list[list[Action]] = []
@@ -154,14 +154,14 @@ def load_timeline(path: str | Path) -> Timeline:
             at = f"{where}, at $.devices[{number}].events[{event_number}]"
             action = parse_action(event.action, where=at)
             if action.peer and action.peer not in counts:
-                raise InputError(f"{event.action!r}: there is no device {action.peer!r}", where=at)
+                raise InputError(f"{event.action!r}: device {action.peer!r} does not exist", where=at)
             orders[-1].append(action)
             if event.cause is None:
                 causes.append(NONE)
                 continue
             device, index = event.cause
             if device not in counts or not 0 <= index < counts[device]:
-                raise InputError(f"the cause {device!r}, {index} is not there", where=at)
+                raise InputError(f"the cause ({device!r}, {index}) does not exist", where=at)
             causes.append(begins[device] + index)
     if _has_circle(causes):
         raise InputError("the causes form a cycle", where=f"{where}, at $.devices")
@@ -180,7 +180,7 @@ def load_timeline(path: str | Path) -> Timeline:
 
 
 def _has_circle(causes: list[int]) -> bool:
-    """Whether the causes form a cycle. Every round follows them twice as far as the one before."""
+    """Whether the causes form a cycle. Every round doubles the distance that is followed."""
     reached = np.append(np.array(causes, dtype=np.int64), NONE)
     for _ in range(len(causes).bit_length()):
         reached = reached[reached]

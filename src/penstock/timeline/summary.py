@@ -12,7 +12,7 @@ from penstock.timeline.types import Timeline
 
 
 class DeviceUse(NamedTuple):
-    """What one device did in an iteration."""
+    """Use of one device in an iteration."""
 
     device: str
     busy_s: float
@@ -90,8 +90,8 @@ def waits(timeline: Timeline) -> Iterator[Wait]:
         >>> profile = penstock.load_profile("gpt2", kinds=["T4"])
         >>> cluster = penstock.load_cluster("2 x T4 @ 1 GB/s")
         >>> plan = penstock.plan(profile, cluster, 4, planner="balanced")
-        >>> found = waits(penstock.evaluate(plan, profile, cluster).timeline)
-        >>> all(wait.end_s > wait.start_s for wait in found)
+        >>> idle = waits(penstock.evaluate(plan, profile, cluster).timeline)
+        >>> all(wait.end_s > wait.start_s for wait in idle)
         True
     """
     program = timeline.program

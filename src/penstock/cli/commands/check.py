@@ -19,7 +19,7 @@ from penstock.units import show_bytes
 @click.option(
     "--numerics",
     metavar="SCRIPT",
-    help="Also train a few steps of script.py:make_model by the plan and in one process, and compare the numbers.",
+    help="Also train script.py:make_model a few steps with the plan and in a single process, and compare results.",
 )
 @console_options
 def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
@@ -27,7 +27,7 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
 
     The proof checks that every action occurs exactly once, every dependency is met, sends and receives are in order on
     every link, there is no deadlock, and memory stays within every device's limit. --numerics also checks that training
-    gives the numbers of a single process.
+    gives the results of a single process.
     """
     from penstock.errors import ProofError
     from penstock.program.lowering import lower
@@ -84,7 +84,7 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
 
 
 def _refuse_with_numerics(plan_file: PlanFile) -> None:
-    """Raise an error for options that would change the plan: training uses the file as it is."""
+    """Raise an error for options that would change the plan: training uses the file unchanged."""
     options = {
         "kind": plan_file.kinds,
         "micro_batch_size": plan_file.micro_batch_size,
@@ -96,5 +96,5 @@ def _refuse_with_numerics(plan_file: PlanFile) -> None:
     for name, value in options.items():
         if value not in (None, (), False):
             raise InputError(
-                f"--{name.replace('_', '-')} cannot be used with --numerics", hint="Plan with it, then check that plan."
+                f"--{name.replace('_', '-')} cannot be used with --numerics", hint="Plan with it, then check the plan."
             )

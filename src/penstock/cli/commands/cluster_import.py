@@ -83,9 +83,7 @@ def command(
         is_unknown = any(device.kind == UNKNOWN_KIND for device in cluster.devices)
         console.next("repeat with --kind, such as --kind A100-40" if is_unknown else planning(cluster, output))
     else:
-        console.next(
-            "repeat with -o cluster.toml to plan with it; `penstock cluster probe` measures what is assumed here"
-        )
+        console.next("repeat with -o cluster.toml to plan with it; `penstock cluster probe` measures bandwidths")
 
 
 def _read(file: str) -> tuple[str, str]:

@@ -39,7 +39,7 @@ class _NumRanks(click.IntRange):
 @click.option("--host", help="This host's name [default: PENSTOCK_HOST, or the host name].")
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(1, 3600), default=30.0, show_default=True, metavar="SECONDS",
-    help="How long a rank waits for another one before it reports it as missing.",
+    help="Seconds that a rank waits for another rank before it reports that rank as missing.",
 )  # fmt: skip
 @console_options
 def command(
@@ -51,7 +51,7 @@ def command(
     host: str | None,
     timeout_s: float,
 ) -> int:
-    """Measure every link in both directions, what links share, and the memory and speed of every device.
+    """Measure every link in both directions, shared network interfaces, and the memory and speed of every device.
 
     Start it with torchrun, one process for each device, on all hosts at once, as for training:
 

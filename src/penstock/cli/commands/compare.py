@@ -22,11 +22,18 @@ if TYPE_CHECKING:
 @click.option(
     "--cluster", "cluster_source", required=True, help='A TOML file, or a short form such as "8 x A100-40 @ 100 GB/s".'
 )
-@click.option("-m", "--num-microbatches", type=click.IntRange(1, 2**24), default=16, show_default=True)
+@click.option(
+    "-m",
+    "--num-microbatches",
+    type=click.IntRange(1, 2**24),
+    default=16,
+    show_default=True,
+    help="Micro-batches per iteration.",
+)
 @click.option("--planners", help="Compare these planners only, such as balanced,spp,auto.")
 @click.option("--schedules", help="Compare these schedules only, such as 1f1b,zb_h1; auto then uses each of them.")
 @click.option(
-    "--ablate", is_flag=True, help="Ablate the planner auto instead: switch off one part of its search space at a time."
+    "--ablate", is_flag=True, help="Ablate the planner auto instead: disable one part of its search space at a time."
 )
 @click.option("--work", type=int, help="For auto: number of plans to evaluate; the same number gives the same plan.")
 @click.option("--seed", type=int, help="For auto: seed of its random changes [default: 0].")
@@ -47,9 +54,9 @@ def command(
     sequence: int | None,
     precision: Precision | None,
 ) -> None:
-    """Compare all planners and schedules on one problem, each in the shape that the schedule is made for.
+    """Compare all planners and schedules on one problem, each in the default shape of the schedule.
 
-    With --ablate: compare the planner auto with its full search space, without each part of it, and without all.
+    With --ablate: run the planner auto with its full search space, without each part of it, and without all parts.
     """
     from penstock.cluster import load_cluster
     from penstock.planners import PLANNERS, Problem, single_device_s

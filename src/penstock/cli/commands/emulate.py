@@ -31,7 +31,7 @@ MORE_STEPS = f"repeat with --steps {DEFAULT_STEPS}: step 0 is only a warm-up"
 @click.option(
     "--slow-down",
     default=AUTO,
-    help="How many times slower than the cluster to run [default: auto, what this machine needs].",
+    help="Factor by which to run slower than the cluster [default: auto, estimated for this machine].",
 )
 @click.option(
     "--steps",
@@ -110,7 +110,7 @@ def _emulation(bundle: PlanBundle, path: str, options: dict[str, Any]) -> Emulat
     if emulation.script is not None:
         if options["slow_down"] != AUTO or options["slowed"]:
             raise InputError(
-                "--compute cannot be used with --slow-down or --slow: devices that compute have this machine's speed",
+                "--compute cannot be used with --slow-down or --slow: computing devices run at this machine's speed",
                 hint="Leave --slow-down and --slow out, or leave --compute out.",
             )
         check_script(emulation.script)
@@ -153,7 +153,7 @@ def _set_slow_down(console: Console, emulation: Emulation, text: str) -> Emulati
     predicted_s = evaluation.timeline.iteration_s
     here_s = predicted_s * slow_down
     pace = f"{slow_down:g} times slower" if slow_down != 1 else "at full speed"
-    also_here = f" there, {show_seconds(here_s)} here" if slow_down != 1 else ""
+    also_here = f" on the cluster, {show_seconds(here_s)} on this machine" if slow_down != 1 else ""
     console.show(
         f"emulating {show_count(len(emulation.devices), 'device')} of {emulation.cluster.name}, {pace}: predicted "
         f"iteration time {show_seconds(predicted_s)}{also_here}"
@@ -161,7 +161,7 @@ def _set_slow_down(console: Console, emulation: Emulation, text: str) -> Emulati
     if slow_down < needed:
         console.warn(
             f"this machine probably needs --slow-down {needed:g} for this plan (--slow-down {AUTO} chooses it): "
-            "measured times may be its own"
+            "measured times may be limited by this machine"
         )
     return _replaced(emulation, slow_down=slow_down, timeout_s=max(emulation.timeout_s, 10 * here_s))
 

@@ -107,6 +107,6 @@ def _next(plan: "Plan", profile: "Profile", output: str | None, trace: str | Non
     if output:
         return f"penstock report {output}"
     if plan.micro_batch_size != profile.micro_batch_size:
-        return "repeat with -o plan.json to keep this plan"
+        return "repeat with -o plan.json to save this plan"
     named = f'--profile {plan.profile.source} --cluster "{plan.cluster.source}"'
     return f"penstock compare {named} -m {plan.num_microbatches}"

@@ -36,19 +36,19 @@ class _MicroBatchSizes(click.ParamType[tuple[int, ...]]):
     "-b",
     "--micro-batch-size",
     type=_MicroBatchSizes(),
-    help="Rows per micro-batch. To measure a model: one or several, such as 2,4.",
+    help="Rows per micro-batch. For a measured model: one or several sizes, such as 2,4.",
 )
 @computed_options
-@click.option("--blocks", help="To measure a model: the names of its blocks, such as embed,layers.0,layers.1,head.")
+@click.option("--blocks", help="For a measured model: names of its blocks, such as embed,layers.0,layers.1,head.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), help="To measure a model: time limit in seconds [default: 30]."
+    "--seconds", type=click.FloatRange(min=0), help="For a measured model: time limit in seconds [default: 30]."
 )
-@click.option("--threads", type=click.IntRange(min=1), help="To measure a model: threads of torch on a CPU.")
+@click.option("--threads", type=click.IntRange(min=1), help="For a measured model: number of torch CPU threads.")
 @click.option(
     "--busy-processes",
     type=click.IntRange(min=0),
     metavar="N",
-    help="To measure a model: keep N other processes busy with the same, as ranks of one computer will.",
+    help="For a measured model: run the same measurement in N other processes at the same time.",
 )
 @click.option("-o", "--output", help="Write the profile to this file.")
 @console_options
@@ -68,8 +68,8 @@ def command(
     """Show the time and memory of a model, layer by layer, for one micro-batch.
 
     SOURCE is a profile of Penstock, a PipeDream graph, a Piper file, a Hugging Face config.json, a built-in model such
-    as gpt2-xl, or script.py:make_model: a function of yours that returns (model, inputs, loss) or (model, inputs, loss,
-    targets). Such a model is measured here: every block, then the runtime's overhead per action and message.
+    as gpt2-xl, or script.py:make_model: a function that returns (model, inputs, loss) or (model, inputs, loss,
+    targets). Such a model is measured: every block, then the runtime's overhead per action and message.
     Without SOURCE, the built-in models and device kinds are listed.
     """
     from penstock.profile import save_profile
@@ -83,15 +83,15 @@ def command(
     measured = is_script(source)
     check_outputs((script_path(source) if measured else source,), (output,))
     if measured:
-        _refuse("for computed profiles only, not for a model that is measured", computing)
+        _refuse("only valid for computed profiles, not for measured models", computing)
         profile = measure_script(
             console, source, MeasureOptions(micro_batch_size or (), blocks, seconds, threads, busy_processes or 0)
         )
         reusable = output or ""
     else:
-        _refuse("for measuring a model only, such as script.py:make_model", measuring)
+        _refuse("only valid for measured models, such as script.py:make_model", measuring)
         if micro_batch_size is not None and len(micro_batch_size) > 1:
-            raise InputError("--micro-batch-size: several sizes are for measuring a model only", hint="Use one size.")
+            raise InputError("--micro-batch-size: only measured models accept several sizes", hint="Use one size.")
         profile_source = ProfileSource(
             source, kinds, micro_batch_size[0] if micro_batch_size else None, sequence, precision
         )
@@ -116,7 +116,7 @@ def command(
 def _refuse(why: str, options: Mapping[str, object]) -> None:
     names = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, ())]
     if names:
-        raise InputError(f"{', '.join(names)}: {why}", hint="Leave out what does not apply.")
+        raise InputError(f"{', '.join(names)}: {why}", hint="Remove these options.")
 
 
 def _list(console: Console) -> None:

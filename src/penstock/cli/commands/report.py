@@ -14,8 +14,8 @@ DEFAULT_OUTPUT = "report.html"
 @click.option("-o", "--output", default=DEFAULT_OUTPUT, show_default=True, help="Write the page to this file.")
 @click.option("--profile", "source", help="Use this profile instead of the one that the files name.")
 @click.option("--cluster", help="Use this cluster instead of the one that the files name.")
-@click.option("--force", is_flag=True, help="Use a profile or cluster that a plan was not made for.")
-@click.option("--no-baselines", is_flag=True, help="Leave out the table of other planners.")
+@click.option("--force", is_flag=True, help="Accept a profile or cluster that differs from the plan's.")
+@click.option("--no-baselines", is_flag=True, help="Omit the baselines.")
 @console_options
 def command(
     console: Console,

@@ -22,7 +22,7 @@ def command(
     program: str | None,
     trace: str | None,
 ) -> None:
-    """Simulate a plan or program: what each device does when, and why it waits.
+    """Simulate a plan or program: the timeline of every device and the causes of its waits.
 
     PATH is a plan or program file. The profile and the cluster that it names are read as well.
     """

@@ -1,4 +1,4 @@
-"""penstock train: train a model by a plan."""
+"""penstock train: train a model with a plan."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,7 +44,7 @@ def command(
     output: str | None,
     trace: str | None,
 ) -> int:
-    """Train a model by a plan, with one process (rank) for each of its devices.
+    """Train a model with a plan, with one process (rank) for each of its devices.
 
     SCRIPT is script.py or script.py:make_model, with the function that `penstock profile` measures: it returns (model,
     inputs, loss, targets). The script may also define make_batches(num_rows), which yields pairs of inputs and targets,
@@ -67,7 +67,7 @@ def command(
     if find_spec("torch") is None:
         raise InputError("training needs torch", hint="pip install 'penstock[run]'")
     if also_single_process and options.checkpoint is not None:
-        raise InputError("--also-single-process and --checkpoint exclude each other", hint="Leave one of them out.")
+        raise InputError("--also-single-process and --checkpoint are mutually exclusive", hint="Leave one of them out.")
     if also_single_process and hosts.nnodes > 1:
         raise InputError("--also-single-process requires --nnodes 1", hint="Leave it out, or train on one host.")
     with console.working("proving and simulating (the very first run compiles the simulator)"):
@@ -96,11 +96,11 @@ def command(
 
 
 def _thread_notes(bundle: PlanBundle, options: TrainOptions) -> list[str]:
-    """Warnings where the profile was measured with another number of threads than ranks have."""
+    """Warnings if ranks use another number of threads than the profile."""
     kinds = {device.kind for device in bundle.cluster.devices if device.name in bundle.plan.devices}
     here = f"cpu-{options.threads}-thread{'' if options.threads == 1 else 's'}"
     return [
-        f"the plan is for devices of kind {kind}, but ranks here are {here}: the prediction does not apply"
+        f"the plan is for devices of kind {kind}, but ranks on this host are {here}: the prediction does not apply"
         for kind in sorted(kinds)
         if kind.startswith("cpu-") and kind != here
     ]

@@ -1,4 +1,4 @@
-"""Batch size, number of micro-batches and devices, and target time: given, or to be chosen."""
+"""Options for batch size, micro-batches, devices and target time: fixed, or chosen by the planner."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class _Microbatches(click.ParamType[int | str]):
 
 @dataclass(frozen=True)
 class Amounts:
-    """The options of `penstock plan` that say how much. None: the default applies."""
+    """Amounts in the options of `penstock plan`. None: the default applies."""
 
     num_microbatches: int | str | None = None
     global_batch_size: int | None = None
@@ -49,13 +49,13 @@ class Amounts:
             )
         if isinstance(self.num_microbatches, int) and self.global_batch_size is not None:
             raise InputError(
-                "-m and --global-batch-size exclude each other",
+                "-m and --global-batch-size are mutually exclusive",
                 hint="Leave one of them out, or use -m auto to choose the micro-batch size.",
             )
 
     @property
     def asks_for_microbatches(self) -> bool:
-        """Whether the micro-batch size is to be chosen."""
+        """Whether to choose the micro-batch size."""
         return self.num_microbatches == AUTO
 
     @property
@@ -103,7 +103,7 @@ class Amounts:
         first = int(match[1])
         last = int(match[2]) if match[2] else first
         if not 1 <= first <= last <= most:
-            what = f"{self.devices.strip()} is not within 1 to {most}, the number of devices of the cluster"
+            what = f"{self.devices.strip()} must be between 1 and {most}, the number of devices of the cluster"
             raise InputError(what, where="--devices", hint="Put the smaller number first." if first > last else "")
         return range(first, last + 1)
 
@@ -122,7 +122,7 @@ def amount_options(verb: F) -> F:
         return verb(amounts=Amounts(num_microbatches, global_batch_size, devices, under), **options)
 
     for option in (
-        click.option("--under", help="Choose the fewest devices with an iteration time under this, such as 2s."),
+        click.option("--under", help="Choose the fewest devices with an iteration time under this target, such as 2s."),
         click.option("--devices", help="Number of devices to use: 4, or 1..16 to choose the best number."),
         click.option(
             "--global-batch-size",

@@ -73,7 +73,7 @@ class Method:
         if self.planner == "auto" and any(fixed.values()):
             names = " and ".join(name for name, is_set in fixed.items() if is_set)
             hint = "Leave it out, or use another planner, such as --planner balanced."
-            raise InputError(f"{names} cannot be used with the planner auto, which chooses it", hint=hint)
+            raise InputError(f"{names} cannot be used with the planner auto, which chooses this itself", hint=hint)
 
 
 def method_options(verb: F) -> F:
@@ -107,15 +107,15 @@ def method_options(verb: F) -> F:
             help="Split the backward into input and weight gradients, under any schedule.",
         ),
         click.option(
-            "--shape", type=click.Choice([shape.value for shape in Shape]), help="How stages lie on the devices."
+            "--shape", type=click.Choice([shape.value for shape in Shape]), help="Assignment of stages to devices."
         ),
-        click.option("--chunks", type=int, help="Stages per device [default: what the schedule is made for]."),
+        click.option("--chunks", type=int, help="Stages per device [default: that of the schedule]."),
         click.option(
-            "--pipeline-depth", type=int, help="Devices that follow each other [default: all, or the number of layers]."
+            "--pipeline-depth", type=int, help="Number of devices in the pipeline [default: all, at most the layers]."
         ),
-        click.option("--schedule", help="How to order the actions [default: what the planner plans for]."),
+        click.option("--schedule", help="Schedule that orders the actions [default: that of the planner]."),
         click.option(
-            "--planner", default=DEFAULT_PLANNER, show_default=True, help="How to cut the model and place its stages."
+            "--planner", default=DEFAULT_PLANNER, show_default=True, help="Planner that cuts the model into stages."
         ),
     ):
         wrapped = option(wrapped)

@@ -58,7 +58,7 @@ def plan_file_options(verb: F) -> F:
 
     for option in (
         profile_options,
-        click.option("--force", is_flag=True, help="Use a profile or cluster that the plan was not made for."),
+        click.option("--force", is_flag=True, help="Accept a profile or cluster that differs from the plan's."),
         click.option("--schedule", help="Use this schedule instead of the plan's."),
         click.option("--cluster", help="Use this cluster instead of the one that the file names."),
         click.option("--profile", "source", help="Use this profile instead of the one that the file names."),

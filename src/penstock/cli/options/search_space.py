@@ -40,10 +40,10 @@ _SWITCHES = (
     ("replication", "--no-replication", "one device per stage."),
     ("two_cuts", "--one-cut", "the same cuts for forward and backward."),
     ("virtual_stages", "--no-virtual-stages", "one stage per device."),
-    ("split_backward", "--no-backward-split", "input and weight gradients in one action."),
+    ("split_backward", "--no-backward-split", "fused backwards only."),
     ("recomputation", "--no-recomputation", "keep all saved tensors."),
     ("device_order", "--fixed-order", "keep the devices in the cluster's order."),
-    ("part_rows", "--whole-rows", "every replica of a stage gets whole rows of a micro-batch."),
+    ("part_rows", "--whole-rows", "every replica gets an integer number of rows of a micro-batch."),
 )
 
 
@@ -53,7 +53,7 @@ def auto_options(verb: F) -> F:
     @wraps(verb)
     def wrapped(budget: str | None, work: int | None, seed: int | None, **options: Any) -> Any:
         if budget is not None and work is not None:
-            raise InputError("--budget and --work exclude each other", hint="Use one of them.")
+            raise InputError("--budget and --work are mutually exclusive", hint="Use one of them.")
         has = {name: not options.pop(f"without_{name}") for name, _, _ in _SWITCHES}
         search_space = SearchSpace(
             replication=has["replication"],

@@ -1,4 +1,4 @@
-"""Where profiles and clusters come from: options, and the text by which a plan remembers them."""
+"""Options for the sources of profiles and clusters, and checks of output files."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,7 +20,7 @@ def profile_options(verb: F) -> F:
             "-b",
             "--micro-batch-size",
             type=int,
-            help="Rows per micro-batch (of a PipeDream profile: those it was measured with).",
+            help="Rows per micro-batch (PipeDream profile: the measured micro-batch size).",
         )(verb)
     )
 

@@ -57,7 +57,7 @@ def training_options(verb: F) -> F:
             type=click.FloatRange(min=0),
             help="Learning rate of AdamW, if the script has no make_optimizer [default: 3e-4].",
         ),
-        click.option("--global-batch-size", type=click.IntRange(1), help="Rows per batch [default: that of the plan]."),
+        click.option("--global-batch-size", type=click.IntRange(1), help="Rows per step [default: that of the plan]."),
         click.option(
             "--steps",
             type=click.IntRange(1),

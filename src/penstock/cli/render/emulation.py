@@ -19,7 +19,7 @@ def show_emulation(console: Console, emulation: Emulation, run: EmulationRun) ->
     for text in _missed(emulation, run):
         console.warn(text)
     for text in run.limits:
-        console.warn(f"{text}: measured times may be those of this machine; use a larger --slow-down")
+        console.warn(f"{text}: measured times may be limited by this machine; use a larger --slow-down")
     if console.as_json:
         console.data(
             {
@@ -49,7 +49,7 @@ def emulation_notes(emulation: Emulation, run: EmulationRun) -> list[str]:
     notes = []
     faults = emulation.faults
     if not emulation.is_shaped:
-        notes.append("links were not shaped and had no latency: only the times of devices are those of the cluster")
+        notes.append("links were not shaped and had no latency: only device times correspond to the cluster")
     if emulation.script:
         notes.append("devices computed, with one thread each; links had no latency")
     for slow in faults.slowed:
@@ -58,7 +58,7 @@ def emulation_notes(emulation: Emulation, run: EmulationRun) -> list[str]:
         fault = faults.links[number]
         notes.append(f"{_links(fault)} had {fault.factor:g} times the bandwidth from step {step} on (--link)")
     if faults.slowed or run.changed:
-        notes.append("the prediction is without these faults")
+        notes.append("the prediction excludes these faults")
     if any(run.changed.values()) and run.steps:
         steps = f"step {run.steps[0]}" if len(run.steps) == 1 else f"steps {run.steps[0]} to {run.steps[-1]}"
         notes.append(f"measured times are those of {steps}, after all faults")

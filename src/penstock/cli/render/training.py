@@ -14,7 +14,7 @@ from penstock.units import show_count, show_seconds
 
 MOST_LOSSES = 10
 MOST_PICTURED = 8
-"""The most devices for which the predicted and the measured timeline are drawn."""
+"""Maximum number of devices for which the predicted and the measured timeline are drawn."""
 
 
 def show_training(console: Console, result: TrainResult, predicted: Evaluation, single: TrainResult | None) -> None:
@@ -76,7 +76,7 @@ def _show_beside(console: Console, result: TrainResult, predicted: Evaluation, s
         for one, other in shown
     ]
     console.show("")
-    console.table("", ("step", "loss in one process", "loss by the plan", "difference"), rows, left=0)
+    console.table("", ("step", "loss in a single process", "loss with the plan", "difference"), rows, left=0)
     num_equal = sum(not loss_difference(one, other) for one, other in pairs)
     if num_equal == len(pairs):
         console.show(f"all {len(pairs)} losses are bitwise equal")
@@ -89,20 +89,20 @@ def _show_beside(console: Console, result: TrainResult, predicted: Evaluation, s
         reasons = reordered_sums(predicted.costs, predicted.program)
         if reasons:
             console.show(
-                "  the last bits may differ, because sums run in another order:", *(f"    {text}" for text in reasons)
+                "  last bits may differ, because sums run in a different order:", *(f"    {text}" for text in reasons)
             )
     if result.step_s and single.step_s:
         speed_up, num_ranks = single.step_s / result.step_s, len(predicted.costs.plan.devices)
         console.show(
-            f"a step takes {show_seconds(single.step_s)}{_spread(single)} in one process and "
-            f"{show_seconds(result.step_s)}{_spread(result)} by the plan: {speed_up:.2f} x as fast"
+            f"a step takes {show_seconds(single.step_s)}{_spread(single)} in a single process and "
+            f"{show_seconds(result.step_s)}{_spread(result)} with the plan: {speed_up:.2f} x speed-up"
         )
         if speed_up > num_ranks:
             console.warn(too_fast(speed_up, num_ranks))
 
 
 def too_fast(speed_up: float, num_ranks: int) -> str:
-    """The warning for a speed-up above the number of ranks. The two runs follow each other."""
+    """The warning for a speed-up above the number of ranks. The two runs are sequential."""
     return (
         f"a speed-up of {speed_up:.2f} x with {num_ranks} ranks is not plausible: the machine was probably busier "
         "during one of the two runs. Run nothing else at the same time, and repeat"

@@ -1,4 +1,4 @@
-"""What commands do before they show a result: planning, comparing, measuring, opening files."""
+"""The steps of commands: planning, comparing, measuring, opening files."""
 
 from penstock.cli.workflows.ablation import run_ablation
 from penstock.cli.workflows.comparison import planned_problems, plans_of

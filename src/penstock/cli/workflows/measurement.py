@@ -37,7 +37,7 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
     limit_s = DEFAULT_SECONDS if options.seconds is None else options.seconds
     names = None if options.blocks is None else [name.strip() for name in options.blocks.split(",")]
     # The output of the script is not part of the result, and must not get into the JSON.
-    with console.progress("making the model") as show, redirect_stdout(sys.stderr):
+    with console.progress("creating the model") as show, redirect_stdout(sys.stderr):
         spec = load_model(source)
         if console.shows_text and not console.stderr.is_terminal:
             # Without a terminal there is no line that changes, so announce what takes long.
@@ -88,6 +88,6 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
             "use more --seconds"
         )
     if options.busy_processes:
-        text = f"Measured while {show_count(options.busy_processes, 'other process', 'es')} did the same."
+        text = f"Measured while {show_count(options.busy_processes, 'other process', 'es')} ran the same measurement."
         profile = replace(profile, assumptions=(*profile.assumptions, text))
     return profile

@@ -22,7 +22,7 @@ def evaluate_or_advise(
     within_memory: bool = True,
     search_space: SearchSpace | None = None,
 ) -> Evaluation:
-    """Prove and simulate the plan; if it does not fit into memory, the error says what would help."""
+    """Prove and simulate the plan; if it does not fit into memory, the error lists changes that help."""
     from penstock.planners.studies import advise_on_memory
     from penstock.program.proof import check_memory
     from penstock.simulate import evaluate_costs
@@ -34,7 +34,7 @@ def evaluate_or_advise(
     try:
         check_memory(result.proof)
     except MemoryLimitError as error:
-        with console.working("the plan does not fit into memory: searching for what would help"):
+        with console.working("the plan does not fit into memory: searching for changes that help"):
             profile_at = _profiles_by_rows(source, problem.profile)
             lines = advise_on_memory(problem, result.proof, profile_at=profile_at, search_space=search_space)
         hint = "\n  ".join(lines) or error.hint

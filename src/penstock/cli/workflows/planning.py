@@ -1,4 +1,4 @@
-"""Planning for `penstock plan`: chooses the numbers of micro-batches and devices if asked to, and plans."""
+"""Planning for `penstock plan`: chooses the numbers of micro-batches and devices if requested, and plans."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,12 +30,12 @@ class PlanResult:
 def plan_problem(
     console: Console, source: ProfileSource, cluster: Cluster, cluster_source: str, amounts: Amounts, method: Method
 ) -> PlanResult:
-    """Plan, with the numbers of micro-batches and devices that the options give or ask for."""
+    """Plan with the numbers of micro-batches and devices of the options, fixed or to be chosen."""
     counts = amounts.num_devices(cluster)
     if counts is not None and amounts.asks_for_microbatches and (len(counts) > 1 or amounts.under is not None):
         raise InputError(
             "-m auto cannot be used with --under or a range of --devices",
-            hint="Give -m a number, or --devices one number without --under.",
+            hint="Pass a number to -m, or a single number to --devices without --under.",
         )
     profile = source.load()
     planning = _Planning(console, source, profile, cluster, cluster_source, amounts, method)
@@ -96,7 +96,7 @@ class _Planning:
                 if fastest is not None and fastest.outcome is not None
                 else "Use more devices, or a longer --under."
             )
-            what = f"no plan on {counts[0]} to {counts[-1]} devices takes less than {show_seconds(under_s or 0.0)}"
+            what = f"no plan on {counts[0]} to {counts[-1]} devices has a time under {show_seconds(under_s or 0.0)}"
             raise InputError(what, where="--under", hint=hint)
         part = select_cluster(problem, choice.best.num_devices)
         problem = self.problem(part)

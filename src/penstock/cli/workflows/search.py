@@ -31,7 +31,7 @@ def search(console: Console, problem: Problem, options: AutoOptions, *, what: st
     """
     until = time.monotonic() + parse_seconds(options.budget, where="--budget") if options.budget else None
     if options.work is not None and options.work < 0:
-        raise InputError(f"--work must not be negative (is {options.work})")
+        raise InputError(f"--work ({options.work}) must not be negative")
     amount = options.work if options.work is not None else WORK_WITH_BUDGET if until is not None else None
     label = f"{what}: " if what else ""
     ctrl_c = "" if what else " (Ctrl-C keeps the best so far)"

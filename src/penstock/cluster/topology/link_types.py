@@ -27,7 +27,7 @@ class LinkType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _INSIDE_S, _NETWORK_S = 10e-6, 15e-6
-_LATENCY = "latency: a round figure for a small message of NCCL"
+_LATENCY = "latency: rounded value for a small NCCL message"
 
 
 def _type(name: str, gigabytes_per_s: float, latency_s: float, source: str) -> LinkType:
@@ -35,22 +35,22 @@ def _type(name: str, gigabytes_per_s: float, latency_s: float, source: str) -> L
 
 
 LINK_TYPES: tuple[LinkType, ...] = (
-    _type("NV", 20.0, _INSIDE_S, f"each NVLink of 2nd to 4th generation, of 25 GB/s by data sheet: NCCL; {_LATENCY}"),
-    _type("NV.sm60", 18.0, _INSIDE_S, "each NVLink of a P100, of 20 GB/s by data sheet: NCCL"),
+    _type("NV", 20.0, _INSIDE_S, f"each NVLink of 2nd to 4th generation (data sheet: 25 GB/s): NCCL; {_LATENCY}"),
+    _type("NV.sm60", 18.0, _INSIDE_S, "each NVLink of a P100 (data sheet: 20 GB/s): NCCL"),
     _type("NV.sm86", 12.0, _INSIDE_S, "each NVLink of an RTX 3090 or A6000: NCCL"),
     _type("NV.sm90", 20.6, _INSIDE_S, "each NVLink of an H100 or H200: NCCL"),
-    _type("NV.sm100", 40.1, _INSIDE_S, "each NVLink of a B200, of 50 GB/s by data sheet: NCCL"),
-    _type("PIX", 12.0, _INSIDE_S, "one PCIe switch, generation 3 x16: NCCL; give PIX=24GB/s for generation 4"),
+    _type("NV.sm100", 40.1, _INSIDE_S, "each NVLink of a B200 (data sheet: 50 GB/s): NCCL"),
+    _type("PIX", 12.0, _INSIDE_S, "one PCIe switch, generation 3 x16: NCCL; use PIX=24GB/s for generation 4"),
     _type("PXB", 12.0, _INSIDE_S, "several PCIe switches, generation 3 x16: NCCL"),
     _type("PHB", 12.0, _INSIDE_S, "through a PCIe host bridge, generation 3 x16: NCCL"),
-    _type("NODE", 10.0, _INSIDE_S, "between host bridges of one NUMA node: as between sockets of 2017: NCCL"),
-    _type("SYS", 10.0, _INSIDE_S, "between sockets, Intel of 2017 (6 to 40 GB/s by age and maker): NCCL"),
+    _type("NODE", 10.0, _INSIDE_S, "between host bridges of one NUMA node: as SYS"),
+    _type("SYS", 10.0, _INSIDE_S, "between sockets, Intel Skylake (6 to 40 GB/s by generation and vendor): NCCL"),
     _type("NET", 12.0, _NETWORK_S, f"a network interface of 100 Gbit/s: NCCL; {_LATENCY}"),
-    _type("BLOCK", 12.0, _NETWORK_S, "hosts of one Slurm block: as NET; give it what joins a block"),
+    _type("BLOCK", 12.0, _NETWORK_S, "hosts of one Slurm block: as NET; set it to the bandwidth inside a block"),
     _type("SW1", 12.0, _NETWORK_S, "hosts on one switch: as NET"),
-    _type("SW2", 12.0, _NETWORK_S, "hosts two levels of switches apart: as on one; give what upper levels leave of it"),
-    _type("SW3", 12.0, _NETWORK_S, "hosts three levels of switches apart: as on one"),
-    _type("SW4", 12.0, _NETWORK_S, "hosts four or more levels of switches apart: as on one"),
+    _type("SW2", 12.0, _NETWORK_S, "hosts two switch levels apart: as SW1; lower if upper levels are oversubscribed"),
+    _type("SW3", 12.0, _NETWORK_S, "hosts three switch levels apart: as SW1"),
+    _type("SW4", 12.0, _NETWORK_S, "hosts four or more switch levels apart: as SW1"),
 )
 _BY_NAME: Mapping[str, LinkType] = MappingProxyType({item.name: item for item in LINK_TYPES})
 _COUNTED = re.compile(r"NV([1-9]\d{0,2})\Z")

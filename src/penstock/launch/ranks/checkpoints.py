@@ -46,7 +46,7 @@ class Checkpoints:
         return self._num_saved
 
     def after_step(self, num_steps: int) -> None:
-        """Save if `--save-every` asks for it after this number of steps."""
+        """Save if a checkpoint is due after this number of steps (`--save-every`)."""
         if self._every is not None and num_steps % self._every == 0:
             self._save(num_steps)
 

@@ -24,7 +24,7 @@ REPEATED = re.compile(r" \(\d+\)$")
 SAMPLE_EVERY_S = 0.5
 """Ranks collect a timeline about this often; it costs a few milliseconds."""
 SAMPLE_EVERY_PART = 0.01
-"""At least this part of the steps so far lies between two timelines: all are kept, and a run may take weeks."""
+"""Minimum distance of two timelines as a fraction of the steps so far: all are kept, and a run may take weeks."""
 
 
 def train_rank(

@@ -1,7 +1,7 @@
 """One rank of `penstock train`, started as `-m penstock.launch.ranks.train_main`.
 
 With --events the rank writes its events to files that `penstock train` reads. Without, rank 0 prints plain lines, so
-the command that `penstock train --dry-run` prints works by itself.
+the command that `penstock train --dry-run` prints works standalone.
 """
 
 import os

@@ -37,7 +37,7 @@ def intercept_calls(modules: Iterable[nn.Module], handler: Handler) -> Iterator[
 def suspend_mode(mode: TorchFunctionMode) -> Iterator[None]:
     """Suspend a function mode within the context, if it is on top of the mode stack.
 
-    Some modules take another code path while a function mode is active. If forward has pushed a mode of its own, ours
+    Some modules take another code path while a function mode is active. If forward has pushed its own mode, this mode
     stays active.
     """
     on_top = _get_current_function_mode() is mode  # type: ignore[no-untyped-call]

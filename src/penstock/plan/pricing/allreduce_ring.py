@@ -2,8 +2,8 @@
 
 A ring all-reduce of n bytes over r devices sends 2 (r-1)/r n bytes over every link of the ring, in 2 (r-1) rounds,
 each of which pays the latency; the slowest link sets the pace. The ring order is chosen to make that link as fast
-as possible: exactly for up to `EXACT_RING` devices or where an upper bound is met, else by local search. That leaves
-shared interfaces aside, so the order host by host, which crosses them least, is taken where it is faster with them.
+as possible: exactly for up to `EXACT_RING` devices or where an upper bound is met, else by local search. This ignores
+shared interfaces, so the order host by host, which crosses them least, is used where it is faster with them.
 """
 
 from collections.abc import Sequence

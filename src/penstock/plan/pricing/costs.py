@@ -73,17 +73,17 @@ class Costs:
 
     @property
     def num_replicas(self) -> int:
-        """How many replicas there are."""
+        """The number of replicas."""
         return len(self.share)
 
     @property
     def num_devices(self) -> int:
-        """How many devices the cluster has, used or not."""
+        """The number of devices of the cluster, used or not."""
         return self.cluster.num_devices
 
     @property
     def num_microbatches(self) -> int:
-        """How many micro-batches an iteration has."""
+        """The number of micro-batches of an iteration."""
         return self.plan.num_microbatches
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Parameters on every device: copies for the forward and the backward, and parameters that units share."""
+"""Parameters on every device: copies for the forward and the backward, and tied parameters."""
 
 import numpy as np
 

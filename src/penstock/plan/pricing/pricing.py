@@ -23,7 +23,7 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         plan: The plan.
         profile: The profile that the plan was made for.
         cluster: The cluster that the plan was made for.
-        strict: Whether to refuse another profile or cluster than those.
+        strict: Whether to reject other profiles and clusters.
 
     Returns:
         The costs of the plan's stages on its devices.
@@ -35,7 +35,7 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
     for name in plan.devices:
         if name not in cluster.index:
             hint = "Plan again for this cluster."
-            raise MismatchError(f"the plan uses device {name!r}, which the cluster does not have", hint=hint)
+            raise MismatchError(f"the plan uses device {name!r}, which is not in the cluster", hint=hint)
     stages = plan.stages
     counts = np.array([stage.num_replicas for stage in stages])
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -98,9 +98,7 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
     )
     costs = with_overheads(costs, clock)
     if not costs.has_whole_rows:
-        text = (
-            f"replicas do not get whole rows of a micro-batch of {plan.micro_batch_size}: times assume that rows split"
-        )
+        text = f"replicas get fractional rows of a micro-batch of {plan.micro_batch_size}: times assume divisible rows"
         costs = replace(costs, notes=(*costs.notes, text))
     return costs
 
@@ -113,15 +111,15 @@ def _sums(values: Floats, starts: Ints, stops: Ints) -> Floats:
 def _check_origin(plan: Plan, profile: Profile, cluster: Cluster, strict: bool) -> list[str]:
     if plan.num_units != profile.num_units:
         raise MismatchError(
-            f"the plan covers {plan.num_units} units, but the profile {profile.name!r} has {profile.num_units}",
+            f"the plan covers {plan.num_units} layers, but the profile {profile.name!r} has {profile.num_units}",
             hint=f"The plan was made for {plan.profile.name!r}: plan again for this one.",
         )
     notes = []
     for what, origin, digest in (("profile", plan.profile, profile.digest), ("cluster", plan.cluster, cluster.digest)):
         if origin.digest != digest:
-            text = f"the plan was made for another {what}: {origin.name!r} ({origin.digest}), and this is {digest}"
+            text = f"the plan was made for another {what}: {origin.name!r} ({origin.digest}), not for {digest}"
             if strict:
-                hint = f"Give the {what} it was made for, plan again, or accept the difference with --force."
+                hint = f"Use the {what} that the plan was made for, plan again, or accept the difference with --force."
                 raise MismatchError(text, hint=hint)
             notes.append(text)
     return notes

@@ -1,4 +1,4 @@
-"""How the rows of a micro-batch fall on the replicas of two groups."""
+"""Overlap of the rows of two groups' replicas."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -41,7 +41,8 @@ def overlaps(left: Sequence[float], right: Sequence[float]) -> list[Overlap]:
 def whole_rows(shares: Sequence[float], num_rows: int) -> list[int] | None:
     """Whole rows for every replica, as near to the shares as possible; None if a replica would get none.
 
-    Everybody gets what is whole of their part; what is left goes to those with the largest rest, the first of equals.
+    Each replica gets the integer part of its share; the remaining rows go to the largest fractional parts, ties to the
+    first replica.
 
     >>> whole_rows([0.5, 0.3, 0.2], 8), whole_rows([0.9, 0.1], 4)
     ([4, 2, 2], None)

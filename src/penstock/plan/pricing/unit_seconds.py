@@ -15,9 +15,9 @@ Part = Literal["forward_s", "input_grad_s", "weight_grad_s", "step_s"]
 class UnitClock:
     """Seconds of units on devices, as running sums, computed once for every kind, speed and share.
 
-    A device of a kind that was profiled takes its measured times, divided by its speed. Another kind is taken from the
-    first profiled kind whose data sheet is known as well as its own, else it is taken to be as fast as the first
-    profiled kind; `notes` says so.
+    A device of a profiled kind takes the measured times, divided by its speed. Times of another kind are scaled from
+    the first profiled kind for which both data sheets are known; without one, the kind is assumed to be as fast as
+    the first profiled kind. `notes` lists these assumptions.
     """
 
     def __init__(self, profile: Profile, cluster: Cluster, micro_batch_size: int) -> None:
@@ -51,11 +51,11 @@ class UnitClock:
         for known in kinds:
             speed = relative_speed(kind, known)
             if speed is not None:
-                self.notes.append(f"{kind} was not profiled: taken as {speed:.2f} x the speed of {known} (data sheets)")
+                self.notes.append(f"{kind} was not profiled: assumed {speed:.2f} x as fast as {known} (data sheets)")
                 return fit(self._profile, known), speed
         self.notes.append(
-            f"there are no times for {kind}, and no data sheets to compare it with {', '.join(kinds)}: "
-            f"taken to be as fast as {kinds[0]}"
+            f"the profile has no times for {kind}, and no data sheets relate it to {', '.join(kinds)}: "
+            f"assumed to be as fast as {kinds[0]}"
         )
         return fit(self._profile, kinds[0]), 1.0
 

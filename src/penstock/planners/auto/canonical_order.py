@@ -3,7 +3,7 @@
 Colour refinement distinguishes devices by their properties (kind, speed, memory, their host's interface) and then,
 repeatedly, by their links to devices of each colour. Hosts, and devices within a host, are sorted by colour; devices
 with the same colour keep their order. Cost: O(D^2 log D) per round for D devices, at most D rounds. Above
-`MOST_DEVICES` devices the order stays as it is.
+`MOST_DEVICES` devices the order is not changed.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
 """Scores of plans within a search space: quick ones, for searches over thousands of plans, and full ones.
 
 The quick score orders the actions by list scheduling alone, with several memory limits, and then lowers and executes
-the program. The full score uses the schedule that the plan will have. Neither runs the proof: lowering gives programs
-that prove, and the result of a search is proved in the end.
+the program. The full score uses the schedule that the plan will have. Neither runs the proof: lowered programs
+pass the proof, and the result of a search is proved in the end.
 """
 
 from typing import NamedTuple

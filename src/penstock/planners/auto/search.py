@@ -87,8 +87,8 @@ def auto(
 
     Args:
         problem: The problem.
-        search_space: What plans may use.
-        work: How many plans to evaluate.
+        search_space: Features that plans may use.
+        work: Number of plans to evaluate.
         seed: Seed of the random changes. The same seed and work give the same plan.
         report: Receives the progress, and may stop the search.
 

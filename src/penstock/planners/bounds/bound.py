@@ -5,7 +5,7 @@ several stages per device, recomputation. With `replication` off they are tighte
 replication; with `remote_backward` off, for plans whose forward and backward groups are the same. The proofs are in the
 docstrings of `work.py`, `chain.py` and `network.py`, and without replication also of `packing.py` and
 `unreplicated.py`.
-The bounds ignore memory limits, and count reductions only as far as they must cross between parts of the cluster.
+The bounds ignore memory limits, and count reductions only where they must cross between parts of the cluster.
 Shares sum to 1 within 1e-9 (plan/types.py); the bounds hold with that tolerance.
 
 The parts `together` and `network` start from the largest of the parts before them, and repeat it if they find nothing
@@ -99,7 +99,7 @@ def lower_bound(
     replication: bool = True,
     remote_backward: bool = True,
 ) -> Bound:
-    """Compute seconds that no plan's iteration can be under.
+    """Compute a lower bound on the iteration time of every plan.
 
     Args:
         profile: The model's profile.

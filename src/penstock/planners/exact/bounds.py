@@ -22,7 +22,7 @@ from penstock.planners.exact.maps import Maps
 
 
 def map_bounds(times: UnitTimes, maps: Maps) -> Floats:
-    """For each map, seconds that no order of its jobs can be under."""
+    """For each map, a lower bound on the seconds of every order of its jobs."""
     return _Bounds(times, maps).best()
 
 

@@ -3,7 +3,7 @@
 The changes are the schedule auto, recomputation, smaller micro-batches (and more of them), both of these if neither is
 enough, and more devices like the last one. Each is planned with the same planner (auto without its search, because it
 tries recomputation and all orders anyway), or with `balanced` if that planner takes long (quick_planners.py). If the
-memory floor shows that no plan fits, the advice says so and tries only more devices. Cost: at most some twenty quick
+memory floor shows that no plan fits, the advice states this and tries only more devices. Cost: at most twenty quick
 plans, or a few of auto's.
 """
 
@@ -212,7 +212,7 @@ class _Trials:
             limit = float(costs.memory_limit[fullest])
             room = show_bytes(float(peak[fullest])) + (f" of {show_bytes(limit)}" if limit < float("inf") else "")
             seconds = show_seconds(result.timeline.iteration_s)
-            split = "" if costs.has_whole_rows else ", if rows could be split"
+            split = "" if costs.has_whole_rows else ", assuming divisible rows"
             yield Trial(change, 0.0, f"it fits (fullest device at {room}, iteration {seconds}{split})")
 
 

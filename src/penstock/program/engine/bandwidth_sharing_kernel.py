@@ -1,9 +1,9 @@
 """Bandwidth sharing of concurrent transfers over network interfaces: max-min fairness.
 
-All transfers get the same bandwidth, except those that their own links or other interfaces limit further; the rest goes
-to the others. An earlier transfer gets a thousandth more. Real connections never share exactly, and it matters: devices
-in exact lockstep would collide at every message, while the smallest difference grows from message to message until they
-fall out of step.
+All transfers get the same bandwidth, except those that their own links or other interfaces limit further; their unused
+part goes to the others. An earlier transfer gets a thousandth more. Real connections never share exactly, and this
+matters: devices in exact lockstep would collide at every message, while the smallest difference grows from message to
+message until they are out of step.
 """
 
 import numba

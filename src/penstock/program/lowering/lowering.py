@@ -1,13 +1,13 @@
 """Lowering: one pass that adds sends, receives, reductions, optimizer steps and parameter returns.
 
-- A send stands right behind the action that produces its payload.
-- Receives stand in the order of the sends on every link. A receive can be posted when fewer than `receives_ahead`
+- A send directly follows the action that produces its payload.
+- Receives are in the order of the sends on every link. A receive can be posted when fewer than `receives_ahead`
   messages of its flow are posted and unused: as many as hide the link's latency, and for saved tensors as many as 1F1B
   has in flight. It is posted at the earliest slot at which it, or any later receive on its link, can be posted. Saved
   tensors take far more memory than other messages, so their receives wait until the earlier one is freed, not only
-  used, and other receives on the link stand behind them until either is due: as long before its consumer as the link
+  used, and other receives on the link follow them until either is due: as long before its consumer as the link
   takes for the messages of two micro-batches (`LEAD`). No receive is posted later than any consumer of it or of a later
-  message, so posting never closes a cycle of waiting devices.
+  message, so posting never causes a cycle of waiting devices.
 - A stage's gradients are reduced right after its last weight gradient, but never before a message on a link of the
   ring: a device of the ring could still need that message for its own gradients, and the devices would deadlock. Later
   stages are reduced first on every device, as two rings in different orders would deadlock too. Gradients of parameters
@@ -38,7 +38,7 @@ from penstock.program.types import Program, program_from_arrays
 
 
 class _Block(NamedTuple):
-    """Actions to merge: `slot` is the compute action that they stand before or behind, `rank` the order there."""
+    """Actions to merge: `slot` is the compute action that they precede or follow, `rank` their order there."""
 
     slot: Ints
     rank: int

@@ -26,7 +26,7 @@ def slot_before(
 def slots_wanted(flow: Ints, used_at: Ints, earliest: Ints, ahead: Ints) -> Ints:
     """The first slot in which each receive can be posted; arrays in the order of the sends on each link.
 
-    It counts how many of a flow have been used, not which: they may be used in another order than they are sent in.
+    It counts the used messages of a flow, not which ones: they may be used in another order than they are sent.
     """
     by_flow = np.argsort(flow, kind="stable")
     grouped = flow[by_flow]
@@ -40,7 +40,7 @@ def slots_wanted(flow: Ints, used_at: Ints, earliest: Ints, ahead: Ints) -> Ints
 
 
 def put_parameters_in_turn(wanted: Ints, link: Ints, rows: Ints) -> None:
-    """No receive of returned weights on a link is posted before one that waits until the old weights are unused."""
+    """Keep receives of returned weights on a link in order: none is posted before an earlier one."""
     latest: dict[int, int] = {}
     for row in rows.tolist():
         latest[int(link[row])] = wanted[row] = max(latest.get(int(link[row]), 0), int(wanted[row]))
@@ -59,7 +59,7 @@ def slots_posted(wanted: Ints, due: Ints, needed_at: Ints, what: Ints, link: Int
 
 
 def _earliest_from_here(wanted: Ints, link: Ints) -> Ints:
-    """For each entry the minimum over it and all behind it on its link."""
+    """For each entry the minimum over it and all later entries on its link."""
     shift = link * (int(wanted.max()) + 1)
     return np.minimum.accumulate((wanted + shift)[::-1])[::-1] - shift
 

@@ -23,10 +23,10 @@ from penstock.program.types import Program
 
 
 def check_complete(program: Program, costs: Costs, replica: Ints) -> Ints:
-    """Refuse a program with a missing, doubled or misplaced action; return the flow of each send and receive."""
+    """Reject a program with a missing, duplicate or misplaced action; return the flow of each send and receive."""
     names = tuple(device.name for device in costs.cluster.devices)
     if program.devices != names:
-        raise MismatchError("the program's devices are not those of the cluster", hint="Make it for this cluster.")
+        raise MismatchError("the program's devices are not those of the cluster", hint="Plan for this cluster.")
     flow = _flows_of(program, costs, replica)
     _check_strays(program, costs, replica, flow)
     num = costs.num_microbatches
@@ -72,17 +72,17 @@ def _check_strays(program: Program, costs: Costs, replica: Ints, flow: Ints) -> 
             replicated[costs.replicas(reduction.number)] = True
     recomputed = np.append(costs.recompute[costs.replica_stage], False)
     for mask, problem in (
-        (~np.isin(kind, tuple(Kind)), "there is no such kind of action"),
-        (no_microbatch, f"there is no such micro-batch (there are {costs.num_microbatches})"),
-        ((replica == NONE) & ~is_tie, "the plan gives this device no such action"),
-        (is_message & (flow == NONE), "no message passes between these devices here"),
+        (~np.isin(kind, tuple(Kind)), "unknown kind of action"),
+        (no_microbatch, f"the micro-batch does not exist (the plan has {costs.num_microbatches})"),
+        ((replica == NONE) & ~is_tie, "the plan does not assign this action to this device"),
+        (is_message & (flow == NONE), "the plan has no such message between these devices"),
         (~is_message & (program.peer != NONE), "only sends and receives have a peer"),
         ((kind == Kind.R) & ~recomputed[replica], "the plan does not recompute this stage"),
         ((kind == Kind.REDUCE_GRAD) & ~replicated[replica], "this stage is not replicated"),
     ):
         if mask.any():
             at = int(np.flatnonzero(mask)[0])
-            raise ProofError(f"{_name(program, at)}: {problem}", hint="Leave it out.")
+            raise ProofError(f"{_name(program, at)}: {problem}", hint="Remove the action.")
 
 
 def _check_once(program: Program, rows: Ints, key: Ints, expected: Bools, show: Callable[[int], str]) -> None:
@@ -92,7 +92,7 @@ def _check_once(program: Program, rows: Ints, key: Ints, expected: Bools, show: 
     double = np.flatnonzero(counts > expected)
     if len(double):
         at = int(rows[np.flatnonzero(key == double[0])[-1]])
-        raise ProofError(f"{program.name(at)} is done twice", hint="Every action must occur exactly once.")
+        raise ProofError(f"{program.name(at)} occurs twice", hint="Every action must occur exactly once.")
     missing = show(int(np.flatnonzero(counts < expected)[0]))
     raise ProofError(f"{missing} is missing", hint="Every action must occur exactly once.")
 
@@ -107,9 +107,9 @@ def _check_reductions(program: Program, costs: Costs) -> None:
     for at in np.flatnonzero(is_reduction(program.kind)).tolist():
         key = (int(program.kind[at]), int(program.stage[at]), int(program.device_of[at]))
         if key not in expected:
-            raise ProofError(f"{program.name(at)}: there is nothing to reduce here", hint="Leave it out.")
+            raise ProofError(f"{program.name(at)}: this device has no such reduction", hint="Remove the action.")
         if key in seen:
-            raise ProofError(f"{program.name(at)} is done twice", hint="Every action must occur exactly once.")
+            raise ProofError(f"{program.name(at)} occurs twice", hint="Every action must occur exactly once.")
         seen.add(key)
     for kind, number, device in sorted(expected - seen):
         action = Action(Kind(kind), number)

@@ -6,8 +6,8 @@
 - From a receive's posting: its buffer. F keeps received activations as its saved input; I or B frees gradients.
 - A sent tensor is assumed to be freed when its device has finished the next compute action, or at once if it is copied
   for a receiver on the same host. Saved tensors of a remote backward count on the sender until then, and on the
-  receiver from the receive on. If they are copied within a host, they count from the receive before: no posted receive
-  holds the sender back, which is assumed to be one message ahead.
+  receiver from the receive on. If they are copied within a host, they count from the receive before: the sender does
+  not wait for a posted receive, and is assumed to be one message ahead.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, eq=False)
 class MemoryChanges:
-    """Bytes that come before and go after each action, by purpose."""
+    """Bytes allocated before and freed after each action, by purpose."""
 
     saved_before: Floats
     saved_after: Floats

@@ -14,7 +14,7 @@ from penstock.program.types import Program
 
 
 class _Rule(NamedTuple):
-    """Each action `later` must stand behind the action `earlier` of the same row."""
+    """Each action `later` must follow the action `earlier` of the same row."""
 
     earlier: Ints
     later: Ints
@@ -22,7 +22,7 @@ class _Rule(NamedTuple):
 
 
 def check_order(program: Program, costs: Costs, jobs: JobTable) -> None:
-    """Refuse a program in which an action stands before one on its own device that it needs."""
+    """Reject a program in which an action precedes one of its dependencies on the same device."""
     worst: tuple[int, int, str] | None = None
     for rule in _rules(program, costs, jobs):
         broken = np.flatnonzero(rule.earlier.ravel() >= rule.later.ravel())
@@ -32,9 +32,7 @@ def check_order(program: Program, costs: Costs, jobs: JobTable) -> None:
             worst = found if worst is None else min(worst, found)
     if worst is not None:
         later, earlier, why = worst
-        raise ProofError(
-            f"{program.name(later)} stands before {program.action(earlier)}: {why}", hint="Swap their order."
-        )
+        raise ProofError(f"{program.name(later)} precedes {program.action(earlier)}: {why}", hint="Swap their order.")
 
 
 def _rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_Rule]:
@@ -42,12 +40,12 @@ def _rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_Rule]:
     yield _Rule(
         jobs.forward[flows.local_forward[:, 0]],
         jobs.forward[flows.local_forward[:, 1]],
-        "a forward needs the forward of the stage before it",
+        "a forward needs the forward of the previous stage",
     )
     yield _Rule(
         jobs.backward[flows.local_backward[:, 0]],
         jobs.backward[flows.local_backward[:, 1]],
-        "a backward needs the backward of the stage behind it",
+        "a backward needs the backward of the next stage",
     )
     again = costs.recompute[costs.replica_stage]
     home = costs.forward_device == costs.backward_device
@@ -94,7 +92,7 @@ def _closing_rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_
 
 
 def check_links(program: Program, costs: Costs, flow: Ints) -> None:
-    """Refuse a program in which a link's sends and receives come in different orders."""
+    """Reject a program in which the sends and receives of a link are in different orders."""
     num_devices = len(program.devices)
     device = program.device_of.astype(np.int64)
     message = flow * (costs.num_microbatches + 1) + program.microbatch
@@ -106,7 +104,7 @@ def check_links(program: Program, costs: Costs, flow: Ints) -> None:
     if len(wrong):
         sent, received = int(send[wrong[0]]), int(receive[wrong[0]])
         raise ProofError(
-            f"{program.name(received)} is matched with {program.name(sent)}, which is another message",
+            f"{program.name(received)} is matched with {program.name(sent)}, which is a different message",
             hint="On every link, receives must be in the order of the sends.",
         )
 

@@ -68,13 +68,13 @@ def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proo
         The proof.
 
     Raises:
-        ProofError: The program cannot run; the error names the action that breaks.
+        ProofError: The program cannot run; the error names the failing action.
         DeadlockError: Devices wait for each other in a cycle.
         MemoryLimitError: A device needs more memory than it has.
     """
     if not program.is_lowered:
         raise ProofError(
-            "the program is not lowered: it has no sends, receives and optimizer steps", hint="Lower it first."
+            "the program is not lowered: it has no sends, receives or optimizer steps", hint="Call lower() first."
         )
     jobs = find_jobs(program, costs)
     flow = check_complete(program, costs, jobs.replica)
@@ -98,12 +98,12 @@ def _check_no_circle(program: Program, costs: Costs, dependencies: Dependencies)
     told = " -> ".join(program.name(action) for action in circle)
     raise DeadlockError(
         f"deadlock: {told}",
-        hint="Each waits for the next, and the last for the first.",
+        hint="Each action waits for the next one, and the last one for the first.",
     )
 
 
 def _follow(program: Program, dependencies: Dependencies, run: Progress, device: int) -> list[int]:
-    """Follow what each stuck device waits for until a device occurs again."""
+    """Follow the dependencies of blocked devices until a device repeats."""
     owner = np.repeat(np.arange(dependencies.num_transfers), np.diff(dependencies.consumers.begin))
     path: list[int] = []
     seen: list[int] = []
@@ -118,7 +118,7 @@ def _follow(program: Program, dependencies: Dependencies, run: Progress, device:
 
 
 def _who_is_late(program: Program, dependencies: Dependencies, run: Progress, transfer: int) -> int:
-    """A device that has not issued a transfer, or one before it."""
+    """A device that has not issued the transfer, or one before it on its links."""
     before = np.repeat(np.arange(dependencies.num_transfers), np.diff(dependencies.next_on_links.begin))
     while True:
         for action in np.flatnonzero(dependencies.transfer_of == transfer).tolist():
@@ -130,7 +130,7 @@ def _who_is_late(program: Program, dependencies: Dependencies, run: Progress, tr
 
 
 def check_memory(proof: Proof) -> None:
-    """Refuse a program that needs more memory than a device has.
+    """Reject a program that needs more memory than a device has.
 
     Raises:
         MemoryLimitError: It names the device, the action, the excess and the largest parts.
@@ -153,11 +153,11 @@ def check_memory(proof: Proof) -> None:
         needs, when, later = most, f"at {program.action(at)}", ""
     parts = memory_parts(program, costs, replica, device, at)
     count = len(over) - 1
-    others = f"; {count} other device{'s are' if count > 1 else ' is'} short too" if count else ""
+    others = f"; {count} other device{'s' if count > 1 else ''} over the limit" if count else ""
     raise MemoryLimitError(
         f"{name} needs {show_bytes(needs)} {when}, {show_bytes(needs - limit)} more than the {show_bytes(limit)} it has"
         f"{later}: " + ", ".join(f"{text} {show_bytes(size)}" for text, size in parts if size >= 0.5) + others,
-        hint="Plan again: for more devices, with a smaller micro-batch size, with a schedule that keeps less (auto, "
+        hint="Plan again: for more devices, with a smaller micro-batch size, a schedule that needs less memory (auto, "
         "1f1b), or with recomputation, which the planner auto uses where needed. `penstock plan` tries these.",
     )
 
@@ -168,7 +168,7 @@ def memory_parts(program: Program, costs: Costs, replica: Ints, device: int, at:
         ("weights", float(costs.weight_bytes[device])),
         ("gradients", float(costs.gradient_bytes[device])),
         ("optimizer state", float(costs.optimizer_bytes[device])),
-        ("working memory", float(costs.work_bytes[device])),
+        ("workspace", float(costs.work_bytes[device])),
     ]
     if at == NONE:
         return parts

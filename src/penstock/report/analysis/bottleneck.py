@@ -131,7 +131,7 @@ def bottleneck_sentences(timeline: Timeline) -> list[str]:
     shares = [f"{show_percent(seconds / iteration)} {location.activity}" for location, seconds in named]
     rest = 1 - sum(seconds for _, seconds in named) / iteration
     if rest >= 0.0005:
-        shares.append(f"{show_percent(rest)} {'elsewhere' if len(parts) > len(named) else 'between actions'}")
+        shares.append(f"{show_percent(rest)} {'in smaller parts' if len(parts) > len(named) else 'between actions'}")
     path = f"the critical path is {_join(shares)}."
     if bottleneck.full_device:
         full = f"{escape_text(bottleneck.full_device)}, which is almost never idle"

@@ -31,7 +31,7 @@ def reordered_sums(costs: Costs, program: Program) -> list[str]:
             "then an all-reduce adds these sums"
         )
     for device, number in _out_of_order(program):
-        reasons.append(f"{escape_text(device)} sums the gradients of stage {number} in another order of micro-batches")
+        reasons.append(f"{escape_text(device)} sums the gradients of stage {number} in a different micro-batch order")
     return reasons
 
 

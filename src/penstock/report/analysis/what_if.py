@@ -91,11 +91,7 @@ def _more_memory(program: Program, costs: Costs, profile: Profile) -> Improvemen
     short = np.flatnonzero(over > 0)
     recomputes = any(stage.recompute for stage in costs.plan.stages)
     if not len(short):
-        return (
-            Improvement("no recomputation, for which there is enough memory", result.timeline.iteration_s)
-            if recomputes
-            else None
-        )
+        return Improvement("no recomputation (memory suffices)", result.timeline.iteration_s) if recomputes else None
     most = int(short[np.argmax(over[short])])
     text = f"{show_bytes(float(over[most]))} more memory on {escape_text(costs.cluster.devices[most].name)}"
     if len(short) > 1:

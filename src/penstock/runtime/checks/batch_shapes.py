@@ -1,9 +1,9 @@
 """Check that all ranks pass batches of the same shapes.
 
-Ranks with different batches would mistake each other's messages. At the start of an iteration every rank sends a digest
+With different batches, messages could be matched incorrectly. At the start of an iteration every rank sends a digest
 of its batch's structure, shapes and types (eight bytes) to the ranks that its forwards send to; the ranks that compute
 the loss send theirs to all. The receiver compares it before it uses the first message of that peer. Until then no
-message can be mistaken, because messages for each signature have tags of their own.
+message can be mismatched, because messages for each signature have their own tags.
 """
 
 import hashlib

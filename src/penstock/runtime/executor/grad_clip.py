@@ -52,7 +52,7 @@ class GradNorm:
         return torch.linalg.vector_norm(norms, norm_type) if len(norms) else torch.zeros((), dtype=self._dtype)
 
     def _describe(self) -> str:
-        return f"rank {dist.get_rank(self._group)}, computes the gradient norm"
+        return f"rank {dist.get_rank(self._group)}, computing the gradient norm"
 
 
 def clip_grads(parameters: Sequence[nn.Parameter], total: Tensor, max_norm: float, *, strict: bool) -> None:

@@ -79,7 +79,7 @@ class Heartbeat:
             raise
 
     def report_failure(self, error: BaseException) -> None:
-        """Tell all ranks that this one has failed. The first failure gets the status table as a note."""
+        """Report the failure of this rank to all ranks. The first failure gets the status table as a note."""
         self._on_failure()
         self._is_over.set()
         # If the process that hosts the store is stopped, or its host is lost, requests to the store never return.
@@ -106,7 +106,7 @@ class Heartbeat:
             with suppress(RuntimeError):
                 self._store.set("reported", "1")
         else:
-            error.add_note(f"Rank {first} failed first. Its error has the status of all ranks.")
+            error.add_note(f"Rank {first} failed first. Its error contains the status of all ranks.")
             self._wait_for_report()
 
     def _beat(self) -> None:
@@ -122,7 +122,7 @@ class Heartbeat:
             self._write(is_final=False)
 
     def _end_if_stuck(self) -> None:
-        """End this process if it is inside a step and does not fail by itself, now that another rank has failed."""
+        """End this process if it is inside a step and blocks although another rank has failed."""
         self._write(is_final=True)
         self._wait_for_report()
         if self._is_over.wait(STUCK_S) or not self._read_status().is_busy:

@@ -44,7 +44,7 @@ class StatusRecord:
 
 
 def format_status_table(devices: Sequence[str], records: Sequence[StatusRecord | None], now_s: float) -> str:
-    """Return the status table: what each rank did last."""
+    """Return the status table: the last status of each rank."""
     rows = [("rank", "device", "step", "status", "for", "")]
     for rank, (device, item) in enumerate(zip(devices, records, strict=True)):
         if item is None:
@@ -58,4 +58,4 @@ def format_status_table(devices: Sequence[str], records: Sequence[StatusRecord |
         rows.append((str(rank), device, step, status.activity, duration, note))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(["What each rank did last:", *(f"  {line}" for line in lines)])
+    return "\n".join(["Last status of each rank:", *(f"  {line}" for line in lines)])

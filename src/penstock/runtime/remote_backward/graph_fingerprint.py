@@ -84,7 +84,7 @@ def _saved(saved: Any) -> Any:
     if isinstance(data, Tensor) and data.dim() == 0:
         return data.item()
     if data is not None and not isinstance(data, int):
-        raise NotComparable("it uses saved-tensor hooks of its own, as torch.utils.checkpoint does")
+        raise NotComparable("it uses its own saved-tensor hooks, as torch.utils.checkpoint does")
     return data
 
 

@@ -74,7 +74,7 @@ def check_recompute(
     sync_sums: Sequence[Tensor],
     description: str,
 ) -> None:
-    """Refuse a forward that changes buffers and gives another output when it is recomputed for its backward.
+    """Reject a forward that changes buffers and gives another output when it is recomputed for its backward.
 
     A forward that gives another output each time is accepted: some kernels are not deterministic, which has nothing to
     do with buffers.

@@ -48,7 +48,7 @@ class Instrumentation:
         self._modules = list(model.modules())
         self._hooks = WeightGradHooks(model.named_modules(), parameters)
         self._draws: dict[bytes, bool] = {}
-        """Whether the stage may draw random numbers, by the training flags of the modules, as far as is known."""
+        """Whether the stage may draw random numbers, by the training flags of the modules seen so far."""
         self._defers_more: dict[bytes, bool] = {}
         """Likewise, whether the stage defers weight gradients that hooks do not cover."""
         self._training = b""

@@ -57,7 +57,7 @@ class ReplicaSync:
         """
         if not self._is_expected:
             raise InputError(
-                "a layer normalises over all rows of a micro-batch (batch norm in training mode), but its stage has "
+                "a layer normalizes over all rows of a micro-batch (batch norm in training mode), but its stage has "
                 "several replicas and had no such layer when the pipeline was created",
                 hint=UNEXPECTED_HINT,
             )

@@ -161,7 +161,7 @@ class TorchStage:
         rows: Rows,
         compute_loss: ComputeLoss | None,
     ) -> Activations:
-        """Call the blocks, and the loss. The loss counts as a layer of its own after the last one."""
+        """Call the blocks, and the loss. The loss counts as a separate layer after the last one."""
         if self._check_finite and self._first_unit == 0:
             check_batch(activations, step, rows)
         layer = self._first_unit

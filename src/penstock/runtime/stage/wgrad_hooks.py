@@ -96,7 +96,7 @@ class WeightGradHooks:
                 if input._version != version:
                     raise RunError(
                         f"the input of {name} was changed in place, but its weight gradient needs the original values",
-                        hint="torch refuses this in a single process too. Do not change the input of a layer in place.",
+                        hint="torch rejects this in a single process too. Do not change the input of a layer in place.",
                     )
                 if grad is not None:
                     defer(*defer_grads(module, grad.view(shape), input, weight, bias))

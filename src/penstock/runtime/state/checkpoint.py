@@ -203,7 +203,7 @@ def _wait_until_visible(path: Path, rank: int) -> None:
     while not path.is_dir():
         if time.monotonic() > deadline:
             raise InputError(
-                f"rank {rank} cannot see the checkpoint that rank 0 uses",
+                f"rank {rank} cannot access the checkpoint of rank 0",
                 where=str(path.parent),
                 hint="Pass the same directory on every rank, on storage that all hosts share.",
             )
@@ -274,7 +274,7 @@ def _read(rank_state: RankState, path: Path, rank: int, *, with_state: bool) -> 
 def _check_model(
     saved: Mapping[str, tuple[tuple[int, ...], torch.dtype]], entries: Sequence[Entry], path: Path
 ) -> None:
-    """Refuse a checkpoint of another model."""
+    """Reject a checkpoint of another model."""
     expected = {key: entry for entry in entries for key in entry.keys}
     for key, entry in expected.items():
         if key not in saved:

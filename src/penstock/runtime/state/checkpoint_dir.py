@@ -5,7 +5,7 @@
     .step-00000040.1f3a.part/ being written, being removed, or left behind by a writer that was killed
     .lock                     held by a writer as long as its process lives
 
-The holder of the lock may remove unfinished checkpoints, because their writers are gone.
+The holder of the lock may remove unfinished checkpoints, because their writers have exited.
 """
 
 import contextlib

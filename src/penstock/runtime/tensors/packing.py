@@ -162,7 +162,7 @@ def slice_payload(packed: PackedPayload, held: Rows, rows: Rows) -> PackedPayloa
 
 
 def check_rows(packed: PackedPayload, num_rows: int) -> None:
-    """Refuse a payload with a tensor that cannot be split by rows.
+    """Reject a payload with a tensor that cannot be split by rows.
 
     Raises:
         InputError: The first dimension of a tensor is not the number of rows.

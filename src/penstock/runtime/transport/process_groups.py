@@ -6,7 +6,7 @@ gradient reductions go over NCCL. All other messages (forms, the loss, sums of b
 those, and go through host memory over gloo, in the control group.
 
 [Note: one group for each link] Inside an NCCL group one message may block another, whatever its peer: a receive that is
-posted early would block a send. Every directed link therefore has a group of its own.
+posted early would block a send. Every directed link therefore has its own group.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ SEND_POLL_S = 1e-3
 """Only the send queue waits for the end of a send, so it may poll rarely."""
 GROUP_TIMEOUT_FACTOR = 4
 MIN_GROUP_TIMEOUT_S = 600.0
-"""NCCL has a timeout of its own, which starts when a message is posted and ends the process. Ours expires first."""
+"""NCCL's own timeout starts when a message is posted and ends the process. Penstock's timeout expires first."""
 
 Link = tuple[int, int]
 """The rank that sends, and the rank that receives."""
@@ -178,13 +178,13 @@ def _connect(
     dummy = torch.zeros(1, device=device)
     for (source, target), link in groups.links.items():
         if rank in (source, target):
-            describe = partial(_describe, rank, f"connects rank {source} to rank {target}")
+            describe = partial(_describe, rank, f"connecting rank {source} to rank {target}")
             with translate_errors(describe):
                 work = link.send([dummy], target) if rank == source else link.recv([dummy], source)
             wait_for(work, timeout_s, describe)
     for group in reductions:
         if dist.get_rank(group) >= 0:
-            describe = partial(_describe, rank, "connects the ranks of a gradient reduction")
+            describe = partial(_describe, rank, "connecting the ranks of a gradient reduction")
             with translate_errors(describe):
                 reduction = dist.all_reduce(dummy, group=group, async_op=True)
             wait_for(groups.with_deadline(reduction), timeout_s, describe)

@@ -1,4 +1,4 @@
-"""The interface between the runtime and whatever moves tensors between ranks."""
+"""The interface between the runtime and the transport of tensors between ranks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -22,11 +22,11 @@ class PendingReceive(Protocol):
 class Transport(Protocol):
     """Point-to-point messages of one rank.
 
-    Every call takes a function that describes it. The function is called only to word an error or the rank's status.
+    Every call takes a function that describes it. The function is called only to format an error or the rank's status.
 
     A *payload* is a packed tree of tensors and values. Its form (shapes, strides, dtypes) precedes the first message
-    with the same signature, peer and tag; later messages must have the same form. Plain tensors have no form: both
-    ends know it. Plain tensors and objects always travel through host memory.
+    with the same signature, peer and tag; later messages must have the same form. Plain tensors are sent without their
+    form, which both ends can compute. Plain tensors and objects always travel through host memory.
     """
 
     timeout_s: float

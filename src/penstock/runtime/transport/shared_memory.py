@@ -27,7 +27,7 @@ ALIGNMENT = 64
 GRAIN = 1 << 16
 """Slab sizes are multiples of this."""
 SHARED_MEMORY_MIN_BYTES = 1 << 19
-"""Below this size an ordinary message is at least as fast (`benchmarks/runtime`, part handing)."""
+"""Below this size an ordinary message is at least as fast (`benchmarks/runtime`, part `transfer`)."""
 FREE, TAKEN = 0, 1
 NO_SLAB = -1
 

@@ -154,7 +154,7 @@ class TorchTransport:
             self.send_tensors(packed.tensors, peer, tag, describe)
 
     def send_tensors(self, tensors: Sequence[Tensor], peer: int, tag: int, describe: Describe) -> None:
-        """Send tensors in host memory, of which the receiver knows the form."""
+        """Send tensors in host memory. The receiver must know their form."""
         self._send_tensors(tensors, peer, tag, describe)
 
     def _send_over(self, group: Any, tensors: Sequence[Tensor], peer: int, tag: int, describe: Describe) -> None:

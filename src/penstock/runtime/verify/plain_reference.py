@@ -1,8 +1,8 @@
 """Reference training in a single process: the model's own forward and plain autograd.
 
-Every plan must train to the numbers of this loop. It shares no code with the code under test but the row-wise random
-numbers (`rng.py`, `random_functions.py`): it calls the whole module as a user does, one micro-batch after the other,
-and `backward()` on each scaled loss. Forward hooks on the blocks tell the random numbers which layer runs.
+Every plan must reproduce the results of this loop. Its only shared code with the code under test is the row-wise rng
+(`rng.py`, `random_functions.py`): it calls the whole module as a user does, one micro-batch after the other,
+and `backward()` on each scaled loss. Forward hooks on the blocks set the current layer of the random numbers.
 
 Calls that a model's own forward makes between two blocks belong to the layer that `penstock.model` assigns them to. The
 recorded trace of the forward lists them in order, so counting them gives the layer.
@@ -101,7 +101,7 @@ def _forward(
     step: int,
     rows: Rows,
 ) -> Tensor:
-    """The loss of one micro-batch. It counts as a layer of its own, after the last one."""
+    """The loss of one micro-batch. It counts as a separate layer after the last one."""
     tracker = _LayerTracker(blocks, rng, is_training=model.training)
     try:
         output = tracker.call(model, inputs)

@@ -5,11 +5,11 @@ For unequal stages on unequal links there is no closed form. Auto tries the othe
 estimated (estimate.py); estimates are lower bounds. From the best estimate on, orders are lowered and simulated until
 no estimate is below the best that fits. Backwards of the first stage are fused where splitting has a cost
 (fused_backward.py). The most promising orders are polished (polish.py). So auto is never worse than any of them; with
-room for twice the stages, list scheduling meets the zero-bubble bound on equal stages.
+memory for twice the stages, list scheduling meets the zero-bubble bound on equal stages.
 
 The schedule auto_whole is the same with fused backwards only, for engines that cannot split them.
 
-If nothing fits, auto returns the order that comes nearest, and the proof names the device that is short of memory.
+If nothing fits, auto returns the order with the least excess, and the proof names the device that is short of memory.
 Cost: about thirty estimates and a few simulations; for very large programs only a few orders are tried.
 """
 
@@ -30,7 +30,7 @@ from penstock.schedules.ordering import join_first, with_split
 from penstock.schedules.search import Estimator, Greedy, Rules, Score, polished, score_program
 
 WHOLE: tuple[Callable[[Costs], Program], ...] = (one_f_one_b, pe, interleaved, gpipe)
-"""Schedules that split the backward only where the plan asks for it."""
+"""Schedules that split the backward only if the plan requires it."""
 SPLIT: tuple[Callable[[Costs], Program], ...] = (zb_h1, zb_v)
 POLISHING = 1.25
 """Polishing has never gained this factor."""
@@ -80,7 +80,7 @@ def _with_joined(programs: Iterable[Program], costs: Costs) -> Iterator[Program]
 
 
 def best_of(found: Sequence[tuple[float, Program]], costs: Costs) -> tuple[Score, Program]:
-    """The best of some orders, which come in the order of their estimates."""
+    """The best of some orders, sorted by their estimates."""
     best, chosen = Score(np.inf, np.inf), found[0][1]
     for seconds, program in found:
         if best.over_bytes == 0 and seconds >= best.seconds:

@@ -20,7 +20,7 @@ from penstock.schedules.ordering import order_by_clock
 
 
 def one_f_one_b(costs: Costs) -> Program:
-    """One forward, one backward, in turn."""
+    """Alternate one forward and one backward."""
     num_stages = costs.plan.num_stages
 
     def forward(stage: Ints, microbatch: Ints) -> Ints:

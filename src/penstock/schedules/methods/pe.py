@@ -8,7 +8,7 @@ Passes start one by one in the order of time, with real seconds, and transfers q
 the backward of the earliest micro-batch whose input has arrived, else a forward. Unlike in 1F1B, the order follows from
 the costs, so unequal stages and slow links do not delay passes that could run.
 
-The paper's is the greedy order. Ours: any map of stages, also several on a device and remote backwards; and a limit,
+The greedy order is the paper's. Added here: any map of stages, also several per device and remote backwards; a limit,
 without which a fast first stage would run all its forwards at once and keep them, as in GPipe. From stage s of S on
 there are S - s stages and S - s - 1 channels with two directions, and each can be busy with one micro-batch: so
 3 (S - s) - 2 micro-batches may be between the start of their forward and the end of their backward on s, plus those in

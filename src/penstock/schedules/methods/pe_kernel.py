@@ -1,4 +1,4 @@
-"""The compiled part of PE: every device takes the earliest available micro-batch. Imported late.
+"""The compiled part of PE: every device runs the earliest available micro-batch. Import lazily: it compiles with numba.
 
 A *track* is one side (forward or backward) of one replica: number 2 * replica + side. It runs its micro-batches in
 order.

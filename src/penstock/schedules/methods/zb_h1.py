@@ -9,7 +9,7 @@ M (F + I + W) + (S - 1) (F + I - W) where I = W = F: a third of 1F1B's bubble. W
 each may keep as much as the fullest one does in 1F1B. Where splitting has a cost, adjacent I and W of the first
 stage, as here on device 0, are fused: no device waits for that I.
 
-Reference: Qi et al., Zero Bubble Pipeline Parallelism, 2023. The filling is our own (weight_filling.py).
+Reference: Qi et al., Zero Bubble Pipeline Parallelism, 2023. The filling is added here (weight_filling.py).
 """
 
 import numpy as np

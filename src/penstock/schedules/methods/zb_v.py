@@ -10,7 +10,7 @@ more than 2 p (stage, micro-batch) pairs: as much memory as 1F1B. The virtual ti
 maps, and fewer micro-batches, the order is that of the V over as many stages and 2 p - 1 micro-batches, without the
 passes that do not exist.
 
-Reference: Qi et al., Pipeline Parallelism with Controllable Memory, 2024. The slots are our own formulation.
+Reference: Qi et al., Pipeline Parallelism with Controllable Memory, 2024. The formula of the slots is added here.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Orders from virtual clocks: a schedule gives every pass a virtual time, and each device follows that order.
 
-If the virtual times rise along all dependencies (F after the F before it, a backward after the backward behind it and
-after its own F), then so do the orders of all devices, for any map of stages to devices: the virtual times are
+If the virtual times rise along all dependencies (F after the previous stage's F, a backward after the next stage's
+backward and its own F), then so do the orders of all devices, for any map of stages to devices: the virtual times are
 themselves a run without a deadlock. So such schedules work for any map and any number of micro-batches.
 """
 
@@ -20,15 +20,15 @@ Clock = Callable[[Ints, Ints], Ints]
 
 
 def with_split(costs: Costs, split: bool) -> Costs:
-    """The same costs with every backward fused or split, whatever the plan asks for."""
+    """The same costs with every backward fused or split, regardless of the plan."""
     return replace(costs, plan=msgspec.structs.replace(costs.plan, split_backward=split))
 
 
 def order_by_clock(costs: Costs, forward: Clock, backward: Clock, *, split: bool) -> Program:
     """The program in which every device works in the order of the virtual times.
 
-    At equal times backwards come first, then later stages. A recompute stands right before its backward. The
-    weight gradient of a split backward stands right behind its input gradient.
+    At equal times backwards come first, then later stages. A recompute directly precedes its backward. The weight
+    gradient of a split backward directly follows its input gradient.
     """
     num = costs.num_microbatches
     replica = np.repeat(np.arange(costs.num_replicas), num)

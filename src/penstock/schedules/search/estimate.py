@@ -22,7 +22,7 @@ _STATE_OF_KIND = np.full(len(Kind), -1)
 _STATE_OF_KIND[[Kind.F, Kind.R, Kind.I, Kind.B, Kind.W]] = FORWARD, RECOMPUTE, BACKWARD, BACKWARD, WEIGHTS
 
 ROUNDING = 1e-12
-"""The floor is lowered by this fraction, so that it is below every order however sums are rounded."""
+"""The floor is lowered by this fraction, so that it is below every order despite rounding of sums."""
 
 
 class Order(NamedTuple):

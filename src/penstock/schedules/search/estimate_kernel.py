@@ -15,13 +15,13 @@ class Run(NamedTuple):
     """The state of a run of all devices in their orders."""
 
     moment: Floats
-    """Over jobs: the end, or before it has run the earliest start known so far."""
+    """Over jobs: the end; before the job has run, the earliest start known so far."""
     cause: Ints
     """Over jobs: the job that it waited for."""
     queued: Ints
     """Over jobs: the job whose message was before that of the cause on its link, if the cause's message waited."""
     missing: Ints
-    """Over jobs: how many dependencies are not done yet."""
+    """Over jobs: number of unfinished dependencies."""
     link_free: Floats
     link_last: Ints
     counter: Ints
@@ -29,7 +29,7 @@ class Run(NamedTuple):
     rest: Floats
     """Over devices: seconds of the jobs that have not run."""
     stack: Ints
-    """Devices to look at, and in the last two entries their number and the number of jobs that have run."""
+    """Work list of devices; the last two entries are its length and the number of finished jobs."""
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
@@ -142,7 +142,7 @@ def advance(
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def last_moment(end: Floats, graph: JobGraph) -> tuple[float, int]:
-    """When the iteration ends, and the job that this waits for."""
+    """The end of the iteration, and the job that it waits for."""
     latest, culprit = -1.0, NOWHERE
     for closing in range(len(graph.closing_s)):
         ready, last = -1.0, NOWHERE

@@ -2,9 +2,11 @@
 
 An idle device runs, in this order of preference: an input gradient that is ready (the oldest micro-batch; it is on the
 critical path, and frees memory); a forward that is ready and has room (the latest stage); a weight gradient that is
-due (the oldest), unless something better arrives before `patience` of it would be done; else it waits. Room is what a
-device may keep of saved tensors; a forward leaves room for one micro-batch in each later stage of its device, so that
-memory cannot fill up with micro-batches that need more of it to go on. Cost: O(jobs (stages a device + log devices)).
+due (the oldest), unless something better arrives before `patience` of it would be done; else it waits. Room is
+the memory for saved tensors on a device; a forward leaves room for one micro-batch in each later stage of its device,
+so that memory cannot fill up with micro-batches that need more to proceed.
+
+Cost: O(jobs (stages per device + log devices)).
 """
 
 from typing import NamedTuple

@@ -18,7 +18,7 @@ SAME_DEVICE = -1
 
 
 class JobGraph(NamedTuple):
-    """Dependencies between states, and closing actions. The kernels take it as it is.
+    """Dependencies between states, and closing actions. The kernels receive it as an argument.
 
     The dependents of a state are `target[begin[state] : begin[state + 1]]`, in the order of their messages on a link.
     """
@@ -27,7 +27,7 @@ class JobGraph(NamedTuple):
     device_of: Ints
     """Over states."""
     num_needs: Ints
-    """Over states: how many dependencies each has."""
+    """Over states: number of dependencies."""
     begin: Ints
     target: Ints
     link: Ints

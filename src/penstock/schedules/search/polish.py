@@ -19,7 +19,7 @@ from penstock.program.proof import memory_use
 from penstock.schedules.search.estimate import Estimator
 
 MOST_JOBS = 6_000
-"""Programs with more jobs are left as they are."""
+"""Programs with more jobs are not polished."""
 EFFORT = 1_200_000
 """Jobs timed in all, over all changes that are tried."""
 TRIES = 3_000
@@ -33,7 +33,7 @@ TOLERATED_JOBS = 0.5
 def polished(programs: Sequence[Program], costs: Costs, estimator: Estimator) -> list[tuple[float, Program]]:
     """The given orders, most promising first, polished and sorted by their estimates.
 
-    The effort limits how many are polished; a program that is too large is returned as it is.
+    The effort limits how many are polished; a program that is too large is returned unchanged.
     """
     size = programs[0].num_actions
     if size > MOST_JOBS:

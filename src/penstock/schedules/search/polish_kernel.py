@@ -24,7 +24,7 @@ REACHES = (1, 2, 3, 6, 1, 1)
 """By how many positions a job is moved."""
 JOBS_BETWEEN_SAVES = 64
 ROUNDING = 1e-9
-"""Only what is later than a limit by more than rounding is sure to be later."""
+"""A time counts as later than a limit only if it exceeds the limit by more than rounding."""
 
 
 class Memory(NamedTuple):
@@ -35,7 +35,7 @@ class Memory(NamedTuple):
     after: Floats
     """Over jobs: bytes that each allocates (or frees, negative) when it is done."""
     room: Floats
-    """Over devices: the most that they may keep."""
+    """Over devices: maximum bytes that they may keep."""
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
@@ -59,7 +59,7 @@ def _next_random(state: np.uint64) -> np.uint64:
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def _shift(order: Ints, source: int, target: int) -> None:
-    """The job at one position goes to another; those between move up or down by one."""
+    """Move the job at one position to another; shift those between by one."""
     job = order[source]
     step = 1 if target > source else -1
     for index in range(source, target, step):
@@ -107,7 +107,7 @@ def _copy(source: Run, target: Run) -> None:
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
 def _tails(order: Ints, seconds: Floats, graph: JobGraph) -> Floats:
-    """Over states: how long at least the iteration goes on after a job of the state has ended."""
+    """Over states: least time from the end of a job of the state to the end of the iteration."""
     num_states, num_microbatches = len(graph.device_of), graph.num_microbatches
     least = np.full(num_states, np.inf)
     count = np.zeros(num_states, np.int64)
@@ -173,11 +173,11 @@ def run_polish(
     tolerance: float,
     seed: int,
 ) -> tuple[Ints, float]:
-    """The best order found by moving jobs that stand on the critical path, and its seconds."""
+    """The best order found by moving jobs on the critical path, and its seconds."""
     num_devices, num_jobs, size = len(offsets) - 1, len(graph.device_of) * graph.num_microbatches, len(first_order)
     tail = _tails(first_order, seconds, graph)
     run = new_run(graph, num_devices)
-    # Runs at the beginning and after every so many jobs: those of the current order, and those of the change.
+    # Snapshots of runs, at the beginning and at regular intervals: of the current order, and of the change.
     saves = [new_run(graph, num_devices) for _ in range(2 * (size // JOBS_BETWEEN_SAVES + 1))]
     bank = np.zeros(len(saves) // 2, np.int64)
     index_of = np.empty(num_jobs, np.int64)

@@ -1,6 +1,6 @@
 """The score of an order: lowered and executed, without the proof.
 
-Lowering gives programs that prove, and the chosen program is proved in the end.
+Lowered programs pass the proof, and the chosen program is proved in the end.
 """
 
 from typing import NamedTuple

@@ -41,7 +41,7 @@ def lead_sentence(item: ReportSubject) -> str:
     """The model, the cluster, the iteration time, and the origin of the plan."""
     plan, seconds = item.plan, item.timeline.iteration_s
     rate = rows_per_second(item.timeline)
-    took = "was measured to take" if item.is_measured else "takes"
+    took = "took" if item.is_measured else "takes"
     num_devices = len(device_uses(item.timeline))
     return (
         f"An iteration of {escape_text(plan.profile.name)} on {show_count(num_devices, 'device')} of "

@@ -15,7 +15,7 @@ import { shifted, zoomed } from "./scale.mjs";
 import { theme } from "../ui/colours.mjs";
 
 const HINT =
-  "Drag to move; Ctrl and wheel, pinch, or + and − to zoom; 0 shows all. Point at an action or a gap for details. " +
+  "Drag to pan; Ctrl+wheel, pinch, or + and − to zoom; 0 shows all. Hover over an action or a gap for details. " +
   "Keyboard: arrows move, Enter selects an action, Tab the next one, Esc clears the selection.";
 
 export function timelineView(app, isDark) {

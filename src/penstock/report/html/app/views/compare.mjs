@@ -68,7 +68,7 @@ function planTable(app, rows) {
       return column.key === "name" && row.number !== null ? el("b", { text }) : text;
     }),
   );
-  const content = table("Figures of each plan; press a heading to sort", columns, cells);
+  const content = table("Figures of each plan; click a heading to sort", columns, cells);
   content.querySelectorAll("thead th").forEach((head, index) => {
     const sorted = COLUMNS[index].key === sort;
     head.setAttribute("aria-sort", sorted ? (down ? "descending" : "ascending") : "none");
@@ -90,7 +90,7 @@ function pairContent(data, pair) {
     row.devices.join(", "),
     withCommas(row.num),
     showSeconds(row.predicted),
-    row.atMost && !row.measured ? "not awaited" : `${row.atMost ? "≤ " : ""}${showSeconds(row.measured)}`,
+    row.atMost && !row.measured ? "not waited for" : `${row.atMost ? "≤ " : ""}${showSeconds(row.measured)}`,
     row.ratio === null ? "" : `${row.ratio >= 1 ? "+" : "−"}${(100 * Math.abs(row.ratio - 1)).toFixed(1)} %`,
   ]);
   return [
