@@ -16,6 +16,7 @@ from penstock.units import (
     show_rate,
     show_seconds,
 )
+from tests.support.reach import reach, reaches
 
 
 @pytest.mark.parametrize(
@@ -95,16 +96,23 @@ def test_refused(parse: object, text: str, message: str) -> None:
     assert caught.value.where == "cluster.toml:3"
 
 
-@given(st.text() | st.from_regex(r"[-+0-9.eE]{1,12} ?[kMGTi]{0,2}(B|bit|bps|s|us|min)?(/s)?", fullmatch=True))
+@reaches(bytes=0.02, seconds=0.02, rate=0.01, refused=0.1)
+@given(
+    st.text()
+    | st.from_regex(r"[-+0-9.eE]{1,12} ?[kMGTi]{0,2}(B|bit|bps|s|us|min)?(/s)?", fullmatch=True)
+    | st.from_regex(r"[0-9]{1,4}(\.[0-9]{1,3})? ?(([kMGT]i?)?B|[kMGT]?(B|bit)/s|[mun]?s|min)", fullmatch=True)
+)
 @example("1e308 TB")
 @example("9" * 98 + "B")
 def test_any_text_parses_or_raises_an_input_error(text: str) -> None:
-    for parse in (parse_bytes, parse_seconds, parse_rate):
+    for name, parse in (("bytes", parse_bytes), ("seconds", parse_seconds), ("rate", parse_rate)):
         try:
             value = parse(text)
         except InputError:
+            reach("refused")
             continue
         assert 0 <= value < math.inf
+        reach(name)
 
 
 @pytest.mark.parametrize(
@@ -142,12 +150,22 @@ def test_show_others() -> None:
     assert show_percent(0.00049) == "0.0 %"
 
 
-@given(st.floats(1, 1e15))
+LARGE = st.floats(1, 1e15) | st.floats(0, 15).map(lambda power: 10.0**power)
+SMALL = st.floats(1e-9, 1e6) | st.floats(-9, 6).map(lambda power: 10.0**power)
+"""Numbers of every magnitude: of plain floats, few are small."""
+
+
+@reaches(bytes=0.02, kB=0.02, MB=0.01, GB=0.01, TB=0.02)
+@given(LARGE)
 def test_formatted_sizes_parse(value: float) -> None:
     assert parse_bytes(show_bytes(value).replace(",", "")) == pytest.approx(value, rel=0.0051, abs=0.51)
     assert parse_rate(show_rate(value).replace(",", "")) == pytest.approx(value, rel=0.0051, abs=0.51)
+    unit = show_bytes(value).split(" ")[-1]
+    reach("bytes" if unit == "B" else unit)
 
 
-@given(st.floats(1e-9, 1e6))
+@reaches(ns=0.02, us=0.02, ms=0.02, s=0.02)
+@given(SMALL)
 def test_formatted_seconds_parse(value: float) -> None:
     assert parse_seconds(show_seconds(value).replace(",", "")) == pytest.approx(value, rel=0.0051)
+    reach(show_seconds(value).split(" ")[-1])

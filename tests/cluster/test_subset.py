@@ -8,13 +8,16 @@ from hypothesis import strategies as st
 from penstock.cluster.subset import select_devices
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
+from tests.support.reach import reach, reaches
 from tests.support.small import one_host
-from tests.support.strategies import clusters
+from tests.support.strategies import clusters, sizes_up_to
 
 
+@reaches(part=0.05, linked=0.02, fewer_hosts=0.01)
 @given(clusters(), st.data())
 def test_links_hosts_and_interfaces_are_those_of_the_whole(cluster: Cluster, data: st.DataObject) -> None:
-    places = data.draw(st.lists(st.integers(0, cluster.num_devices - 1), min_size=1))
+    count = data.draw(sizes_up_to(cluster.num_devices))
+    places = data.draw(st.lists(st.integers(0, cluster.num_devices - 1), min_size=count))
     part = select_devices(cluster, places)
     kept = sorted(set(places))
     assert part.devices == tuple(cluster.devices[index] for index in kept)
@@ -24,6 +27,9 @@ def test_links_hosts_and_interfaces_are_those_of_the_whole(cluster: Cluster, dat
     assert hosts == [cluster.hosts[index] for index in cluster.host_index[kept]]
     if part is not cluster:
         assert {host.name for host in part.hosts} == {device.host for device in part.devices}
+        reach("part", part.num_devices > 1)
+        reach("linked", part.links)
+        reach("fewer_hosts", len(part.hosts) < len({device.host for device in cluster.devices}))
 
 
 def test_all_is_the_cluster_itself() -> None:

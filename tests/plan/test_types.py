@@ -14,10 +14,12 @@ from penstock.errors import FileError, InputError
 from penstock.plan.pricing.pricing import price
 from penstock.plan.shapes import Shape
 from penstock.plan.types import Replica, Stage, load_plan, on, save_plan
+from penstock.program.order import with_order
+from penstock.schedules.registry import schedule
 from tests.support.damaged_files import mutated
 from tests.support.fuzzing import NUM_DAMAGED
 from tests.support.reach import reach, reaches
-from tests.support.strategies import Case, cases, two_stages
+from tests.support.strategies import Case, cases, reach_features, two_stages
 from tests.support.thoroughness import examples
 
 CASE = two_stages(num_microbatches=2)
@@ -70,16 +72,20 @@ def test_plans_that_cannot_be(stages: list[tuple[int, int]], message: str) -> No
         msgspec.structs.replace(CASE.plan, stages=parts)
 
 
+@reaches(replicated=0.05, remote=0.05, recompute=0.05, split=0.05, ordered=0.05, without_order=0.05)
 @examples(80)
-@given(case=cases())
-def test_round_trip(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(case=cases(), ordered=st.sampled_from([True, False]))
+def test_round_trip(case: Case, ordered: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "plan.json"
-    save_plan(case.plan, path)
+    plan = with_order(case.plan, schedule(case.costs)) if ordered else case.plan
+    save_plan(plan, path)
     found = load_plan(path)
-    assert found == case.plan
-    assert found.digest == case.plan.digest
+    assert found == plan
+    assert found.digest == plan.digest
     save_plan(found, path.with_suffix(".again"))
     assert path.read_bytes() == path.with_suffix(".again").read_bytes()
+    reach_features(case)
+    reach("ordered" if ordered else "without_order")
 
 
 def test_equal_plans_have_equal_digests() -> None:

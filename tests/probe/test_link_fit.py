@@ -5,16 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.probe.link_fit import fit_link
+from tests.support.reach import reach, reaches
 
 SIZES = (4_000_000, 2_000_000, 1_000_000)
 
 
+@reaches(with_latency=0.1, without_latency=0.01, long_latency=0.03)
 @given(st.floats(1e5, 1e12), st.floats(0, 1e-3), st.floats(0, 1))
 def test_a_line_is_recovered(bandwidth: float, latency_s: float, part: float) -> None:
     fit = fit_link([(size, part * latency_s + size / bandwidth) for size in SIZES], latency_s)
     assert fit.bandwidth == pytest.approx(bandwidth, rel=1e-3)
     assert fit.latency_s == latency_s
     assert fit.residual < 1e-3
+    reach("with_latency" if part * latency_s > 0 else "without_latency")
+    reach("long_latency", part * latency_s > SIZES[-1] / bandwidth)
 
 
 def test_the_constant_is_at_most_the_latency() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.probe.tournament import partners, plan_rounds, tournament
+from tests.support.reach import reach, reaches
 
 
 @pytest.mark.parametrize("number", range(2, 17))
@@ -33,10 +34,12 @@ def test_shared_interfaces_need_a_round_for_each_of_their_links(num_hosts: int, 
     assert len(plan_rounds(pairs, host_of, host_of)) == per_host * (len(host_of) - per_host)
 
 
+@reaches(several_rounds=0.1, at_once=0.05, shared=0.1, hosts=0.1)
 @given(st.data(), st.integers(2, 12), st.integers(1, 5))
 def test_rules_hold_for_any_pairs(data: st.DataObject, number: int, num_hosts: int) -> None:
     host_of = data.draw(st.lists(st.sampled_from("abcde"[:num_hosts]), min_size=number, max_size=number))
-    pairs = data.draw(st.sets(st.sampled_from(list(combinations(range(number), 2)))))
+    count = data.draw(st.integers(0, number // 2))
+    pairs = data.draw(st.sets(st.sampled_from(list(combinations(range(number), 2))), min_size=count))
     alone = data.draw(st.sets(st.sampled_from("abcde")))
     rounds = plan_rounds(pairs, host_of, alone)
     assert Counter(pair for pairing in rounds for pair in pairing) == Counter(pairs)
@@ -45,6 +48,10 @@ def test_rules_hold_for_any_pairs(data: st.DataObject, number: int, num_hosts: i
         assert len(set(ranks)) == len(ranks)
         hosts = Counter(host for a, b in pairing for host in {host_of[a], host_of[b]})
         assert all(count == 1 for host, count in hosts.items() if host in alone)
+        reach("at_once", len(pairing) > 1)
+    reach("several_rounds", len(rounds) > 1)
+    reach("shared", any(len({host_of[a], host_of[b]} & alone) > 0 for a, b in pairs))
+    reach("hosts", len(set(host_of)) > 1)
 
 
 def test_partners() -> None:

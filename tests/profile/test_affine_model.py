@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import InputError
 from penstock.profile.affine_model import Line, affine, fit
 from penstock.profile.types import MAX_SECONDS, Profile, Sizes, Times, Unit
+from tests.support.reach import reach, reaches
 
 values = st.floats(0, 1e9)
 
@@ -43,21 +44,27 @@ def test_one_point_is_proportional() -> None:
     assert (line.at(8), line.at(1), line.at(0.5)) == (4.0, 0.5, 0.25)
 
 
+@reaches(inexact=0.03)
 @given(st.integers(1, 2**40), values)
 def test_one_point_comes_back_to_the_bit(rows: int, value: float) -> None:
     assert affine([(rows, value)]).at(rows) == value
+    reach("inexact", value / rows * rows != value)  # what slope times rows would give
 
 
 def test_two_points() -> None:
     assert affine([(1, 3.0), (3, 7.0)]) == Line(1.0, 2.0)
 
 
+@reaches(base=0.1, slope=0.1, both=0.1)
 @given(st.integers(1, 1000), st.integers(1, 1000), values, values)
 def test_two_points_on_an_allowed_line_come_back(first: int, apart: int, base: float, slope: float) -> None:
     points = [(rows, base + slope * rows) for rows in (first, first + apart)]
     line = affine(points)
     for rows, value in points:
         assert line.at(rows) == pytest.approx(value, rel=1e-12, abs=1e-300)
+    reach("base", line.base)
+    reach("slope", line.per_row)
+    reach("both", line.base and line.per_row)
 
 
 def test_a_negative_base_becomes_a_line_through_the_origin() -> None:
@@ -75,6 +82,7 @@ def test_the_same_rows_twice() -> None:
     assert (line.base, line.per_row) == (0.0, 2.5)
 
 
+@reaches(free=0.03, no_base=0.05, flat=0.05, off_the_line=0.1)
 @given(st.lists(st.tuples(st.integers(1, 64), st.floats(0, 100)), min_size=2, max_size=6))
 def test_no_allowed_line_nearby_is_better(points: list[tuple[int, float]]) -> None:
     def error(base: float, per_row: float) -> float:
@@ -87,6 +95,10 @@ def test_no_allowed_line_nearby_is_better(points: list[tuple[int, float]]) -> No
     for base_change, slope_change in itertools.product((-0.1, -0.001, 0, 0.001, 0.1), repeat=2):
         nearby = error(max(line.base + base_change, 0.0), max(line.per_row + slope_change, 0.0))
         assert best <= nearby * (1 + 1e-9) + 1e-9
+    reach("free", line.base and line.per_row)
+    reach("no_base", not line.base and line.per_row)
+    reach("flat", line.base and not line.per_row)
+    reach("off_the_line", best > 1e-3)
 
 
 @pytest.mark.parametrize("points", [[], [(0, 1.0)], [(1, -1.0)], [(1, float("nan"))], [(1, 1.0), (2, float("inf"))]])

@@ -40,10 +40,14 @@ def without_leading_zeros(text: str) -> str:
     return re.sub("[0-9]+", lambda number: str(int(number[0])), head) + at + peer
 
 
+@reaches(message=0.1, compute=0.1, named=0.05)
 @given(actions())
 @example(Action(Kind.SEND_F, 3, 1, "host/gpu@0\n@"))
 def test_there_and_back(action: Action) -> None:
     assert parse_action(str(action)) == action
+    reach("message", action.peer)
+    reach("compute", action.kind.is_compute)
+    reach("named", not action.peer.isalnum() and action.peer)
 
 
 @pytest.mark.parametrize(

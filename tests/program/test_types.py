@@ -56,8 +56,9 @@ def test_same_actions() -> None:
     assert not LOWERED.same_actions(program_from_actions(CASE.plan, LOWERED.devices, orders))
 
 
+@reaches(lowered=0.05, compute=0.05, messages=0.05, reductions=0.05)
 @examples(60)
-@given(case=cases(), lowered=st.booleans())
+@given(case=cases(), lowered=st.sampled_from([True, False]))
 def test_round_trip(case: Case, lowered: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "program.json"
     costs = case.costs
@@ -67,6 +68,9 @@ def test_round_trip(case: Case, lowered: bool, tmp_path_factory: pytest.TempPath
     assert found.same_actions(program)
     assert found.plan == program.plan
     assert found.kind.dtype == np.int8
+    reach("lowered" if lowered else "compute")
+    reach("messages", lowered and (program.peer != NONE).any())
+    reach("reductions", lowered and costs.reductions)
 
 
 def test_the_file_can_be_read_by_people(tmp_path: Path) -> None:

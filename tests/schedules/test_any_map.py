@@ -12,7 +12,7 @@ from penstock.program.proof.proof import prove
 from penstock.program.types import Program
 from penstock.schedules.registry import find_schedule, schedule
 from tests.support.reach import reach, reaches
-from tests.support.strategies import NAMED_SCHEDULES, Case, cases
+from tests.support.strategies import NAMED_SCHEDULES, Case, cases, reach_features
 from tests.support.thoroughness import examples
 
 Job = tuple[str, str, int, int]
@@ -42,6 +42,7 @@ def jobs_in(program: Program) -> Counter[Job]:
     return found
 
 
+@reaches(several_stages=0.1, replicated=0.1, remote=0.1, recompute=0.1, split=0.1, tied=0.05, shared=0.02)
 @examples(150)
 @given(cases(max_microbatches=9))
 def test_any_case_is_proved(case: Case) -> None:
@@ -54,6 +55,7 @@ def test_any_case_is_proved(case: Case) -> None:
         lowered = lower(program, costs)
         prove(lowered, costs)
         assert jobs_in(lowered) == expected
+    reach_features(case)
 
 
 def compute(costs: Costs, name: str, device: str) -> list[Action]:
@@ -98,9 +100,13 @@ def test_an_unknown_name() -> None:
         find_schedule("zb")
 
 
+@reaches(several_stages=0.05, several_devices=0.05, orders=0.05)
 @examples(40)
 @given(cases())
 def test_the_same_problem_gives_the_same_program(case: Case) -> None:
     first, second = case.costs, case.costs
-    for name in NAMED_SCHEDULES:
-        assert schedule(first, name).same_actions(schedule(second, name))
+    programs = [schedule(first, name) for name in NAMED_SCHEDULES]
+    for name, program in zip(NAMED_SCHEDULES, programs, strict=True):
+        assert program.same_actions(schedule(second, name))
+    reach_features(case)
+    reach("orders", not all(program.same_actions(programs[0]) for program in programs))

@@ -15,6 +15,7 @@ from penstock.profile.types import Overhead, Profile, Sizes, Tie, Times, Unit
 from penstock.program.lowering.lowering import lower
 from penstock.program.types import Program
 from penstock.schedules.registry import SCHEDULES, schedule
+from tests.support.reach import reach
 
 NAMED_SCHEDULES = [name for name in SCHEDULES if not name.startswith("auto")]
 """Schedules with an order of their own; `auto`, which tries them all, has its own tests."""
@@ -158,6 +159,22 @@ def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False)
         stages=tuple(stages),
     )
     return Case(profile, cluster, plan)
+
+
+def reach_features(case: Case) -> None:
+    """Note which features the plan of the current example has, for `@reaches`."""
+    stages, cluster = case.plan.stages, case.cluster
+    host_of = {device.name: device.host for device in cluster.devices}
+    hosts = {host_of[name] for name in case.plan.devices}
+    interfaces = {host.name for host in cluster.hosts if host.interface_bandwidth is not None}
+    reach("several_stages", len(stages) > 1)
+    reach("several_devices", len(case.plan.devices) > 1)
+    reach("replicated", any(stage.num_replicas > 1 for stage in stages))
+    reach("remote", any(stage.has_remote_backward for stage in stages))
+    reach("recompute", any(stage.recompute for stage in stages))
+    reach("split", case.plan.split_backward)
+    reach("tied", case.profile.ties)
+    reach("shared", len(hosts) > 1 and hosts & interfaces)
 
 
 def without_shared_interfaces(case: Case) -> Case:

@@ -15,6 +15,7 @@ from penstock.simulate.evaluation import evaluate_costs
 from penstock.simulate.simulator import simulate
 from penstock.timeline.summary import critical_path
 from penstock.timeline.types import Timeline
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases, two_stages
 from tests.support.thoroughness import examples
 
@@ -69,6 +70,7 @@ def test_by_hand() -> None:
     ]
 
 
+@reaches(computed=0.1, moved=0.1, waited=0.1, across=0.1)
 @examples(300)
 @given(cases())
 def test_causes_lead_back_to_the_start_without_a_gap(case: Case) -> None:
@@ -81,6 +83,7 @@ def test_causes_lead_back_to_the_start_without_a_gap(case: Case) -> None:
         cause, start = int(timeline.cause[place]), float(timeline.start_s[place])
         if timeline.is_compute[place]:
             device = int(program.device_of[place])
+            reach("waited", start > free[device])
             assert start == max(free[device], float(timeline.end_s[cause]) if cause != NONE else 0.0)
             free[device] = float(timeline.end_s[place])
         if cause == NONE:
@@ -88,6 +91,7 @@ def test_causes_lead_back_to_the_start_without_a_gap(case: Case) -> None:
         else:
             between = start - float(timeline.start_s[cause])
             piece = nearest(pieces(proof, timeline, cause), between)
+            reach("moved" if int(proof.dependencies.transfer_of[cause]) != NONE else "computed")
             assert abs(between - piece) <= slack, f"{program.name(place)}: {between} after {program.name(cause)}"
     path = chain(timeline)
     assert critical_path(timeline) == path
@@ -96,6 +100,7 @@ def test_causes_lead_back_to_the_start_without_a_gap(case: Case) -> None:
         between = float(timeline.start_s[place] - timeline.start_s[cause])
         total += nearest(pieces(proof, timeline, cause), between)
     assert abs(total - timeline.iteration_s) <= slack
+    reach("across", len(set(program.device_of[path].tolist())) > 1)
 
 
 def chain(timeline: Timeline) -> list[int]:

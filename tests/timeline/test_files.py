@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import InputError
+from penstock.program.actions import Kind
 from penstock.simulate.evaluation import evaluate_costs
 from penstock.timeline.files import load_timeline, save_timeline, timeline_file
 from penstock.timeline.summary import bubble_fraction, critical_path, device_uses, waits
@@ -29,6 +30,7 @@ def timeline_of(case: Case) -> Timeline:
     return evaluate_costs(case.costs).timeline
 
 
+@reaches(messages=0.05, reductions=0.05, waits=0.05)
 @examples(60)
 @given(case=cases())
 def test_round_trip(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -42,6 +44,10 @@ def test_round_trip(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Non
     for name in ARRAYS:
         assert np.array_equal(getattr(found, name), getattr(timeline, name)), name
     assert timeline_file(found) == timeline_file(timeline)
+    kinds = [Kind(kind) for kind in set(timeline.program.kind.tolist())]
+    reach("messages", any(kind.is_send for kind in kinds))
+    reach("reductions", any(kind.is_reduction for kind in kinds))
+    reach("waits", list(waits(timeline)))
 
 
 def test_a_file_knows_that_it_is_of_what_warms_up(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import json
 import math
 import string
 from itertools import permutations
@@ -14,13 +15,14 @@ from penstock.cluster.toml.writer import write_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.errors import InputError
 from tests.support.paths import CLUSTERS
+from tests.support.reach import reach, reaches
 from tests.support.thoroughness import examples
 
 EXAMPLES = sorted(CLUSTERS.glob("*.toml"))
 
 NAMES = st.text(min_size=1, max_size=8) | st.text(alphabet=string.ascii_letters + "\"'\\.# []=\n\té🜁", min_size=1)
 BANDWIDTHS = st.floats(min_value=0, exclude_min=True, allow_nan=False) | st.sampled_from(
-    [1.25e9, 100e9, 37.5e6, 1e9 / 3]
+    [1.25e9, 100e9, 37.5e6, 1e9 / 3, math.inf]
 )
 LATENCIES = st.floats(min_value=0, allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, 5e-6, 3e-5, 1e-3])
 WIRES = st.builds(Wire, bandwidth=BANDWIDTHS, latency_s=LATENCIES)
@@ -91,15 +93,31 @@ def regular_clusters(draw: st.DrawFn) -> Cluster:
     )
 
 
+def reach_options(cluster: Cluster) -> None:
+    """What the short form of a single host without options does not have."""
+    reach("links", cluster.links)
+    reach("interface", any(host.interface_bandwidth is not None for host in cluster.hosts))
+    reach("memory", any(device.memory_bytes is not None for device in cluster.devices))
+    reach("assumptions", cluster.assumptions)
+    reach("hosts", len(cluster.hosts) > 1)
+
+
+@reaches(links=0.1, interface=0.1, memory=0.1, assumptions=0.1, hosts=0.1, quoted=0.1, unlimited=0.02)
 @given(irregular_clusters())
 @examples(150)
 def test_any_cluster_reads_back_equal(cluster: Cluster) -> None:
+    reach_options(cluster)
+    reach("quoted", any(json.dumps(device.name) != f'"{device.name}"' for device in cluster.devices))
+    wires = [cluster.between, *(host.inside for host in cluster.hosts), *(link.wire for link in cluster.links)]
+    reach("unlimited", any(math.isinf(wire.bandwidth) for wire in wires))
     assert read_back(cluster) == cluster
 
 
+@reaches(links=0.1, interface=0.1, memory=0.1, assumptions=0.1, hosts=0.1)
 @given(regular_clusters())
 @examples(100)
 def test_a_regular_cluster_is_written_in_the_short_form_and_reads_back_equal(cluster: Cluster) -> None:
+    reach_options(cluster)
     lines = write_cluster(cluster).split("\n")  # whole lines: a name may well contain "[[host]]"
     assert "[[host]]" not in lines
     assert "[[device]]" not in lines

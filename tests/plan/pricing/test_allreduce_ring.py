@@ -41,11 +41,12 @@ BANDWIDTHS = st.sampled_from([1.0, 2.0, 4.0, 8.0]) | st.floats(0.5, 100.0)
 
 @st.composite
 def matrices(draw: st.DrawFn, most: int = 6) -> tuple[list[list[float]], str]:
-    size = draw(st.integers(2, most))
+    size = draw(st.sampled_from(range(2, most + 1)))
     matrix = draw(st.lists(st.lists(BANDWIDTHS, min_size=size, max_size=size), min_size=size, max_size=size))
     return matrix, draw(st.text("abc", min_size=size, max_size=size))
 
 
+@reaches(improved=0.1, long=0.1, hosts=0.1)
 @examples(300)
 @given(matrices())
 def test_no_order_is_better(problem: tuple[list[list[float]], str]) -> None:
@@ -57,19 +58,27 @@ def test_no_order_is_better(problem: tuple[list[list[float]], str]) -> None:
     assert slowest(matrix, ring.devices) == best
     assert ring.occupancy_s == pytest.approx(2 * (size - 1) / size * 12.0 / best, rel=1e-12)
     assert ring.links == list(pairwise((*ring.devices, ring.devices[0])))
+    reach("improved", slowest(matrix, tuple(range(size))) < best)
+    reach("long", size > 4)
+    reach("hosts", len(set(hosts)) > 1)
 
 
+@reaches(part=0.03, unsorted=0.1, improved=0.03)
 @examples(40)
 @given(matrices(), st.data())
 def test_only_the_devices_asked_for(problem: tuple[list[list[float]], str], data: st.DataObject) -> None:
     matrix, hosts = problem
     cluster = cluster_of(matrix, hosts)
-    chosen = data.draw(st.lists(st.integers(0, len(matrix) - 1), min_size=2, unique=True))
+    size = data.draw(st.sampled_from(range(2, len(matrix) + 1)))
+    chosen = data.draw(st.permutations(range(len(matrix))))[:size]
     ring = reduce_ring(cluster, chosen, 1.0)
     assert sorted(ring.devices) == sorted(chosen)
     assert ring == reduce_ring(cluster, sorted(chosen), 1.0), "the order in which devices are named does not matter"
     best = max(slowest(matrix, (chosen[0], *rest)) for rest in permutations(chosen[1:]))
     assert slowest(matrix, ring.devices) == best
+    reach("part", len(chosen) < len(matrix))
+    reach("unsorted", chosen != sorted(chosen))
+    reach("improved", slowest(matrix, tuple(sorted(chosen))) < best)
 
 
 def test_two_devices_by_hand() -> None:

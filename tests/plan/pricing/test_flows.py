@@ -109,6 +109,7 @@ def test_everything_arrives_once(case: Case) -> None:
     assert (flows.source != flows.target).all()
 
 
+@reaches(activation=0.05, gradient=0.05, saved=0.05, parameters=0.05, replicated=0.05)
 @examples(100)
 @given(cases())
 def test_found_by_what_they_are(case: Case) -> None:
@@ -124,3 +125,11 @@ def test_found_by_what_they_are(case: Case) -> None:
                     match = np.flatnonzero((flows.what == what) & (ends == place) & (peers == device)).tolist()
                     assert int(find(what, place, device)) == (match[0] if match else NONE)
                     assert len(match) <= 1
+    for name, what in (
+        ("activation", ACTIVATION),
+        ("gradient", GRADIENT),
+        ("saved", SAVED),
+        ("parameters", PARAMETERS),
+    ):
+        reach(name, (flows.what == what).any())
+    reach("replicated", costs.num_replicas > case.plan.num_stages)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.plan.pricing.row_overlap import NEGLIGIBLE_SHARE, Overlap, overlaps
+from tests.support.reach import reach, reaches
 
 WEIGHTS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
@@ -35,6 +36,13 @@ def test_ends_that_differ_by_rounding_make_no_overlap() -> None:
     assert [(item.left, item.right) for item in found] == [(0, 0), (1, 1), (2, 1)]
 
 
+def reach_ends(left: list[int], right: list[int], found: list[Overlap]) -> None:
+    """Ends within a share of the other group, and ends in common before the last."""
+    reach("crossing", len(found) > max(len(left), len(right)))
+    reach("aligned", len(found) < len(left) + len(right) - 1)
+
+
+@reaches(crossing=0.1, aligned=0.05)
 @given(WEIGHTS, WEIGHTS)
 def test_against_exact_intervals(left: list[int], right: list[int]) -> None:
     def intervals(weights: list[int]) -> list[tuple[Fraction, Fraction]]:
@@ -53,8 +61,10 @@ def test_against_exact_intervals(left: list[int], right: list[int]) -> None:
     assert [(item.left, item.right) for item in found] == list(expected)
     for item in found:
         assert item.share == pytest.approx(float(expected[item.left, item.right]), rel=1e-12)
+    reach_ends(left, right, found)
 
 
+@reaches(crossing=0.1, aligned=0.05)
 @given(WEIGHTS, WEIGHTS)
 def test_sums_and_symmetry(left: list[int], right: list[int]) -> None:
     found = overlaps(shares(left), shares(right))
@@ -65,3 +75,4 @@ def test_sums_and_symmetry(left: list[int], right: list[int]) -> None:
     swapped = [Overlap(item.right, item.left, item.share) for item in overlaps(shares(right), shares(left))]
     assert sorted(swapped) == sorted(found)
     assert all(item.share > NEGLIGIBLE_SHARE for item in found)
+    reach_ends(left, right, found)

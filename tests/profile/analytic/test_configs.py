@@ -10,6 +10,7 @@ from penstock.profile.analytic import BUILTIN_NAMES, ParsedConfig, analytic_prof
 from penstock.profile.analytic.builtin import BUILTIN
 from penstock.profile.analytic.configs import BertConfig, Gpt2Config, LlamaConfig, VitConfig
 from penstock.profile.types import Profile
+from tests.support.reach import reach, reaches
 from tests.support.thoroughness import examples
 
 GPT2_XL = {
@@ -208,6 +209,7 @@ VALUES = st.one_of(
 KEYS = sorted({key for example in EXAMPLES for key in example} | {"id2label", "unused"})
 
 
+@reaches(profiled=0.1, refused=0.05, changed=0.1)
 @examples(300)
 @given(
     example=st.sampled_from(EXAMPLES),
@@ -222,11 +224,15 @@ def test_mutated_configs_give_a_profile_or_an_input_error(
     try:
         profile = analytic_profile(read(config), kinds=["A100-40"], micro_batch_size=rows)
     except InputError:
+        reach("refused")
         return
+    reach("profiled")
+    reach("changed", config != example)
     assert profile.num_units >= 4
     assert all(unit.parameter_bytes > 0 for unit in profile.units)
 
 
+@reaches(accepted=0.1, refused=0.1)
 @examples(300)
 @given(example=st.sampled_from(EXAMPLES), index=st.integers(0, 10_000), inserted=st.text(max_size=3))
 def test_mutated_texts_give_a_config_or_an_input_error(example: dict[str, Any], index: int, inserted: str) -> None:
@@ -235,5 +241,7 @@ def test_mutated_texts_give_a_config_or_an_input_error(example: dict[str, Any], 
     try:
         found = read_config(text[:start] + inserted + text[start + 1 :], where="config.json")
     except InputError:
+        reach("refused")
         return
+    reach("accepted")
     assert found.family == example["model_type"]

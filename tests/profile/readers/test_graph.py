@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.errors import InputError
 from penstock.profile.readers.graph import Chain, Node, Tensor, chain_profile, check_bytes, check_seconds, linearise
 from penstock.profile.types import MAX_BYTES, MAX_SECONDS
+from tests.support.reach import reach, reaches
 
 
 def node(number: int, parameter_bytes: int = 0, *, is_input: bool = False, seconds: float = 1.0) -> Node:
@@ -143,6 +144,7 @@ def test_unfit_numbers(value: float) -> None:
         check_bytes(value, "the thing", "g")
 
 
+@reaches(merged=0.05, inputs=0.1, skips=0.1, cuts=0.1)
 @given(st.integers(1, 14), st.integers(0, 2**32))
 def test_cuts_agree_with_their_definition(count: int, seed: int) -> None:
     rng = random.Random(seed)
@@ -165,3 +167,7 @@ def test_cuts_agree_with_their_definition(count: int, seed: int) -> None:
             if index.get(item.source, -1) <= cut and any(index[user] > cut for user in item.users)
         ]
         assert found == sum(alive)
+        reach("skips", len(alive) > 1)
+        reach("cuts", found > 0)
+    reach("merged", len(set(index.values())) < len(real))
+    reach("inputs", len(real) < count)

@@ -9,6 +9,7 @@ from penstock.program.actions import NONE, Action, Kind
 from penstock.program.dependencies.needs import Ties, find_needs
 from penstock.simulate.evaluation import Evaluation, evaluate_costs
 from penstock.timeline.types import Timeline
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases, equal_case, two_stages
 from tests.support.thoroughness import examples
 
@@ -72,6 +73,7 @@ def test_steps_of_replicas_need_their_reduction() -> None:
     assert needs["0STEP on d1"] == ["0REDUCE_GRAD on d1", "0B1 on d1"]
 
 
+@reaches(messages=0.05, reductions=0.05, ties=0.02, saved=0.05, recompute=0.05, local=0.05)
 @examples(60)
 @given(cases())
 def test_the_graph_is_that_of_the_program(case: Case) -> None:
@@ -97,6 +99,12 @@ def test_the_graph_is_that_of_the_program(case: Case) -> None:
                 assert [dependencies.transfer_of[other] for other in same].count(transfer) == 1
     ends = timeline.end_s[graph.needs]
     assert (ends <= timeline.start_s[later] + 1e-9 * timeline.iteration_s).all()
+    reach("messages", any(kind.is_send for kind in kinds))
+    reach("reductions", Kind.REDUCE_GRAD in kinds)
+    reach("ties", Kind.REDUCE_TIE in kinds)
+    reach("saved", Kind.SEND_S in kinds)
+    reach("recompute", Kind.R in kinds)
+    reach("local", any(kinds[earlier] == kinds[user] == Kind.F for earlier, user in edges))
 
 
 def plain_edges(evaluation: Evaluation, ties: Ties) -> set[tuple[int, int]]:

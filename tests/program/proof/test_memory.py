@@ -14,7 +14,8 @@ from penstock.program.actions import Action, Kind
 from penstock.program.proof.memory import memory_use
 from penstock.program.proof.proof import prove
 from penstock.program.types import Program
-from tests.support.strategies import Case, cases, two_stages
+from tests.support.reach import reach, reaches
+from tests.support.strategies import Case, cases, reach_features, two_stages
 from tests.support.thoroughness import examples
 
 
@@ -221,6 +222,7 @@ def walk(program: Program, costs: Costs) -> tuple[list[float], list[float], list
     return during, after, peaks
 
 
+@reaches(several_stages=0.05, replicated=0.05, remote=0.05, recompute=0.05, split=0.05, copies=0.05)
 @examples(200)
 @given(cases(), st.integers(0, 50), st.integers(0, 50), st.booleans())
 def test_equal_to_a_walk(case: Case, work: int, more_at_step: int, copies: bool) -> None:
@@ -238,3 +240,5 @@ def test_equal_to_a_walk(case: Case, work: int, more_at_step: int, copies: bool)
     assert np.allclose(use.after, after, rtol=1e-12, atol=1e-6)
     assert np.allclose(use.peak(program, costs), peaks, rtol=1e-12, atol=1e-6)
     assert np.array_equal(prove(program, costs).peak_bytes, use.peak(program, costs))
+    reach_features(case)
+    reach("copies", copies and len(case.costs.flows))

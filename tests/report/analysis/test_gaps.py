@@ -11,6 +11,7 @@ from penstock.program.actions import NONE, Kind
 from penstock.report.analysis.gaps import MAX_PARTS, Gap, Reason, find_gaps
 from penstock.simulate.evaluation import evaluate_costs
 from penstock.timeline.types import Timeline
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases, equal_case, two_stages
 from tests.support.thoroughness import examples
 
@@ -101,6 +102,7 @@ def test_long_chains_end_in_a_part_that_says_so() -> None:
 
 
 @pytest.mark.parametrize("measured", [False, True])
+@reaches(TRANSFER=0.05, WORK=0.05, DONE=0.05, LINK=0.02, several_parts=0.05)
 @examples(120)
 @given(case=cases())
 def test_the_parts_of_a_gap_cover_it_wholly(measured: bool, case: Case) -> None:
@@ -113,6 +115,9 @@ def test_the_parts_of_a_gap_cover_it_wholly(measured: bool, case: Case) -> None:
     for gap in gaps:
         _check_cover(gap)
         _check_reasons(timeline, gap)
+        for part in gap.parts:
+            reach(part.reason.name)
+        reach("several_parts", len(gap.parts) > 1)
     _check_sum(timeline, gaps)
 
 

@@ -19,7 +19,8 @@ from penstock.report.subject import ReportSubject
 from penstock.simulate.evaluation import evaluate_costs
 from penstock.timeline.summary import critical_path
 from tests.support.paths import REPOSITORY
-from tests.support.strategies import Case, cases
+from tests.support.reach import reaches
+from tests.support.strategies import Case, cases, reach_features
 
 FOLDER = REPOSITORY / "tests" / "js"
 
@@ -48,6 +49,7 @@ def test_the_bundle_is_a_module(tmp_path: Path) -> None:
 
 
 # Lists of plans shrink slowly and print long; the message names the plan's actions anyway.
+@reaches(several_stages=0.1, replicated=0.1, remote=0.1, recompute=0.1, split=0.1)
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(st.data())
 def test_any_plan_can_be_drawn_and_described(data: st.DataObject) -> None:
@@ -55,6 +57,7 @@ def test_any_plan_can_be_drawn_and_described(data: st.DataObject) -> None:
     pages = []
     for _ in range(8):
         case: Case = data.draw(cases())
+        reach_features(case)
         result = evaluate_costs(case.costs)
         item = ReportSubject("any", result.timeline, result.costs, case.profile)
         content = page_data([item], title="any", with_baselines=False).content

@@ -17,6 +17,7 @@ from penstock.program.types import program_from_arrays
 from penstock.report.terminal.axis import ticks, time_axis
 from penstock.report.terminal.cells import MAX_ROWS, Row, draw
 from penstock.timeline.types import Timeline
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
 from tests.support.undisturbed import undisturbed
@@ -171,6 +172,7 @@ def test_a_hundred_thousand_actions_are_quick() -> None:
     assert letters(row).count("F") == 75
 
 
+@reaches(idle=0.05, several_kinds=0.05, shared=0.05, recompute=0.02)
 @examples(60)
 @given(case=cases(), width=st.integers(1, 150))
 def test_cells_tell_the_truth(case: Case, width: int) -> None:
@@ -187,12 +189,17 @@ def test_cells_tell_the_truth(case: Case, width: int) -> None:
             busy = sum(part.values()) / slot
             so_far += busy
             drawn += cell.kind is not None
+            reach("idle", cell.kind is None)
+            reach("shared", sum(seconds > 0 for seconds in part.values()) > 1)
             assert abs(so_far - drawn) <= 0.5 + 1e-6
             if cell.kind is None:
                 assert busy < 1 - 1e-9
             else:
                 assert part[cell.kind] >= max(part.values()) - 1e-6 * slot
                 assert part[cell.kind] > 0
+        kinds = {cell.kind for cell in cells} - {None}
+        reach("several_kinds", len(kinds) > 1)
+        reach("recompute", Kind.R in kinds)
 
 
 def parts_of(timeline: Timeline, device: str, start: float, end: float) -> dict[Kind, float]:
@@ -214,7 +221,8 @@ def test_ticks_are_at_round_times() -> None:
     assert [tick.label for tick in ticks(2.5e-6, 60)] == ["0.0 us", "0.5", "1.0", "1.5", "2.0"]
 
 
-@given(iteration_s=st.floats(0, 1e15), width=st.integers(1, 300))
+@reaches(us=0.02, ms=0.02, s=0.1, few=0.02, several=0.1)
+@given(iteration_s=st.floats(0, 1e15) | st.floats(-9, 3).map(lambda power: 10.0**power), width=st.integers(1, 300))
 def test_an_axis_fits_and_its_labels_do_not_touch(iteration_s: float, width: int) -> None:
     axis = time_axis(iteration_s, width)
     assert len(axis.line) == width
@@ -225,3 +233,6 @@ def test_an_axis_fits_and_its_labels_do_not_touch(iteration_s: float, width: int
     assert [tick.label.split(" ")[0] for tick in planned if tick.label] == [
         word for word in axis.labels.split() if not word.isalpha()
     ]
+    for tick in planned[:1]:
+        reach(tick.label.split(" ")[-1])
+    reach("several" if len(planned) > 1 else "few")

@@ -15,6 +15,7 @@ from penstock.report.analysis.waits import group_waits
 from penstock.report.printable_text import escape_text
 from penstock.report.terminal.render import TimelinePicture, device_table, timeline_text, waits_table
 from penstock.timeline.types import Timeline
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
 
@@ -185,6 +186,7 @@ def test_waits_are_added_up() -> None:
     assert groups[0].sentence.endswith(", 2x, longest before 0B0")
 
 
+@reaches(waits=0.05, many_waits=0.02, narrow=0.02, wide=0.05)
 @examples(60)
 @given(case=cases(), width=st.integers(1, 200))
 def test_everything_can_be_shown(case: Case, width: int) -> None:
@@ -204,11 +206,16 @@ def test_everything_can_be_shown(case: Case, width: int) -> None:
         if mine.any():
             idle += timeline.end_s[mine].max() - (timeline.end_s - timeline.start_s)[mine].sum()
     assert math.isclose(sum(group.waited_s for group in groups), idle, rel_tol=1e-9, abs_tol=1e-9)
+    reach("waits", groups)
+    reach("many_waits", len(groups) > 3)
+    reach("narrow" if width < 23 else "wide")
 
 
+@reaches(printable=0.1, escaped=0.1)
 @given(st.text())
 def test_shown_names_print(name: str) -> None:
     shown = escape_text(name)
     assert shown.isprintable()
     assert (shown == name) == name.isprintable()
     assert Text(shown).plain == shown
+    reach("printable" if name.isprintable() else "escaped", name)

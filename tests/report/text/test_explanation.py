@@ -7,9 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.cluster.types import Cluster
-from penstock.plan.types import Plan, Replica, Stage, on
+from penstock.cluster.types import Cluster, Link, Wire
+from penstock.plan.types import Origin, Plan, Replica, Stage, on
 from penstock.planners.bounds.bound import Bound, BoundPart, binding_part, gap_to_bound, lower_bound
 from penstock.planners.methods.balanced import balanced
 from penstock.planners.problem import Problem
@@ -32,8 +33,9 @@ from penstock.simulate.evaluation import evaluate, evaluate_costs
 from penstock.timeline.build import build_timeline
 from penstock.timeline.summary import critical_path, device_uses, waits
 from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import Case, cases, equal_case, two_stages
+from tests.support.strategies import NAMED_SCHEDULES, Case, cases, equal_case, two_stages
 from tests.support.thoroughness import examples
 
 
@@ -209,6 +211,7 @@ def test_a_late_start_behind_a_job_is_no_transfer() -> None:
     assert time_use(measured).waits == (WaitSum(None, 0.5, 0.0),)
 
 
+@reaches(waits=0.05, moving=0.05, after=0.05, reduced=0.05, path_moves=0.05)
 @examples(150)
 @given(cases())
 def test_sums(case: Case) -> None:
@@ -231,6 +234,11 @@ def test_sums(case: Case) -> None:
     assert use.waiting_s == close(sum(seconds.values()) + use.after_s)
     # The critical path is spent somewhere from beginning to end.
     assert sum(path_seconds(timeline).values()) == close(timeline.iteration_s)
+    reach("waits", use.waits)
+    reach("moving", any(item.transfer_s for item in use.waits))
+    reach("after", use.after_s)
+    reach("reduced", any(item.kind in (Kind.REDUCE_GRAD, Kind.REDUCE_TIE) for item in use.waits))
+    reach("path_moves", any(location.source for location in path_seconds(timeline)))
     sentences = explain(evaluation, case.profile)
     assert all(sentence.endswith(".") and "\n" not in sentence for sentence in sentences)
 
@@ -287,8 +295,38 @@ def test_devices_that_are_busy_for_as_long_are_counted() -> None:
     assert bottleneck_sentences(evaluate(plan, profile, cluster).timeline)[0].endswith("from its start to its end.")
 
 
-@examples(80)
-@given(cases())
+@st.composite
+def busy_cases(draw: st.DrawFn) -> Case:
+    """Devices that compute nearly all the time; messages are short. With GPipe, the second is busy the longest, and
+    the first has more of the path: its short forwards do not count, and its backwards take longer than the forwards
+    of the second. Otherwise layers are equal, and devices busy for as long as others."""
+    if draw(st.booleans()):
+        schedule, num_microbatches = "gpipe", draw(st.integers(16, 20))
+        forward = draw(st.integers(2, 4))
+        backward = draw(st.integers(forward, 6))
+        times = [(1, backward, 1), (forward, backward, 1)]
+    else:
+        schedule, num_microbatches = draw(st.sampled_from(NAMED_SCHEDULES)), draw(st.integers(4, 12))
+        times = [draw(st.tuples(*[st.integers(1, 3)] * 3))] * draw(st.integers(2, 3))
+    profile, cluster = profile_of(times), cluster_of([1.0] * len(times))
+    return Case(profile, cluster, balanced(Problem(profile, cluster, num_microbatches, schedule=schedule)))
+
+
+def with_slow_link(num_microbatches: int, bandwidth: float) -> Case:
+    """Two stages with a link that is slow in one direction only: in both, each has half of the path."""
+    case = two_stages(num_microbatches=num_microbatches, wire=Wire(bandwidth=1e6))
+    link = Link(source="d0", target="d1", wire=Wire(bandwidth=bandwidth))
+    cluster = msgspec.structs.replace(case.cluster, links=(link,))
+    plan = msgspec.structs.replace(case.plan, cluster=Origin(name=cluster.name, digest=cluster.digest))
+    return Case(case.profile, cluster, plan)
+
+
+SLOW_LINKS = st.builds(with_slow_link, st.integers(1, 6), st.sampled_from([0.25, 0.5, 1.0]))
+
+
+@reaches(device=0.05, link=0.02, none=0.02, full=0.02, equal=0.02)
+@examples(120)
+@given(cases() | busy_cases() | SLOW_LINKS)
 def test_the_bottleneck_is_consistent_with_the_loads(case: Case) -> None:
     timeline = evaluate_costs(case.costs).timeline
     bottleneck = find_bottleneck(timeline)
@@ -302,14 +340,18 @@ def test_the_bottleneck_is_consistent_with_the_loads(case: Case) -> None:
     assert (bottleneck.main is None) == (max(bottleneck.parts.values()) < MAIN_SHARE * timeline.iteration_s)
     if bottleneck.main is None:
         assert bottleneck.device == ""
+        reach("none")
         assert sentences[0].startswith("No single device or link is the bottleneck: ")
         return
+    reach("device" if bottleneck.main.device else "link")
     assert sentences[0].startswith("The bottlenecks are " if bottleneck.full_device else "The bottleneck is ")
     if bottleneck.device:
         own_s = busy_s[bottleneck.device]
         num_equal = sum(EQUAL_LOAD * own_s <= other_s <= own_s / EQUAL_LOAD for other_s in busy_s.values())
         assert ("busy for as long" in sentences[0]) == (num_equal > 1)
+        reach("equal", num_equal > 1)
         assert not is_full or busy_s[bottleneck.device] >= EQUAL_LOAD * largest_s
     if bottleneck.full_device:
         assert busy_s[bottleneck.full_device] == largest_s
         assert is_full
+        reach("full")

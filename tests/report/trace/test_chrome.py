@@ -21,6 +21,7 @@ from penstock.program.dependencies.messages import sends_and_consumers
 from penstock.program.types import program_from_actions
 from penstock.report.trace.chrome import chrome_trace, microseconds, save_trace
 from penstock.timeline.types import Timeline
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
 
@@ -132,6 +133,7 @@ def test_names_are_data() -> None:
     assert (names[0], f"to {names[1]}") in row_names(events).values()
 
 
+@reaches(messages=0.05, reductions=0.05, more_rows=0.02, parameters=0.05)
 @examples(60)
 @given(cases())
 def test_a_trace_says_what_the_timeline_says(case: Case) -> None:
@@ -145,6 +147,10 @@ def test_a_trace_says_what_the_timeline_says(case: Case) -> None:
     check_slices(timeline, events, spans)
     check_flows(timeline, events, spans)
     check_memory(timeline, events)
+    reach("messages", with_phase(events, "s"))
+    reach("parameters", (timeline.program.kind == Kind.SEND_P).any())
+    reach("reductions", any(row == "reductions" for _, row in row_names(events).values()))
+    reach("more_rows", any(" #" in row for _, row in row_names(events).values()))
 
 
 def check_metadata(timeline: Timeline, events: list[Event]) -> None:
@@ -234,9 +240,12 @@ def check_memory(timeline: Timeline, events: list[Event]) -> None:
     assert events_by_row == expected
 
 
+@reaches(fractions=0.1, large=0.1)
 @given(st.lists(st.integers(0, 2**50), max_size=20))
 def test_microseconds_keep_every_nanosecond(times: list[int]) -> None:
     assert [nanoseconds(value) for value in microseconds(np.array(times, dtype=np.int64))] == times
+    reach("fractions", any(time % 1000 for time in times))
+    reach("large", any(time > 2**40 for time in times))
 
 
 def test_what_does_not_match_has_no_arrow() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.plan.pricing.row_overlap import overlaps
 from penstock.runtime.tensors.rows import Rows, microbatch_rows, replica_rows
+from tests.support.reach import reach, reaches
 
 
 def test_the_first_microbatches_get_one_more() -> None:
@@ -24,6 +25,7 @@ def test_replicas_take_rows_in_order_by_share() -> None:
 SHARES = st.lists(st.integers(1, 9), min_size=1, max_size=6).map(lambda parts: [part / sum(parts) for part in parts])
 
 
+@reaches(several=0.1, without_rows=0.03, unequal=0.1)
 @given(num=st.integers(0, 40), shares=SHARES)
 def test_every_row_has_one_replica(num: int, shares: list[float]) -> None:
     parts = replica_rows(Rows(3, 3 + num), shares)
@@ -32,8 +34,12 @@ def test_every_row_has_one_replica(num: int, shares: list[float]) -> None:
     for rows, share, end in zip(parts, shares, accumulate(shares), strict=True):
         assert abs(rows.num - share * num) < 1.001
         assert abs(rows.stop - 3 - end * num) < 0.501
+    reach("several", sum(rows.num > 0 for rows in parts) > 1)
+    reach("without_rows", num and any(rows.num == 0 for rows in parts))
+    reach("unequal", len({rows.num for rows in parts}) > 1)
 
 
+@reaches(several=0.1, message_without_rows=0.03, no_message=0.1)
 @given(num=st.integers(0, 40), left=SHARES, right=SHARES)
 def test_rows_in_common_are_where_the_program_has_a_message(num: int, left: list[float], right: list[float]) -> None:
     pairs = {(overlap.left, overlap.right) for overlap in overlaps(left, right)}
@@ -41,3 +47,6 @@ def test_rows_in_common_are_where_the_program_has_a_message(num: int, left: list
     for i, rows in enumerate(lefts):
         for j, other in enumerate(rights):
             assert not rows.common(other).num or (i, j) in pairs
+            reach("message_without_rows", num and (i, j) in pairs and not rows.common(other).num)
+            reach("no_message", (i, j) not in pairs)
+    reach("several", len(pairs) > max(len(left), len(right)))

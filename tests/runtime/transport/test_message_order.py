@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.runtime.test_random_plans import compare
+from tests.support.reach import reaches
 from tests.support.runtime.comparison import check, keeps_every_order
 from tests.support.runtime.failing_ranks import delay_forward, different_batches, lose_rank, select_unsupported_backend
 from tests.support.runtime.forkserver import Start
@@ -42,6 +43,7 @@ def test_plans_of_planners(strict: RankPool, kind: str, num_ranks: int) -> None:
         check(job, [ranks[number] for ranks in results], exact=keeps_every_order(job))
 
 
+@reaches(several_devices=0.1, several_stages=0.1, replicated=0.1, remote=0.1, recompute=0.1, tied=0.1)
 @examples(10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(case=cases(max_microbatches=4).filter(lambda case: len(case.plan.devices) <= 4), num_rows=st.integers(1, 13))
 def test_random_plans(strict: RankPool, case: Case, num_rows: int) -> None:

@@ -19,7 +19,7 @@ from penstock.schedules.search.greedy import Greedy, Rules
 from penstock.simulate.simulator import simulate
 from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import Case, cases, with_limits
+from tests.support.strategies import Case, cases, reach_features, with_limits
 from tests.support.thoroughness import examples
 
 ROUNDING = 1 + 1e-12
@@ -30,12 +30,16 @@ def _seconds(costs: Costs, name: str) -> float:
     return makespan_s(prove(lower(schedule(costs, name), costs), costs))
 
 
+@reaches(better=0.03, differ=0.05)
 @examples(60)
 @given(cases())
 def test_never_worse_than_any_other(case: Case) -> None:
     costs = case.costs
-    best = min(_seconds(costs, name) for name in SCHEDULES if name != "auto")
-    assert _seconds(costs, "auto") <= best * ROUNDING
+    others = [_seconds(costs, name) for name in SCHEDULES if name != "auto"]
+    seconds = _seconds(costs, "auto")
+    assert seconds <= min(others) * ROUNDING
+    reach("better", seconds * ROUNDING < min(others))
+    reach("differ", min(others) * ROUNDING < max(others))
 
 
 @reaches(too_large=0.05)
@@ -59,12 +63,14 @@ def test_fits_wherever_another_fits(case: Case) -> None:
     assert _seconds(costs, "auto") <= min(fitting) * ROUNDING
 
 
+@reaches(several_devices=0.1, replicated=0.05, remote=0.05, shared=0.02)
 @examples(100)
 @given(cases())
 def test_makespan_is_the_simulators(case: Case) -> None:
     costs = case.costs
     proof = prove(case.lowered(costs), costs)
     assert makespan_s(proof) == simulate(proof).iteration_s
+    reach_features(case)
 
 
 def _equal(
@@ -121,7 +127,8 @@ def test_too_little_room_for_the_first_micro_batch_still_ends() -> None:
     prove(lower(found, costs), costs)
 
 
-@examples(40)
+@reaches(better=0.03, split=0.05)
+@examples(60)
 @given(cases())
 def test_whole_backwards_stay_whole(case: Case) -> None:
     kinds = schedule(case.costs, "auto_whole").kind
@@ -129,4 +136,7 @@ def test_whole_backwards_stay_whole(case: Case) -> None:
     assert Kind.W not in kinds
     others = [name for name in SCHEDULES if not name.startswith(("auto", "zb"))]
     whole = with_split(case.costs, False)
-    assert _seconds(case.costs, "auto_whole") <= min(_seconds(whole, name) for name in others) * ROUNDING
+    best, seconds = min(_seconds(whole, name) for name in others), _seconds(case.costs, "auto_whole")
+    assert seconds <= best * ROUNDING
+    reach("better", seconds * ROUNDING < best)
+    reach("split", case.plan.split_backward)

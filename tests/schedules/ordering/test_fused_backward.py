@@ -59,12 +59,14 @@ def test_parts_of_the_first_stage_that_stand_together_are_joined_and_all_can_be(
     assert np.array_equal(joined.kind[~first], parted.kind[others])
 
 
+@reaches(joined_if_dear=0.3)
 @examples(40)
 @given(cases())
 def test_where_parting_is_free_everything_stays_parted(case: Case) -> None:
     costs = replace(case.costs, joined_s=np.zeros(case.costs.num_replicas))
     parted = schedule(with_split(costs, True), "1f1b")
     assert join_first(parted, costs) == (parted, parted)
+    reach("joined_if_dear", not join_first(parted, dear(case.costs)).all.same_actions(parted))
 
 
 def test_h1_does_the_first_devices_backwards_whole() -> None:

@@ -23,12 +23,13 @@ from penstock.schedules.search.scoring import score_program
 from tests.support.plain_polish import plain_polish
 from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import NAMED_SCHEDULES, Case, cases
+from tests.support.strategies import NAMED_SCHEDULES, Case, cases, reach_features
 from tests.support.thoroughness import examples
 
 CLOSE = 1 + 1e-9
 
 
+@reaches(below=0.05, exact=0.05, floor_met=0.05, above_floor=0.05)
 @examples(100)
 @given(cases())
 def test_never_above_the_simulator_and_never_below_the_floor(case: Case) -> None:
@@ -38,9 +39,13 @@ def test_never_above_the_simulator_and_never_below_the_floor(case: Case) -> None
     for program in candidates(costs):
         estimate = estimator.seconds(program)
         assert floor <= estimate * CLOSE
-        assert estimate <= score_program(program, costs).seconds * CLOSE
+        seconds = score_program(program, costs).seconds
+        assert estimate <= seconds * CLOSE
+        reach("below" if estimate * CLOSE < seconds else "exact", seconds > 0)
+        reach("above_floor" if floor * CLOSE < estimate else "floor_met", floor > 0)
 
 
+@reaches(several_devices=0.1, replicated=0.05, remote=0.05, recompute=0.1, split=0.05)
 @examples(100)
 @given(cases())
 def test_a_program_there_and_back(case: Case) -> None:
@@ -48,6 +53,7 @@ def test_a_program_there_and_back(case: Case) -> None:
     for name in NAMED_SCHEDULES:
         program = schedule(case.costs, name)
         assert estimator.program_of(estimator.order_of(program)).same_actions(program)
+    reach_features(case)
 
 
 @reaches(faster=0.05)

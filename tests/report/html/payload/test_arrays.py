@@ -16,6 +16,7 @@ from penstock.report.html.payload.arrays import Arrays, time_unit, timeline_arra
 from penstock.report.html.payload.packing import Packer
 from penstock.simulate.evaluation import evaluate_costs
 from penstock.timeline.summary import critical_path
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases, two_stages
 from tests.support.thoroughness import examples
 
@@ -65,6 +66,7 @@ def test_units_of_time() -> None:
     assert [time_unit(seconds) for seconds in (1e-6, 4.0, 4.1, 400.0, 4e6)] == [1e-9, 1e-9, 1e-8, 1e-7, 1e-3]
 
 
+@reaches(messages=0.05, reductions=0.05, moved=0.05, gaps=0.05)
 @examples(40)
 @given(cases())
 def test_read_back(case: Case) -> None:
@@ -83,7 +85,12 @@ def test_read_back(case: Case) -> None:
     send_of = dict(zip(receives.tolist(), sends.tolist(), strict=True))
     path = [send_of.get(action, action) for action in critical_path(timeline)]
     assert np.array_equal(shown[decoded["path"].astype(np.int64)], path)
-    _check_gaps(arrays, decoded, find_gaps(timeline))
+    gaps = find_gaps(timeline)
+    _check_gaps(arrays, decoded, gaps)
+    reach("messages", send_of)
+    reach("reductions", (program.kind == Kind.REDUCE_GRAD).any())
+    reach("moved", set(path) & set(send_of.values()))
+    reach("gaps", gaps)
 
 
 def _check_gaps(arrays: Arrays, decoded: dict[str, Numbers], gaps: list[Any]) -> None:
