@@ -10,9 +10,9 @@ from benchmarks.emulation.emulated_runs import EmulatedRun
 from benchmarks.results import Result
 
 MEDIAN_ERROR = 0.05
-MOST_ERROR = 0.10
-MOST_SHARE = 0.95
-LEAST_TAU = 0.9
+MAX_ERROR = 0.10
+MAX_SHARE = 0.95
+MIN_TAU = 0.9
 NUM_PLANS = 40
 SAME = 0.01
 """Plans with predicted times that differ by less than this have no order."""
@@ -50,12 +50,12 @@ def check_targets(runs: Sequence[EmulatedRun]) -> Iterator[Result]:
     )
     middle = float(np.median(errors))
     yield Result("error of the simulator, median", f"<= {MEDIAN_ERROR:.0%}", f"{middle:.1%}", middle <= MEDIAN_ERROR)
-    near = float(np.mean(errors <= MOST_ERROR))
+    near = float(np.mean(errors <= MAX_ERROR))
     yield Result(
-        f"share of plans within {MOST_ERROR:.0%}",
-        f">= {MOST_SHARE:.0%}",
+        f"share of plans within {MAX_ERROR:.0%}",
+        f">= {MAX_SHARE:.0%}",
         f"{near:.0%}, worst {errors.max():.1%}",
-        near >= MOST_SHARE,
+        near >= MAX_SHARE,
         True,
     )
     taus = {problem: tau(list(by_method.values())) for problem, by_method in by_problem(runs).items()}
@@ -63,7 +63,7 @@ def check_targets(runs: Sequence[EmulatedRun]) -> Iterator[Result]:
     worst = min(known, key=known.__getitem__, default=None)
     if worst is not None:
         text = f"{known[worst]:.2f} ({worst.title})"
-        yield Result("ranking of plans, least Kendall tau", f">= {LEAST_TAU}", text, known[worst] >= LEAST_TAU, True)
+        yield Result("ranking of plans, least Kendall tau", f">= {MIN_TAU}", text, known[worst] >= MIN_TAU, True)
     yield from _auto_wins(runs)
 
 

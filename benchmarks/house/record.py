@@ -32,6 +32,8 @@ MODELS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("piper/bert32.json", {}),
 )
 MICROBATCHES = (4, 13)
+FORMER_NAMES = {"auto_fused": "auto_whole"}
+"""Schedules that were renamed; records have the former names."""
 
 
 def main(output: str, instances: str, *, quick: bool = False) -> None:
@@ -58,9 +60,13 @@ def _problem(profile: Any, cluster: Any, num: int) -> Any:
         for schedule in schedules:
             try:
                 plan = _plan(profile, cluster, num, planner=planner, schedule=schedule)
-                yield f"{planner} | {schedule}", _figures(plan, profile, cluster)
+                yield f"{planner} | {_name(schedule)}", _figures(plan, profile, cluster)
             except penstock.PenstockError as error:
-                yield f"{planner} | {schedule}", type(error).__name__
+                yield f"{planner} | {_name(schedule)}", type(error).__name__
+
+
+def _name(schedule: str | None) -> str | None:
+    return FORMER_NAMES.get(schedule, schedule) if schedule else None
 
 
 def _plan(profile: Any, cluster: Any, num: int, **options: Any) -> Any:
@@ -77,7 +83,7 @@ def _figures(plan: Any, profile: Any, cluster: Any) -> Any:
         actions.update(" ".join(map(str, program.actions(device))).encode())
     times = hashlib.sha256(result.timeline.start_s.tobytes() + result.timeline.end_s.tobytes())
     return {
-        "schedule": plan.schedule,
+        "schedule": _name(plan.schedule),
         "stages": [
             [
                 stage.start,

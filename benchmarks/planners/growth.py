@@ -20,7 +20,7 @@ PLANNERS = ("auto", "spp", "dapple", "pipedream")
 UNITS, DEVICES, MICROBATCHES = 100, 16, 16
 DAPPLE_DEVICES = 64
 """DAPPLE's search takes too long with more devices."""
-MOST_CALLS, ENOUGH_S = 9, 0.2
+MAX_CALLS, ENOUGH_S = 9, 0.2
 """Shorter calls are repeated."""
 
 
@@ -101,7 +101,7 @@ def run_point(point: Point) -> PointRun:
     method = methods[point.planner]
     method(_problem(8, 8, 4))
     seconds: list[float] = []
-    while len(seconds) < MOST_CALLS and sum(seconds) < ENOUGH_S:
+    while len(seconds) < MAX_CALLS and sum(seconds) < ENOUGH_S:
         problem = _problem(point.num_units, point.num_devices, point.num_microbatches)
         start_time = time.perf_counter()
         method(problem)

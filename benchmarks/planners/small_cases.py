@@ -18,7 +18,7 @@ from penstock.profile import Profile, Sizes, Times, Unit
 from penstock.simulate import evaluate
 
 ROUNDING = 1e-9
-MOST_EXACT_S = 120.0
+MAX_EXACT_S = 120.0
 
 
 class SmallCase(NamedTuple):
@@ -98,7 +98,7 @@ def run_small(case: SmallCase) -> SmallRun:
     """Solve one case exactly, and plan it with `auto`."""
     problem = small_problem(case)
     start_time = time.perf_counter()
-    best = exact(problem, seconds=MOST_EXACT_S)
+    best = exact(problem, seconds=MAX_EXACT_S)
     solved = time.perf_counter()
     plan = fastest_auto(problem, replication=False)
     planned = time.perf_counter()

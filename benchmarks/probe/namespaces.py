@@ -18,7 +18,7 @@ from penstock.cluster import Cluster
 MTU = 9000
 """Large, so that headers take less than 1 % of the bandwidth."""
 BURST_S = 0.002
-LEAST_BURST = 20_000
+MIN_BURST = 20_000
 
 
 def can_create_namespaces() -> bool:
@@ -91,7 +91,7 @@ def _shape(name: str, port: str, rates: Mapping[int, float], total: float | None
 
 
 def _class(name: str, port: str, parent: str, own: str, rate: float) -> None:
-    burst = str(max(LEAST_BURST, int(rate * BURST_S)))
+    burst = str(max(MIN_BURST, int(rate * BURST_S)))
     bits = f"{int(rate * 8)}bit"
     words = ("rate", bits, "ceil", bits, "burst", burst, "cburst", burst, "quantum", "60000")
     _run("tc", "-n", name, "class", "add", "dev", port, "parent", parent, "classid", own, "htb", *words)

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.browser import Page, running_browser
 
-MOST_OPEN_S = 2.0
-LEAST_FRAMES = 30.0
+MAX_OPEN_S = 2.0
+MIN_FRAMES = 30.0
 BYTES_PER_ACTION = 60
 FIXED_BYTES = 150_000
 
@@ -81,11 +81,11 @@ def main() -> int:
         page = browser.new_page()
         page.resize(1280, 900)
         opened = [_open_s(page, path) for _ in range(repeats)]
-        lines.append(_at_most("opens, drawn", opened, MOST_OPEN_S))
+        lines.append(_at_most("opens, drawn", opened, MAX_OPEN_S))
         for what, prepare in _views().items():
             prepare(page)
             rates = [_frames_per_s(page) for _ in range(repeats)]
-            lines.append(_at_least(f"zoom, {what}", rates, LEAST_FRAMES))
+            lines.append(_at_least(f"zoom, {what}", rates, MIN_FRAMES))
     for line in lines:
         print(f"{line.what}: target {line.target}, measured {line.measured}, {'ok' if line.is_met else 'short'}")
     return 0 if all(line.is_met for line in lines) else 1

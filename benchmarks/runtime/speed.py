@@ -13,7 +13,7 @@ from benchmarks.runtime.measurements import SINGLE_PROCESS, SINGLE_PROCESS_WHOLE
 from benchmarks.runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, Option, our_options, same_work
 from benchmarks.runtime.prediction_errors import explain
 from benchmarks.runtime.ranks import Ranks
-from benchmarks.runtime.stage_cuts import MOST_TRIED, best_cuts, cuts_by_evenness, equal_cuts
+from benchmarks.runtime.stage_cuts import MAX_TRIED, best_cuts, cuts_by_evenness, equal_cuts
 from benchmarks.runtime.workloads import Workload
 from penstock import Cluster, Profile
 
@@ -172,7 +172,7 @@ def _search(
 def candidates(profile: Profile, kind: str) -> list[tuple[int, ...]]:
     """The cuts to try, the most balanced first: all for GPipe and 1F1B, some for the others."""
     cuts = cuts_by_evenness(profile, NUM_STAGES[kind], RANKS_OF_STAGES.get(kind, (0, 1)))
-    return cuts if kind in ("gpipe", "1f1b") else cuts[:MOST_TRIED]
+    return cuts if kind in ("gpipe", "1f1b") else cuts[:MAX_TRIED]
 
 
 def _predicted(ranks: Ranks, workload: Workload, row: Row, entry: Entry, profile: Profile, cluster: Cluster) -> Row:

@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 
 from penstock import Profile, Unit
 
-MOST_TRIED = 6
+MAX_TRIED = 6
 """The number of cuts to try where there are too many; those that balance the profiled work best."""
 HOPELESS = 1.25
 """Cuts whose first iteration takes this factor longer than the best so far are dropped."""

@@ -118,4 +118,4 @@ def test_plan_does_everything_once(run: Run, planner: str) -> None:
 
 
 def test_all_schedules_are_replaced() -> None:
-    assert set(SCHEDULES) >= {"gpipe", "1f1b", "interleaved", "zb_h1", "zb_v", "pe", "auto", "auto_whole"}
+    assert set(SCHEDULES) >= {"gpipe", "1f1b", "interleaved", "zb_h1", "zb_v", "pe", "auto", "auto_fused"}

@@ -11,7 +11,7 @@ from penstock.cli.main import cli
 from tests.docs.markdown import LINK, PAGES, Command, anchors, blocks, commands, name_of, prose
 from tests.support.paths import DOCS, REPOSITORY, SOURCE
 
-MOST_COLUMNS = 100
+MAX_COLUMNS = 100
 
 every_page = pytest.mark.parametrize("path", PAGES, ids=name_of)
 
@@ -47,7 +47,7 @@ def test_paths_exist(path: Path) -> None:
 @every_page
 def test_command_lines_fit(path: Path) -> None:
     lines = [line for command in commands(path) for line in command.lines]
-    assert [line for line in lines if len(line) > MOST_COLUMNS] == []
+    assert [line for line in lines if len(line) > MAX_COLUMNS] == []
 
 
 def _find_command(words: list[str]) -> tuple[click.Command, list[str]]:

@@ -73,7 +73,7 @@ def test_plans_stay_within_any_combination_of_switches(
     _assert_within(plan, search_space, profile, cluster)
 
 
-@pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1", "auto_whole"])
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1", "auto_fused"])
 def test_a_fixed_schedule(name: str) -> None:
     problem = Problem(equal_profile(6, cut_bytes=1), one_host(3), 4)
     plan = auto(problem, search_space=SearchSpace(schedule=name), work=20)
@@ -83,7 +83,7 @@ def test_a_fixed_schedule(name: str) -> None:
 def test_split_schedule_contradicts_fused_backwards() -> None:
     with pytest.raises(InputError, match="schedule zb_h1 splits the backward"):
         SearchSpace(schedule="zb_h1", split_backward=False)
-    assert SearchSpace(schedule="auto", split_backward=False).plan_schedule == "auto_whole"
+    assert SearchSpace(schedule="auto", split_backward=False).plan_schedule == "auto_fused"
 
 
 def test_an_unknown_schedule() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import torch
 
-from penstock.probe.link_probe import FIRST_BYTES, LEAST_BYTES, MAX_BYTES, MAX_REPEATS, NUM_REPEATS, measure_link
+from penstock.probe.link_probe import FIRST_BYTES, MAX_BYTES, MAX_REPEATS, MIN_BYTES, NUM_REPEATS, measure_link
 
 if TYPE_CHECKING:
     from penstock.probe.traffic import Traffic
@@ -46,8 +46,8 @@ class FakeTraffic:
         (1e12, MAX_BYTES["cpu"]),  # never long enough: the limit
         (1e9, MAX_BYTES["cpu"]),
         (50e6, 1 << 20),  # 4 x 256 kB, which takes 5 ms
-        (10e6, LEAST_BYTES),  # 64 kB takes 6.6 ms, but is only one piece of the network
-        (1e6, 60_000),  # LEAST_BYTES would take longer than 60 ms
+        (10e6, MIN_BYTES),  # 64 kB takes 6.6 ms, but is only one piece of the network
+        (1e6, 60_000),  # MIN_BYTES would take longer than 60 ms
         (1e5, FIRST_BYTES),
     ],
 )

@@ -10,7 +10,7 @@ from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, SAVED
 from penstock.program.actions import Kind
 from penstock.program.job_table import replicas_of
 from penstock.program.types import Program, program_from_arrays
-from penstock.schedules.ordering.weight_filling import LEAST_FIT
+from penstock.schedules.ordering.weight_filling import MIN_FIT
 
 Job = tuple[int, int, int]
 """Kind, replica, micro-batch."""
@@ -82,7 +82,7 @@ class _Filler:
     def _fill(self, device: int, job: Job, ready: float) -> None:
         due = self.due[device]
         while due:
-            fits = self.clock[device] + LEAST_FIT * self.seconds[Kind.W][due[0][1]] <= ready
+            fits = self.clock[device] + MIN_FIT * self.seconds[Kind.W][due[0][1]] <= ready
             full = job[0] == Kind.F and self.kept[device] >= self.most_kept
             if not (fits or full):
                 break

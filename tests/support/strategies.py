@@ -81,7 +81,7 @@ def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) ->
     if overheads and draw(st.booleans()):
         ratios = st.sampled_from([0.0, 0.25])
         parts = draw(st.tuples(SECONDS, SECONDS, st.floats(0.0, 1e-3), ratios, ratios))
-        named = dict(zip(("job_s", "message_s", "byte_s", "split_ratio", "moved_ratio"), parts, strict=True))
+        named = dict(zip(("job_s", "message_s", "byte_s", "split_ratio", "remote_ratio"), parts, strict=True))
         spent = (Overhead(kind=kinds[-1], **named),)
     return Profile(
         name="random", micro_batch_size=4, units=tuple(units), input_bytes=draw(BYTES), ties=ties, overheads=spent

@@ -20,9 +20,9 @@ MAX_LACKING = 0.02
 """Fraction of an iteration."""
 SURE_RATE = 200e6
 """Bytes per second that a link reaches on any idle machine."""
-LEAST_BYTES = 1e6
+MIN_BYTES = 1e6
 """The duration of smaller messages does not depend on bandwidth."""
-LEAST_WAIT_S = 1e-2
+MIN_WAIT_S = 1e-2
 """Seconds of this machine. A device that was idle for longer when a message arrived was waiting for it."""
 
 
@@ -100,12 +100,12 @@ def _fastest(emulation: Emulation, timelines: Sequence[Timeline]) -> dict[tuple[
         order = np.lexsort((arrived_s, users))
         same = np.flatnonzero(users[order[1:]] == users[order[:-1]])
         free_s[order[same + 1]] = np.maximum(free_s[order[same + 1]], arrived_s[order[same]])
-        for number in np.flatnonzero((arrived_s - free_s) * emulation.slow_down > LEAST_WAIT_S).tolist():
+        for number in np.flatnonzero((arrived_s - free_s) * emulation.slow_down > MIN_WAIT_S).tolist():
             send = int(dependencies.send[messages[number]])
             size = float(timeline.num_bytes[send])
             held_s = float(dependencies.latency_s[messages[number]])
             taken_s = (timeline.end_s[send] - timeline.start_s[send] - held_s) * emulation.slow_down
-            if size >= LEAST_BYTES and taken_s > 0:
+            if size >= MIN_BYTES and taken_s > 0:
                 link = int(program.device_of[send]), int(program.peer[send])
                 moved, best = fastest.get(link, (0.0, 0.0))
                 fastest[link] = moved + size / len(timelines), max(best, size / taken_s)

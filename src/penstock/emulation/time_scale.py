@@ -11,7 +11,7 @@ BYTE_S = 1.2e-9
 """Processor seconds for each byte between ranks: both ends, the kernel and the shaper."""
 ACTION_S = 0.6e-3
 """Processor seconds of the runtime for each action."""
-MOST_BUSY = 0.2
+MAX_BUSY = 0.2
 """Largest fraction of the machine that both may use, on average over an iteration."""
 
 
@@ -24,7 +24,7 @@ def estimate_work_s(evaluation: Evaluation) -> float:
 
 def choose_slow_down(evaluation: Evaluation) -> float:
     """Return the smallest time scale that keeps this machine idle enough, rounded up to two digits; at least 1."""
-    room_s = evaluation.timeline.iteration_s * MOST_BUSY * (os.cpu_count() or 1)
+    room_s = evaluation.timeline.iteration_s * MAX_BUSY * (os.cpu_count() or 1)
     factor = estimate_work_s(evaluation) / room_s if room_s > 0 else 1.0
     if factor <= 1:
         return 1.0

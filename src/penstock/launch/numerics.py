@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.runtime.verify import StateDiff
 
 NUM_STEPS = 5
-MOST_NAMES = 3
+MAX_NAMES = 3
 TOLERANCE = 1e-6
 
 AMPLIFIED = (
@@ -160,8 +160,8 @@ def _check_steps(display: ProgressDisplay, single: TrainResult, closer: TrainRes
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(map(escape_text, names[:MOST_NAMES])) + more
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(map(escape_text, names[:MAX_NAMES])) + more
 
 
 def _show(display: ProgressDisplay, comparison: Comparison) -> None:
@@ -185,9 +185,9 @@ def _diff_text(kind: str, diff: "StateDiff") -> str:
         f"{kind}: {diff.num_equal} of {diff.num_tensors} are bitwise equal; the largest relative difference is "
         f"{diff.worst:.1e} ({escape_text(diff.worst_name)}), over all tensors {diff.together:.1e}"
     )
-    for name in diff.torn[:MOST_NAMES]:
+    for name in diff.torn[:MAX_NAMES]:
         text += f"; ranks hold different values of {escape_text(name)}"
-    for name in diff.missing[:MOST_NAMES]:
+    for name in diff.missing[:MAX_NAMES]:
         text += f"; {escape_text(name)} exists in one of the two runs only"
     return text
 

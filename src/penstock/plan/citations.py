@@ -175,7 +175,7 @@ SCHEDULE_PAPERS: Mapping[str, tuple[Paper, ...]] = MappingProxyType(
         "zb_v": (ZERO_BUBBLE, CONTROLLABLE_MEMORY),
         "pe": (SPP,),
         "auto": (ZERO_BUBBLE,),
-        "auto_whole": (PIPEDREAM_FLUSH, SPP),
+        "auto_fused": (PIPEDREAM_FLUSH, SPP),
     }
 )
 

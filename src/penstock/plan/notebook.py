@@ -13,7 +13,7 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b
 
 WIDTH, BAND, LEFT = 900, 30, 70
 _LETTER = 6.6
-MOST_NAMED = 16
+MAX_NAMED = 16
 
 
 def plan_html(plan: "Plan") -> str:
@@ -39,9 +39,9 @@ def plan_html(plan: "Plan") -> str:
     legend = "".join(
         f'<span style="white-space:nowrap;margin-right:14px"><span style="color:{_colour(number)}">&#9632;</span> '
         f"{escape(device)}</span>"
-        for number, device in enumerate(plan.devices[:MOST_NAMED])
+        for number, device in enumerate(plan.devices[:MAX_NAMED])
     )
-    more = f"<span>and {len(plan.devices) - MOST_NAMED} more</span>" if len(plan.devices) > MOST_NAMED else ""
+    more = f"<span>and {len(plan.devices) - MAX_NAMED} more</span>" if len(plan.devices) > MAX_NAMED else ""
     return f'<div style="line-height:1.5">{words}{"".join(parts)}<div>{legend}{more}</div></div>'
 
 

@@ -33,7 +33,7 @@ class SearchSpace:
 
     Example:
         >>> SearchSpace(split_backward=False).plan_schedule
-        'auto_whole'
+        'auto_fused'
     """
 
     replication: bool = True
@@ -51,7 +51,7 @@ class SearchSpace:
             if not self.split_backward and self.schedule in SPLITTING - {"auto"}:
                 raise InputError(
                     f"schedule {self.schedule} splits the backward, and the search space excludes split backwards",
-                    hint="Use a schedule with fused backwards, such as 1f1b or auto_whole.",
+                    hint="Use a schedule with fused backwards, such as 1f1b or auto_fused.",
                 )
 
     @property
@@ -59,7 +59,7 @@ class SearchSpace:
         """The schedule of the plans in this search space."""
         if self.schedule not in (None, "auto"):
             return str(self.schedule)
-        return "auto" if self.split_backward else "auto_whole"
+        return "auto" if self.split_backward else "auto_fused"
 
     def allow(self, plan: Plan, cluster: Cluster, *, recompute: bool = False) -> bool:
         """Whether a plan is in the search space.

@@ -10,7 +10,7 @@ from penstock.probe.types import Fit
 FIRST_BYTES = 1 << 14
 MAX_BYTES = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Largest message by device type: links of GPUs are faster."""
-LEAST_BYTES = 1 << 19
+MIN_BYTES = 1 << 19
 """Networks segment and shape traffic in pieces of up to 64 kB: a message has many, unless it would take too long."""
 LONG_S = 6e-3
 """A message that takes this long is large enough; each attempt is four times as large as the one before."""
@@ -33,7 +33,7 @@ def measure_link(traffic: Traffic, peer: int) -> Fit:
     while (taken_s := traffic.train(peer, num_bytes, num_bytes, 1)) < LONG_S and num_bytes < most:
         num_bytes = min(4 * num_bytes, most)
     longest = int(num_bytes * TOO_LONG_S / taken_s)
-    num_bytes = min(max(num_bytes, LEAST_BYTES), max(longest, FIRST_BYTES))
+    num_bytes = min(max(num_bytes, MIN_BYTES), max(longest, FIRST_BYTES))
     samples = [_steady_train(traffic, peer, num_bytes, part) for part in PARTS]
     pings_s += traffic.ping(peer, NUM_PINGS)
     traffic.finish(peer)

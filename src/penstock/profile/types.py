@@ -135,7 +135,7 @@ class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         message_s: Seconds for every message sent and for every message received.
         byte_s: Seconds for every byte sent.
         split_ratio: Extra time of I and W over a fused backward, as a fraction of the fused backward.
-        moved_ratio: Extra time of a forward and its remote backward, as a fraction of the time of both on one device,
+        remote_ratio: Extra time of a forward and its remote backward, as a fraction of the time of both on one device,
             without messages.
 
     Example:
@@ -148,10 +148,10 @@ class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     message_s: Seconds
     byte_s: Seconds
     split_ratio: Ratio = 0.0
-    moved_ratio: Ratio = 0.0
+    remote_ratio: Ratio = 0.0
 
     def __post_init__(self) -> None:
-        names = ("job_s", "message_s", "byte_s", "split_ratio", "moved_ratio")
+        names = ("job_s", "message_s", "byte_s", "split_ratio", "remote_ratio")
         _make_floats(self, names)
         if not all(math.isfinite(getattr(self, name)) for name in names):
             raise ValueError("overheads must be finite")

@@ -119,7 +119,7 @@ def with_overheads(
         overhead = measure_overhead(profile.kinds[0], torch.get_num_threads())
         report("measuring the extra time of a split backward and of a remote backward")
         ratios = measure_ratios(model, inputs, loss, targets, blocks)
-        overhead = replace(overhead, split_ratio=ratios.split, moved_ratio=ratios.remote)
+        overhead = replace(overhead, split_ratio=ratios.split, remote_ratio=ratios.remote)
     except PenstockError as error:
         # The profile is usable without it, such as for blocks whose backward cannot be split, or without subprocesses.
         text = f"The overhead of the runtime is unknown: assumed none. {error.what}"
@@ -128,6 +128,6 @@ def with_overheads(
         f"Measured overhead of the runtime: {show_seconds(overhead.job_s)} per action, "
         f"{show_seconds(overhead.message_s)} per message sent or received, {show_seconds(overhead.byte_s * 1e6)} per "
         f"MB sent; a split backward takes {show_percent(overhead.split_ratio)} longer than a fused one, forward and "
-        f"remote backward {show_percent(overhead.moved_ratio)} longer than both on one device."
+        f"remote backward {show_percent(overhead.remote_ratio)} longer than both on one device."
     )
     return replace(profile, overheads=(overhead,), assumptions=(*profile.assumptions, text))

@@ -8,7 +8,7 @@ from penstock.errors import InputError
 from penstock.plan import Shape
 from penstock.plan.pricing import Costs
 from penstock.program import Program, program_of_order
-from penstock.schedules.methods import auto, auto_whole, gpipe, interleaved, one_f_one_b, pe, zb_h1, zb_v
+from penstock.schedules.methods import auto, auto_fused, gpipe, interleaved, one_f_one_b, pe, zb_h1, zb_v
 from penstock.schedules.ordering import in_turn
 
 MAX_JOBS = 10_000_000
@@ -35,7 +35,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             Schedule("zb_v", zb_v, Shape.V, "two stages per device in a V, weight gradients in the bubbles"),
             Schedule("pe", pe, Shape.STRAIGHT, "the earliest available micro-batch, backwards first"),
             Schedule("auto", auto, Shape.STRAIGHT, "the best of all these and of list scheduling, within memory"),
-            Schedule("auto_whole", auto_whole, Shape.STRAIGHT, "the same with every backward fused"),
+            Schedule("auto_fused", auto_fused, Shape.STRAIGHT, "the same with every backward fused"),
         )
     }
 )

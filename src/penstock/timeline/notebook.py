@@ -21,8 +21,8 @@ COLOURS = {
     Kind.STEP: ("#8a8a8a", "step"),
 }
 WIDTH, ROW, LEFT = 900, 18, 110
-MOST_ROWS = 32
-MOST_SINGLE = 4_000
+MAX_ROWS = 32
+MAX_SINGLE = 4_000
 """More jobs than this are not drawn one by one: each column of the picture then has the kind that fills most of it."""
 
 
@@ -30,7 +30,7 @@ def timeline_html(timeline: Timeline) -> str:
     """A summary line, the rows and the legend. Names are always text, never markup."""
     program, plan = timeline.program, timeline.program.plan
     names = [use.device for use in device_uses(timeline)]
-    shown = names[:MOST_ROWS]
+    shown = names[:MAX_ROWS]
     words = (
         f"<b>{escape(plan.planner)} + {escape(plan.schedule)}</b>, {escape(timeline.origin)}: "
         f"{show_seconds(timeline.iteration_s)} for {show_count(plan.num_microbatches, 'micro-batch', 'es')}, "
@@ -42,7 +42,7 @@ def timeline_html(timeline: Timeline) -> str:
         f'style="max-width:{LEFT + WIDTH}px;display:block;margin:6px 0" role="img" aria-label="timeline">'
     )
     parts = [head]
-    single = int(timeline.is_compute.sum()) <= MOST_SINGLE
+    single = int(timeline.is_compute.sum()) <= MAX_SINGLE
     kinds: set[Kind] = set()
     for row, name in enumerate(shown):
         device, y = program.devices.index(name), row * ROW

@@ -58,7 +58,7 @@ def test_what_a_moved_backward_needs_is_paid_too() -> None:
 
 
 def test_forward_and_backward_in_different_places_take_longer() -> None:
-    spent = Overhead(kind="cpu", job_s=0, message_s=0, byte_s=0, moved_ratio=0.25)
+    spent = Overhead(kind="cpu", job_s=0, message_s=0, byte_s=0, remote_ratio=0.25)
     again = msgspec.structs.replace(stage(1, 2, "d0", "d1"), recompute=True)
     costs = costs_of(stage(0, 1, "d0"), again, stage(2, 3, "d0", "d1"), overheads=(spent,))
     assert costs.forward_s.tolist() == [1, 1, 1.25]

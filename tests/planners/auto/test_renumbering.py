@@ -16,7 +16,7 @@ from penstock.profile.load import load_profile
 from penstock.profile.types import Profile
 from penstock.simulate.evaluation import evaluate
 
-MOST_CHANGE = 0.02
+MAX_CHANGE = 0.02
 
 
 def _irregular(seed: int, num_devices: int) -> Cluster:
@@ -71,4 +71,4 @@ def test_renumbering_the_devices(
     seconds = [
         evaluate(planner(Problem(profile, cluster, 8)), profile, cluster).timeline.iteration_s for cluster in clusters
     ]
-    assert max(seconds) <= min(seconds) * (1 + MOST_CHANGE)
+    assert max(seconds) <= min(seconds) * (1 + MAX_CHANGE)

@@ -205,7 +205,7 @@ def every_planner(problem: Problem, *, remote_backward: bool) -> Iterator[Plan]:
                 yield plan
 
 
-MOST_PLANNED = 10
+MAX_PLANNED = 10
 """How many of the cases with a binding bound are planned."""
 
 
@@ -225,7 +225,7 @@ def test_network_bound_against_the_best_of_all_planners() -> None:
                 continue
             binding[remote_backward] += 1
             assert bound.seconds == network
-            if binding[remote_backward] > MOST_PLANNED:
+            if binding[remote_backward] > MAX_PLANNED:
                 continue
             best = min(
                 evaluate(plan, problem.profile, problem.cluster).timeline.iteration_s

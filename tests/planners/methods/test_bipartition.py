@@ -18,7 +18,7 @@ from penstock.plan.types import Plan
 from penstock.planners.methods.balanced import balanced, balanced_cuts
 from penstock.planners.methods.bipartition.cuts import TwoSets, bottleneck, two_sets_of_cuts
 from penstock.planners.methods.bipartition.kernel import furthest_cuts
-from penstock.planners.methods.bipartition.planner import MOST_CUTS, bipartition
+from penstock.planners.methods.bipartition.planner import MAX_CUTS, bipartition
 from penstock.planners.methods.bipartition.priced_cuts import Joint, Row, priced_cuts
 from penstock.planners.problem import Problem
 from penstock.profile.affine_model import fit
@@ -268,6 +268,6 @@ def test_more_devices_than_units() -> None:
 
 
 def test_more_units_than_cuts_are_considered() -> None:
-    profile = equal_profile(2 * MOST_CUTS + 7)
+    profile = equal_profile(2 * MAX_CUTS + 7)
     problem = Problem(profile, one_host(3), 4)
     assert iteration_s(problem, bipartition(problem)) <= iteration_s(problem, balanced(problem))

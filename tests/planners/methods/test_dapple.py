@@ -239,7 +239,7 @@ def test_steps_fit_together(sizes: Taken) -> None:
 def test_limit_on_steps_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = (3, 1, 2)
     every = set(find_steps(sizes))
-    monkeypatch.setattr(placement, "MOST_STEPS", len(every))
+    monkeypatch.setattr(placement, "MAX_STEPS", len(every))
     assert set(find_steps(sizes)) == every
     # With one step less: bricks of two devices, of which the hosts have 2, 1 and 1, and the row of single devices.
     monkeypatch.undo()
@@ -251,7 +251,7 @@ def test_limit_on_steps_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     prefixes = [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 0), (3, 1, 0), (3, 1, 1), (3, 1, 2)]
     row = set(combinations(prefixes, 2))
     assert bricks - row
-    monkeypatch.setattr(placement, "MOST_STEPS", len(every) - 1)
+    monkeypatch.setattr(placement, "MAX_STEPS", len(every) - 1)
     assert set(find_steps(sizes)) == bricks | row
 
 
@@ -290,8 +290,8 @@ def test_large_clusters_and_long_models(monkeypatch: pytest.MonkeyPatch) -> None
     devices = tuple(Device(name=f"d{number}", host=f"h{number // 4}", kind="k") for number in range(24))
     cluster = Cluster(name="large", hosts=hosts, devices=devices, between=Wire(bandwidth=1e3))
     profile = profile_of([(1.0 + number % 3, 1.0, 1.0) for number in range(40)])
-    monkeypatch.setattr(module, "MOST_BLOCKS", 10)
-    monkeypatch.setattr(module, "MOST_WORK", 1.0)
+    monkeypatch.setattr(module, "MAX_BLOCKS", 10)
+    monkeypatch.setattr(module, "MAX_WORK", 1.0)
     problem = Problem(profile, cluster, 8)
     plan = dapple(problem)
     group_costs = GroupCosts(problem)
@@ -301,8 +301,8 @@ def test_large_clusters_and_long_models(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_blocks_end_at_small_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BLOCKS", 2)
-    monkeypatch.setattr(module, "MOST_WORK", 1.0)
+    monkeypatch.setattr(module, "MAX_BLOCKS", 2)
+    monkeypatch.setattr(module, "MAX_WORK", 1.0)
     profile = equal_profile(8, cut_bytes=5)
     sizes = msgspec.structs.replace(profile.units[4].sizes[0], cut_bytes=1)
     thin = (*profile.units[:4], msgspec.structs.replace(profile.units[4], sizes=(sizes,)), *profile.units[5:])

@@ -21,7 +21,7 @@ from penstock.plan.pricing.pricing import price
 from penstock.plan.pricing.row_overlap import overlaps
 from penstock.plan.types import Group, Plan, Replica
 from penstock.planners.methods.spp.device_order import order_devices
-from penstock.planners.methods.spp.partition import MOST_POSITIONS, Partition, Row, _edges, partition, partitions
+from penstock.planners.methods.spp.partition import MAX_POSITIONS, Partition, Row, _edges, partition, partitions
 from penstock.planners.methods.spp.planner import least_seconds, spp
 from penstock.planners.problem import Problem
 from penstock.profile.affine_model import fit
@@ -281,7 +281,7 @@ def test_where_stages_may_begin_and_end() -> None:
 
 
 def test_more_devices_than_positions() -> None:
-    cluster = load_cluster(f"{MOST_POSITIONS // 4} x 8 x T4 @ 100 GB/s / 1 GB/s")
+    cluster = load_cluster(f"{MAX_POSITIONS // 4} x 8 x T4 @ 100 GB/s / 1 GB/s")
     problem = Problem(equal_profile(6, cut_bytes=100, parameter_bytes=1000), cluster, 4)
     order = order_devices(cluster)
     sizes = {len(group) for item in partitions(problem, order) for group in item.groups}

@@ -131,12 +131,12 @@ def test_too_little_room_for_the_first_micro_batch_still_ends() -> None:
 @examples(60)
 @given(cases())
 def test_whole_backwards_stay_whole(case: Case) -> None:
-    kinds = schedule(case.costs, "auto_whole").kind
+    kinds = schedule(case.costs, "auto_fused").kind
     assert Kind.I not in kinds
     assert Kind.W not in kinds
     others = [name for name in SCHEDULES if not name.startswith(("auto", "zb"))]
     whole = with_split(case.costs, False)
-    best, seconds = min(_seconds(whole, name) for name in others), _seconds(case.costs, "auto_whole")
+    best, seconds = min(_seconds(whole, name) for name in others), _seconds(case.costs, "auto_fused")
     assert seconds <= best * ROUNDING
     reach("better", seconds * ROUNDING < best)
     reach("split", case.plan.split_backward)

@@ -43,7 +43,7 @@ MORE: dict[int, list[Request]] = {
     ],
     4: [
         ("balanced", "auto", {}),
-        ("balanced", "auto_whole", {}),
+        ("balanced", "auto_fused", {}),
         ("balanced", "zb_v", {"recompute": True}),
         ("bipartition", "zb_h1", {}),
     ],

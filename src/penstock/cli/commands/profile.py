@@ -15,7 +15,7 @@ from penstock.launch import is_script, script_path
 from penstock.profile import Profile
 from penstock.units import show_bytes, show_count, show_seconds
 
-MOST_ROWS = 30
+MAX_ROWS = 30
 
 
 class _MicroBatchSizes(click.ParamType[tuple[int, ...]]):
@@ -149,12 +149,12 @@ def _show(console: Console, profile: Profile, kind: str) -> None:
     num = profile.num_units
     shown = range(num)
     left_out = 0
-    if num > MOST_ROWS and not console.verbose:
-        shown = [*range(MOST_ROWS // 2), *range(num - MOST_ROWS // 2, num)]  # type: ignore[assignment]
-        left_out = num - MOST_ROWS
+    if num > MAX_ROWS and not console.verbose:
+        shown = [*range(MAX_ROWS // 2), *range(num - MAX_ROWS // 2, num)]  # type: ignore[assignment]
+        left_out = num - MAX_ROWS
     rows = []
     for index in shown:
-        if left_out and index == num - MOST_ROWS // 2:
+        if left_out and index == num - MAX_ROWS // 2:
             rows.append((f"... {left_out} more with -v ...", *[""] * 6))
         rows.append(row(profile.units[index].name, slice(index, index + 1), show_bytes(float(sizes[0][index]))))
     tied = sum((len(tie.units) - 1) * tie.parameter_bytes for tie in profile.ties)

@@ -12,8 +12,8 @@ from penstock.simulate import Evaluation
 from penstock.timeline import Timeline
 from penstock.units import show_count, show_seconds
 
-MOST_LOSSES = 10
-MOST_PICTURED = 8
+MAX_LOSSES = 10
+MAX_PICTURED = 8
 """Maximum number of devices for which the predicted and the measured timeline are drawn."""
 
 
@@ -38,7 +38,7 @@ def show_prediction(console: Console, measured: Sequence[Timeline], predicted: E
     """Show predicted and measured times: pictures, a table, and what differs most."""
     from penstock.report.terminal import TimelinePicture
 
-    if len(predicted.costs.plan.devices) <= MOST_PICTURED:
+    if len(predicted.costs.plan.devices) <= MAX_PICTURED:
         heading = f"The median of {len(measured)} measured iterations:"
         shown = [heading] if len(measured) > 1 else []
         console.show("", TimelinePicture(predicted.timeline), "", *shown, TimelinePicture(median_iteration(measured)))
@@ -118,9 +118,9 @@ def _spread(result: TrainResult) -> str:
 
 def _some(pairs: Sequence[tuple[Stepped, Stepped]]) -> list[tuple[Stepped, Stepped]]:
     """A few of them, evenly spread, with the first and the last."""
-    if len(pairs) <= MOST_LOSSES:
+    if len(pairs) <= MAX_LOSSES:
         return list(pairs)
-    indices = {round(number * (len(pairs) - 1) / (MOST_LOSSES - 1)) for number in range(MOST_LOSSES)}
+    indices = {round(number * (len(pairs) - 1) / (MAX_LOSSES - 1)) for number in range(MAX_LOSSES)}
     return [pairs[index] for index in sorted(indices)]
 
 

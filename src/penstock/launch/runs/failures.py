@@ -6,7 +6,7 @@ from penstock.errors import InputError, PenstockError, RunError
 from penstock.launch.runs.events import Failed
 from penstock.launch.runs.rank_run import RankState, Run
 
-MOST_LINES = 15
+MAX_LINES = 15
 
 
 class RunFailed(RunError):  # noqa: N818
@@ -70,7 +70,7 @@ def _lost_error(state: RankState, table: str) -> RunFailed:
 
 
 def _tail(output: str) -> str:
-    lines = output.strip().splitlines()[-MOST_LINES:]
+    lines = output.strip().splitlines()[-MAX_LINES:]
     return "; its last output:\n  " + "\n  ".join(lines) if lines else ""
 
 

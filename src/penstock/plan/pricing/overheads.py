@@ -26,10 +26,10 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
     apart_s = np.array([item.split_ratio for item in spent])[costs.backward_device] * backward_s
     # Saved tensors are gathered by the sender and placed into a graph by the receiver; recomputing needs neither.
     moved = (costs.forward_device != costs.backward_device) & ~costs.recompute[costs.replica_stage]
-    moved_ratio = np.array([item.moved_ratio for item in spent])
+    remote_ratio = np.array([item.remote_ratio for item in spent])
     here, there = job_s[costs.forward_device], job_s[costs.backward_device]
-    forward_s = costs.forward_s * (1 + moved * moved_ratio[costs.forward_device]) + here
-    input_grad_s = costs.input_grad_s + moved * moved_ratio[costs.backward_device] * backward_s + there
+    forward_s = costs.forward_s * (1 + moved * remote_ratio[costs.forward_device]) + here
+    input_grad_s = costs.input_grad_s + moved * remote_ratio[costs.backward_device] * backward_s + there
     step_s = costs.step_s.copy()
     flows = costs.flows
     sent = message_s[flows.source] + byte_s[flows.source] * flows.num_bytes

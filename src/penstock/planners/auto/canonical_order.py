@@ -3,7 +3,7 @@
 Colour refinement distinguishes devices by their properties (kind, speed, memory, their host's interface) and then,
 repeatedly, by their links to devices of each colour. Hosts, and devices within a host, are sorted by colour; devices
 with the same colour keep their order. Cost: O(D^2 log D) per round for D devices, at most D rounds. Above
-`MOST_DEVICES` devices the order is not changed.
+`MAX_DEVICES` devices the order is not changed.
 """
 
 from dataclasses import replace
@@ -15,13 +15,13 @@ from penstock.arrays import Ints
 from penstock.cluster import Cluster
 from penstock.planners.problem import Problem
 
-MOST_DEVICES = 128
+MAX_DEVICES = 128
 
 
 def in_canonical_order(problem: Problem) -> Problem:
     """The same problem with the devices in canonical order; unchanged if it uses only the first of them."""
     cluster = problem.cluster
-    if problem.pipeline_depth is not None or cluster.num_devices > MOST_DEVICES:
+    if problem.pipeline_depth is not None or cluster.num_devices > MAX_DEVICES:
         return problem
     order = canonical_order(cluster)
     if order == list(range(cluster.num_devices)):

@@ -37,7 +37,7 @@ class PlanScorer:
     def __init__(self, problem: Problem, search_space: SearchSpace) -> None:
         self._problem = problem
         self._search_space = search_space
-        self._is_free = search_space.schedule in (None, "auto", "auto_whole")
+        self._is_free = search_space.schedule in (None, "auto", "auto_fused")
         self._split = search_space.plan_schedule == "auto"
         self._priced: Costs | None = None
 

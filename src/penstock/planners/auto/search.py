@@ -56,7 +56,7 @@ NUM_SETTLED = 4
 """How many of the best plans have their cuts shifted as long as that helps."""
 TOLERANCE = 0.05
 """By which fraction a change may make a plan slower and still be kept, at the start of the search."""
-MOST_MAPS = 60_000
+MAX_MAPS = 60_000
 """Problems with at most this many maps count as small."""
 SCORED_WHEN_STOPPED = 3
 """How many of the best plans still get a full score when the search is stopped early."""
@@ -180,7 +180,7 @@ class _Search:
     def small_maps(self, best: Score) -> list[Plan]:
         """For a small problem, the best of all maps of forward and backward runs to devices, by their bounds."""
         problem, remote_backward = self.problem, self.search_space.two_cuts
-        if best.over_bytes > 0 or num_maps(problem, remote_backward=remote_backward) > MOST_MAPS:
+        if best.over_bytes > 0 or num_maps(problem, remote_backward=remote_backward) > MAX_MAPS:
             return []
         maps = all_maps(problem, remote_backward=remote_backward, recompute=False)
         bounds = map_bounds(unit_times(problem), maps)

@@ -25,7 +25,7 @@ from penstock.arrays import Floats
 from penstock.planners.bounds.unit_seconds import Lines, UnitTimes
 
 HALVINGS = 60
-MOST_DEVICES = 128
+MAX_DEVICES = 128
 """With more devices the bound omits transfers. It is weaker then, and still valid."""
 
 
@@ -79,7 +79,7 @@ def shortest_paths(times: UnitTimes) -> ShortestPaths:
     end = times.weight_grad.whole[:, 0] + times.step.whole[:, 0]
 
     def hop(num_bytes: float) -> Floats:
-        return times.hop(num_bytes) if num_devices <= MOST_DEVICES else np.zeros((num_devices, num_devices))
+        return times.hop(num_bytes) if num_devices <= MAX_DEVICES else np.zeros((num_devices, num_devices))
 
     crossing = [hop(float(size)) for size in times.cut_bytes[:-1]]
     turn = hop(turn_bytes(times))

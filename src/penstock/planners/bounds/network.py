@@ -31,8 +31,8 @@ A dynamic program over the layers decides whether any division satisfies all of 
 rates are those of the best part, and different runs in one part are not added up. That weakens the bound, and keeps it
 valid.
 
-Cost: O(layers^2) for each of some twenty T and at most `MOST_DIVISIONS` divisions. The bound is skipped above
-`MOST_DEVICES` devices or `MOST_UNITS` layers.
+Cost: O(layers^2) for each of some twenty T and at most `MAX_DIVISIONS` divisions. The bound is skipped above
+`MAX_DEVICES` devices or `MAX_UNITS` layers.
 """
 
 from dataclasses import dataclass
@@ -45,12 +45,12 @@ from penstock.cluster import Cluster
 from penstock.planners.bounds.bisection import least_possible
 from penstock.planners.bounds.unit_seconds import UnitTimes
 
-MOST_DEVICES = 128
-MOST_UNITS = 2000
-MOST_DIVISIONS = 6
+MAX_DEVICES = 128
+MAX_UNITS = 2000
+MAX_DIVISIONS = 6
 RELIEF = 0.05
 """The share of a part's speed that incoming saved tensors may save, for layers whose saved tensors are large enough."""
-MOST_PAIRS = 400
+MAX_PAIRS = 400
 """With more pairs of parts, the rate in and out of a part replaces the rate between two parts."""
 
 
@@ -151,7 +151,7 @@ class DividedProblem:
 
 def network_bound(times: UnitTimes, least_s: float, *, remote_backward: bool) -> float:
     """The largest bound over several divisions of the devices; at least `least_s`, another lower bound."""
-    if not 1 < times.cluster.num_devices <= MOST_DEVICES or times.num_units > MOST_UNITS:
+    if not 1 < times.cluster.num_devices <= MAX_DEVICES or times.num_units > MAX_UNITS:
         return least_s
     for part in divisions(times):
         problem = DividedProblem(times, part, remote_backward=remote_backward)
@@ -178,7 +178,7 @@ def divisions(times: UnitTimes) -> list[Ints]:
             break
         if not levels or (levels[-1] != label).any():
             levels.append(label)
-    chosen = {round(number) for number in np.linspace(0, len(levels) - 1, MOST_DIVISIONS - 2)} if levels else set()
+    chosen = {round(number) for number in np.linspace(0, len(levels) - 1, MAX_DIVISIONS - 2)} if levels else set()
     candidates = [times.cluster.host_index, np.arange(num_devices), *(levels[number] for number in chosen)]
     partitions = {tuple(np.unique(part, return_inverse=True)[1].tolist()) for part in candidates}
     return [np.array(part) for part in sorted(partitions) if max(part) > 0]
@@ -201,7 +201,7 @@ def _rates(cluster: Cluster, part: Ints) -> Rates:
     parts = [part == number for number in range(int(part.max()) + 1)]
     incoming = np.array([_rate(cluster, ~inside, inside) for inside in parts])
     each = incoming + np.array([_rate(cluster, inside, ~inside) for inside in parts])
-    if len(parts) ** 2 > MOST_PAIRS:
+    if len(parts) ** 2 > MAX_PAIRS:
         return Rates(each.max(), each.sum(), each.max(), incoming)
     pairs = [_rate(cluster, one, other) for one in parts for other in parts if one is not other]
     return Rates(each.max(), each.sum(), max(pairs), incoming)

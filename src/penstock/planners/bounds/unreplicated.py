@@ -18,7 +18,7 @@ fit into the parts: the argument of `packing.py`, with parts for devices.
 *Parts.* While the whole model must stay in one part, the bounds for that part alone hold: an iteration takes at least
 the bound of the best part, or the time from which the model can leave a part.
 
-Cost: some dozens of times O(layers devices^2 + layers^2 devices). The bound is skipped above `MOST_DEVICES` devices.
+Cost: some dozens of times O(layers devices^2 + layers^2 devices). The bound is skipped above `MAX_DEVICES` devices.
 """
 
 from collections.abc import Callable
@@ -34,10 +34,10 @@ from penstock.planners.bounds.network import divisions
 from penstock.planners.bounds.packing import MULTIPLES, SIZES
 from penstock.planners.bounds.unit_seconds import Lines, UnitTimes
 
-MOST_DEVICES = 64
-MOST_PARTS = 6
+MAX_DEVICES = 64
+MAX_PARTS = 6
 """How many different parts get their own bounds; further ones count with their work alone."""
-MOST_LEVELS = 4
+MAX_LEVELS = 4
 
 PartBound = Callable[[UnitTimes], float]
 """Computes a lower bound for a subset of the devices."""
@@ -109,13 +109,13 @@ class UnreplicatedProblem:
 
 def unreplicated_bound(times: UnitTimes, least_s: float, part_bound: PartBound, *, remote_backward: bool) -> float:
     """The largest bound of this kind; at least `least_s`, another lower bound."""
-    if not 1 < times.cluster.num_devices <= MOST_DEVICES:
+    if not 1 < times.cluster.num_devices <= MAX_DEVICES:
         return least_s
     problem = UnreplicatedProblem(times, remote_backward=remote_backward)
     # About the time of the whole model on the best device alone: the bound cannot be higher.
     max_s = float((problem.work[2] / problem.price.max()).sum()) + float(problem.paths[0].max())
     bound = least_possible(problem.is_possible, least_s, max_s)
-    for _ in range(MOST_LEVELS):
+    for _ in range(MAX_LEVELS):
         parts = problem.parts(bound * (1 + PRECISION))
         if not parts.any():
             break
@@ -143,7 +143,7 @@ def _part_bounds(problem: UnreplicatedProblem, parts: Ints, enough_s: float, par
             least_s = min(least_s, alone) if key not in known else least_s
             continue
         known.add(key)
-        value = alone if len(known) > MOST_PARTS else part_bound(_on_devices(problem.times, devices))
+        value = alone if len(known) > MAX_PARTS else part_bound(_on_devices(problem.times, devices))
         least_s = min(least_s, max(value, alone))
     return least_s
 

@@ -23,7 +23,7 @@ two.
 import numpy as np
 
 from penstock.arrays import Floats
-from penstock.planners.bounds.chain import MOST_DEVICES, ShortestPaths
+from penstock.planners.bounds.chain import MAX_DEVICES, ShortestPaths
 from penstock.planners.bounds.unit_seconds import UnitTimes
 
 MIXTURES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -138,7 +138,7 @@ def _cheapest(seconds: Floats, times: UnitTimes, cut: int) -> float:
     """The least sum of a device's seconds and a transfer to or from another device; 0 with a single device."""
     if times.cluster.num_devices == 1:
         return 0.0
-    if times.cluster.num_devices > MOST_DEVICES:
+    if times.cluster.num_devices > MAX_DEVICES:
         return float(seconds.min())
     table = seconds + times.hop(float(times.cut_bytes[cut]))
     return float(table[~np.eye(len(table), dtype=bool)].min())

@@ -19,7 +19,7 @@ from penstock.plan import Plan, Stage, on
 from penstock.planners.problem import Problem
 from penstock.profile import fit
 
-MOST_MAPS = 100_000
+MAX_MAPS = 100_000
 """Limit on the number of maps, not counting choices of recomputation."""
 
 
@@ -63,11 +63,11 @@ def all_maps(problem: Problem, *, remote_backward: bool, recompute: bool) -> Map
         recompute: Whether stages with a remote backward may recompute.
 
     Raises:
-        InputError: If there are more than `MOST_MAPS` maps.
+        InputError: If there are more than `MAX_MAPS` maps.
     """
     num_units = problem.profile.num_units
     devices = problem.pipeline_depth or problem.cluster.num_devices
-    if num_maps(problem, remote_backward=remote_backward) > MOST_MAPS:
+    if num_maps(problem, remote_backward=remote_backward) > MAX_MAPS:
         raise InputError(
             f"{num_units} layers on {devices} devices are too many for the exact planner",
             hint="Use at most about 6 layers on 3 devices.",

@@ -36,7 +36,7 @@ CLOSE = 1e-7
 PROVED = 1e-6
 """A time within this fraction of the lower bound is proved optimal."""
 FIRST_TRIES = 8
-MOST_SECONDS_A_MAP = 30.0
+MAX_SECONDS_A_MAP = 30.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def exact(problem: Problem, *, remote_backward: bool = True, recompute: bool = T
             lowest = min(lowest, float(bounds[map_index]))
             break
         costs = price(plan_of_map(problem, maps, map_index), problem.profile, problem.cluster)
-        result = best_order(costs, limit, seconds=min(left, MOST_SECONDS_A_MAP))
+        result = best_order(costs, limit, seconds=min(left, MAX_SECONDS_A_MAP))
         solved += 1
         lowest = min(lowest, max(result.at_least_s, float(bounds[map_index])))
         if result.orders is not None:

@@ -18,8 +18,8 @@ from penstock.arrays import Floats
 from penstock.plan import Plan
 from penstock.planners.problem import Problem
 
-MOST_HALVINGS = 200
-MOST_ROUNDS = 100
+MAX_HALVINGS = 200
+MAX_ROUNDS = 100
 ROUNDING = 1e-12
 """More than the rounding error of differences of running sums."""
 
@@ -45,7 +45,7 @@ def balanced_cuts(work: Sequence[Floats]) -> list[int]:
     longest = float(seconds.max())
     # A limit below the seconds of the largest layer on its fastest device is infeasible.
     low = float(seconds.min(axis=0).max()) * (1 - ROUNDING)
-    for _ in range(MOST_HALVINGS):
+    for _ in range(MAX_HALVINGS):
         middle = (low + high) / 2
         if not low < middle < high:
             break
@@ -97,7 +97,7 @@ def _search(work: Sequence[Floats], limit: float) -> list[int] | None:
 def _even_out(work: Sequence[Floats], cuts: list[int]) -> list[int]:
     """Move each cut to where the slower of its two stages is fastest, until no cut moves."""
     cuts = list(cuts)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         before = list(cuts)
         for stage in range(1, len(work)):
             left, right = work[stage - 1], work[stage]

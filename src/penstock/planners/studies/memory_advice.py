@@ -27,10 +27,10 @@ from penstock.units import show_bytes, show_seconds
 ProfileAt = Callable[[int], Profile]
 """Computes the profile for a micro-batch size."""
 
-MOST_DEVICES = 256
-MOST_TIMES = 8
+MAX_DEVICES = 256
+MAX_TIMES = 8
 """Limits of an enlarged cluster: its number of devices, and the factor by which it grows."""
-MOST_FACTOR = 1_000
+MAX_FACTOR = 1_000
 """A micro-batch size without a divisor below this is divided into single rows at once."""
 
 
@@ -142,7 +142,7 @@ class _Trials:
         micro_batch_size, count = problem.rows_per_microbatch, problem.num_microbatches
         while micro_batch_size > 1:
             factor = next(
-                (number for number in range(2, MOST_FACTOR) if micro_batch_size % number == 0), micro_batch_size
+                (number for number in range(2, MAX_FACTOR) if micro_batch_size % number == 0), micro_batch_size
             )
             micro_batch_size, count = micro_batch_size // factor, count * factor
             with suppress(PenstockError):  # more micro-batches than the limit
@@ -172,7 +172,7 @@ class _Trials:
         """Try at least `least` devices, doubled until the plan fits, and then bisect."""
         before = self._problem.cluster.num_devices
         low, high = (least - 1, least) if least > before else (before, 2 * before)
-        most = min(MOST_DEVICES, MOST_TIMES * before)
+        most = min(MAX_DEVICES, MAX_TIMES * before)
         last = self._on(high) if high <= most else None
         while last is not None and last.short_bytes > 0 and 2 * high <= most:
             low, high = high, 2 * high

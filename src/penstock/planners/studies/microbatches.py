@@ -21,8 +21,8 @@ from penstock.planners.outcome import Outcome, outcome_of
 from penstock.planners.problem import Problem
 from penstock.profile import MAX_MICRO_BATCH_SIZE, Profile
 
-MOST_SIZES = 12
-MOST_MICROBATCHES = 4096
+MAX_SIZES = 12
+MAX_MICROBATCHES = 4096
 """With more micro-batches, a fuller pipeline gains nothing noticeable."""
 WHOLE_ROW = 1 - 1e-6
 
@@ -77,7 +77,7 @@ def choose_microbatches(
     plan_one: Callable[[Problem], Plan],
     *,
     profile_at: Callable[[int], Profile] | None = None,
-    most: int = MOST_SIZES,
+    most: int = MAX_SIZES,
 ) -> MicrobatchChoice:
     """Choose the micro-batch size with the least iteration time, of those whose plans fit into memory.
 
@@ -122,7 +122,7 @@ def choose_microbatches(
     return MicrobatchChoice(best=best, sizes=tuple(tried), notes=tuple(_notes(profile, tried, best)))
 
 
-def candidate_sizes(global_batch_size: int, most: int = MOST_SIZES) -> list[int]:
+def candidate_sizes(global_batch_size: int, most: int = MAX_SIZES) -> list[int]:
     """Divisors of the batch in rising order: all, or `most` of them at about equal ratios.
 
     >>> candidate_sizes(12), candidate_sizes(2**10, 3)
@@ -135,7 +135,7 @@ def candidate_sizes(global_batch_size: int, most: int = MOST_SIZES) -> list[int]
     small = [count for count in range(1, math.isqrt(global_batch_size) + 1) if global_batch_size % count == 0]
     every = sorted({*small, *(global_batch_size // count for count in small)})
     every = [
-        micro_batch_size for micro_batch_size in every if global_batch_size // micro_batch_size <= MOST_MICROBATCHES
+        micro_batch_size for micro_batch_size in every if global_batch_size // micro_batch_size <= MAX_MICROBATCHES
     ]
     if len(every) <= most:
         return every

@@ -1,6 +1,6 @@
 """One file for each schedule."""
 
-from penstock.schedules.methods.auto import SPLIT, auto, auto_whole, best_of, best_order, rooms
+from penstock.schedules.methods.auto import SPLIT, auto, auto_fused, best_of, best_order, rooms
 from penstock.schedules.methods.gpipe import gpipe
 from penstock.schedules.methods.interleaved import interleaved
 from penstock.schedules.methods.one_f_one_b import one_f_one_b
@@ -11,7 +11,7 @@ from penstock.schedules.methods.zb_v import zb_v
 __all__ = [
     "SPLIT",
     "auto",
-    "auto_whole",
+    "auto_fused",
     "best_of",
     "best_order",
     "gpipe",

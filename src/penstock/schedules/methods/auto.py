@@ -7,7 +7,7 @@ no estimate is below the best that fits. Backwards of the first stage are fused 
 (fused_backward.py). The most promising orders are polished (polish.py). So auto is never worse than any of them; with
 memory for twice the stages, list scheduling meets the zero-bubble bound on equal stages.
 
-The schedule auto_whole is the same with fused backwards only, for engines that cannot split them.
+The schedule auto_fused is the same with fused backwards only, for engines that cannot split them.
 
 If nothing fits, auto returns the order with the least excess, and the proof names the device that is short of memory.
 Cost: about thirty estimates and a few simulations; for very large programs only a few orders are tried.
@@ -45,7 +45,7 @@ def auto(costs: Costs) -> Program:
     return best_order(costs)[1]
 
 
-def auto_whole(costs: Costs) -> Program:
+def auto_fused(costs: Costs) -> Program:
     """The fastest order found that fits into memory with every backward fused."""
     return best_order(costs, split=False)[1]
 
@@ -61,7 +61,7 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
     best, chosen = best_of(found, costs)
     floor_s = estimator.floor_s()
     to_beat = beat.seconds if beat is not None and beat.over_bytes == 0 else np.inf
-    # Orders with fused backwards only are polished separately too, so that auto is never worse than auto_whole.
+    # Orders with fused backwards only are polished separately too, so that auto is never worse than auto_fused.
     whole = [item for item in found if not (item[1].kind == Kind.I).any()]
     for starts in (found, whole) if len(whole) < len(found) else (found,):
         if best.over_bytes == 0 and (floor_s >= min(best.seconds, to_beat) or best.seconds > POLISHING * to_beat):

@@ -29,7 +29,7 @@ from penstock.program import (
 if TYPE_CHECKING:
     from penstock.schedules.ordering.weight_filling_kernel import Graph
 
-LEAST_FIT = 0.5
+MIN_FIT = 0.5
 """The part of a weight gradient that must fit into a wait."""
 
 
@@ -50,7 +50,7 @@ def fill_weights(track: Program, costs: Costs, most_kept: int) -> Program:
         seconds,
         costs.forward_device == costs.backward_device,
         most_kept,
-        LEAST_FIT,
+        MIN_FIT,
     )
     names = np.array(SPLIT_KINDS, dtype=np.int8)
     return program_from_arrays(track.plan, track.devices, counts, names[kind], costs.replica_stage[replica], microbatch)

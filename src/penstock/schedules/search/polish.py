@@ -18,13 +18,13 @@ from penstock.program.lowering import lower
 from penstock.program.proof import memory_use
 from penstock.schedules.search.estimate import Estimator
 
-MOST_JOBS = 6_000
+MAX_JOBS = 6_000
 """Programs with more jobs are not polished."""
 EFFORT = 1_200_000
 """Jobs timed in all, over all changes that are tried."""
 TRIES = 3_000
 """Changes that are tried from one order, at most."""
-MOST_STARTS = 12
+MAX_STARTS = 12
 """Orders to start from, at most."""
 TOLERATED_JOBS = 0.5
 """How much worse a change may be at first, in average passes."""
@@ -36,14 +36,14 @@ def polished(programs: Sequence[Program], costs: Costs, estimator: Estimator) ->
     The effort limits how many are polished; a program that is too large is returned unchanged.
     """
     size = programs[0].num_actions
-    if size > MOST_JOBS:
+    if size > MAX_JOBS:
         return [(estimator.seconds(programs[0]), programs[0])]
     tries = EFFORT // size
     starts: list[Program] = []
     for program in programs:
         if not any(program.same_actions(other) for other in starts):
             starts.append(program)
-        if len(starts) == max(1, min(MOST_STARTS, tries // TRIES)):
+        if len(starts) == max(1, min(MAX_STARTS, tries // TRIES)):
             break
     found = [polish(program, costs, estimator, min(TRIES, tries)) for program in starts]
     return sorted(((estimator.seconds(program), program) for program in found), key=lambda item: item[0])

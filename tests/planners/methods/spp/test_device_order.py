@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
-from penstock.planners.methods.spp.device_order import MOST_NODES, link_weights, minimum_cut, order_devices
+from penstock.planners.methods.spp.device_order import MAX_NODES, link_weights, minimum_cut, order_devices
 from tests.support.strategies import clusters
 from tests.support.thoroughness import examples
 
@@ -146,6 +146,6 @@ def test_hosts_with_strong_insides_stay_together(hosts: list[str], between: floa
 
 
 def test_many_unequal_devices() -> None:
-    num = MOST_NODES + 20
+    num = MAX_NODES + 20
     cluster = cluster_of("h" * num, random_links(num, 1))
     assert sorted(order_devices(cluster)) == list(range(num))

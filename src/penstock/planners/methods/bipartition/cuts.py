@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.arrays import Floats, Ints
 
-MOST_HALVINGS = 200
+MAX_HALVINGS = 200
 ROUNDING = 1e-12
 """More than the rounding error of running sums."""
 
@@ -45,7 +45,7 @@ def two_sets_of_cuts(forward: Sequence[Floats], backward: Sequence[Floats]) -> T
     best = _trace(forward, backward, high, reached)
     high = min(high, bottleneck(forward, backward, best))
     low = 0.0
-    for _ in range(MOST_HALVINGS):
+    for _ in range(MAX_HALVINGS):
         middle = (low + high) / 2
         if not low < middle < high * (1 - ROUNDING):
             break

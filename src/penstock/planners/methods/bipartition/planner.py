@@ -10,7 +10,7 @@ together with `balanced`, under the problem's schedule, and returns the fastest:
 has the seconds of its own device. If all layers are alike, there is little to gain, and the result is balanced's cuts.
 
 Cost: O(stages layers^2) for each of some dozen bottlenecks and each price, and one simulation for each price. Beyond
-`MOST_CUTS` layers, the planner considers only that many cuts, evenly spread over the work.
+`MAX_CUTS` layers, the planner considers only that many cuts, evenly spread over the work.
 
 Reference: Cui et al., A bidirectional DNN partition mechanism for efficient pipeline parallel training in cloud, 2023.
 
@@ -37,7 +37,7 @@ from penstock.simulate import evaluate
 
 TRANSFER_WEIGHTS = (0.25, 1.0, 4.0, np.inf)
 """Weights of the transfers for remote backwards. They overlap with compute, so their true weight is unknown."""
-MOST_CUTS = 160
+MAX_CUTS = 160
 
 
 def bipartition(problem: Problem) -> Plan:
@@ -76,10 +76,10 @@ def _lanes(problem: Problem) -> list[int]:
 def _candidates(problem: Problem, lanes: Sequence[int]) -> Ints:
     """The cuts to consider: all, or cuts that divide the work of a device evenly."""
     num_units = problem.profile.num_units
-    if num_units <= MOST_CUTS:
+    if num_units <= MAX_CUTS:
         return np.arange(num_units + 1)
     work = problem.clock.work(lanes[0]) + np.linspace(0.0, 1e-9, num_units + 1)
-    even = np.searchsorted(work, np.linspace(0.0, work[-1], MOST_CUTS + 1))
+    even = np.searchsorted(work, np.linspace(0.0, work[-1], MAX_CUTS + 1))
     return np.unique(np.concatenate([[0], np.minimum(even, num_units), [num_units]]))
 
 

@@ -24,7 +24,7 @@ from penstock.arrays import Floats
 
 CLOSE_ENOUGH = 1e-4
 """Relative precision of the bottleneck. It is only a price: the simulator makes the final choice."""
-MOST_ROUNDS = 20
+MAX_ROUNDS = 20
 
 
 class Joint(NamedTuple):
@@ -157,7 +157,7 @@ def _trace(row: Row, loads: list[Floats], reached: list[npt.NDArray[np.bool_]], 
 def _even_out(row: Row, loads: list[Floats], joints: list[Joint]) -> list[Joint]:
     """Move each joint to where the slowest of its two stages and their transfers is fastest."""
     joints = list(joints)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         before = list(joints)
         for index in range(1, len(joints) - 1):
             previous, following = joints[index - 1], joints[index + 1]

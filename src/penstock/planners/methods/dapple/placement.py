@@ -13,7 +13,7 @@ from typing import NamedTuple
 Taken = tuple[int, ...]
 """How many devices of each host are taken."""
 
-MOST_STEPS = 6000
+MAX_STEPS = 6000
 
 
 class Step(NamedTuple):
@@ -69,25 +69,25 @@ POLICIES: tuple[Policy, ...] = (fresh_first, append_first, scatter_first)
 def find_steps(sizes: Taken) -> list[Step]:
     """All steps of the search, sorted by the number of devices taken before; steps from the same state are adjacent.
 
-    Every stage may follow any policy and take any number of devices. If that gives more than `MOST_STEPS` steps, stages
+    Every stage may follow any policy and take any number of devices. If that gives more than `MAX_STEPS` steps, stages
     take the devices of a host in bricks of 2, 4, 8 and so on, until it does not; the search then adds the steps that
     append single devices with every stage. If whole hosts, or single devices in a row, still give too many steps,
     stages take a power of two of them, or all that are left.
     """
-    steps = _reach(sizes, POLICIES, MOST_STEPS)
+    steps = _reach(sizes, POLICIES, MAX_STEPS)
     if steps is not None:
         return steps
     brick = 1
     while steps is None and brick < max(sizes):
         brick *= 2
-        steps = _reach(tuple(-(-size // brick) for size in sizes), POLICIES, MOST_STEPS)
+        steps = _reach(tuple(-(-size // brick) for size in sizes), POLICIES, MAX_STEPS)
     if steps is None:
         steps = _reach(tuple(-(-size // brick) for size in sizes), (append_first,), None, only_powers=True)
     bricks = [
         Step(_brick_devices(step.before, sizes, brick), _brick_devices(step.after, sizes, brick))
         for step in steps or []
     ]
-    row = _reach(sizes, (append_first,), MOST_STEPS) or _reach(sizes, (append_first,), None, only_powers=True)
+    row = _reach(sizes, (append_first,), MAX_STEPS) or _reach(sizes, (append_first,), None, only_powers=True)
     return sorted(dict.fromkeys(bricks + (row or [])), key=lambda step: (sum(step.before), step.before))
 
 

@@ -17,10 +17,10 @@ and times are those of the slowest replica. Transfers and reductions use the act
 Devices may stay idle. Stages take hosts, and the devices of a host, in the order of the cluster. The whole model on all
 devices and on the fastest one are candidates, so the result is never worse than these by its own latency. To bound the
 search, large clusters allow fewer placements (`find_steps`), and models of many layers are merged into blocks of about
-equal work: `MOST_BLOCKS` of them, or more if the search stays within `MOST_WORK`.
+equal work: `MAX_BLOCKS` of them, or more if the search stays within `MAX_WORK`.
 
 Cost: O(steps layers^2 + pairs of steps layers), with steps at most quadratic in the devices on one host, and at most
-about `MOST_STEPS` otherwise.
+about `MAX_STEPS` otherwise.
 
 Reference: Fan et al., DAPPLE: a pipelined data parallel approach for training large models, PPoPP 2021.
 
@@ -48,8 +48,8 @@ from penstock.planners.problem import Problem
 if TYPE_CHECKING:
     from penstock.planners.methods.dapple.kernel import Steps
 
-MOST_BLOCKS = 64
-MOST_WORK = 8e7
+MAX_BLOCKS = 64
+MAX_WORK = 8e7
 
 
 def dapple(problem: Problem) -> Plan:
@@ -175,7 +175,7 @@ def _placements(group_costs: GroupCosts) -> _Placements:
 def _blocks(group_costs: GroupCosts, num_steps: int) -> Ints:
     """The cuts to try: all, or near the ends of equal parts of the work the cuts with the fewest bytes."""
     num_units = group_costs.problem.profile.num_units
-    most = max(MOST_BLOCKS, int(math.sqrt(MOST_WORK / num_steps)))
+    most = max(MAX_BLOCKS, int(math.sqrt(MAX_WORK / num_steps)))
     if num_units <= most:
         return np.arange(num_units + 1)
     work: Floats = np.minimum(group_costs.problem.clock.work(group_costs.devices[0]), HUGE)

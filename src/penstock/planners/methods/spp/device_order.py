@@ -12,7 +12,7 @@ halves are joined: the devices at the joint should be on one host, then have the
 should be lexicographically lowest.
 
 The recursive minimum cut is the paper's; the rules, the hosts and the interfaces are added here. Cost: at most O(V^4)
-for V devices or hosts, if every cut splits off one, in numpy steps on V numbers. Above `MOST_NODES` nodes the fastest
+for V devices or hosts, if every cut splits off one, in numpy steps on V numbers. Above `MAX_NODES` nodes the fastest
 links are contracted first, so that 1,024 devices take a few seconds at most.
 
 References: Luo et al., Efficient Pipeline Planning for Expedited Distributed DNN Training, 2022; Stoer and Wagner, A
@@ -31,7 +31,7 @@ from penstock.cluster import Cluster
 Node = tuple[int, ...]
 """Devices that stay together until all other nodes are separated."""
 
-MOST_NODES = 64
+MAX_NODES = 64
 UNLIMITED = 1e6
 """The weight of a link without a bandwidth limit, relative to the fastest limited link."""
 TIE = 1e-9
@@ -108,7 +108,7 @@ def _arrange(links: _Links, nodes: list[Node]) -> list[int]:
     beside = matrix[~np.eye(len(nodes), dtype=bool)]
     if np.ptp(beside) <= TIE * beside.max():
         return [device for node in _by_host(links, nodes) for device in _arrange(links, [node])]
-    if len(nodes) > MOST_NODES:
+    if len(nodes) > MAX_NODES:
         return _arrange(links, _contract(links, nodes))
     side = minimum_cut(matrix, [{links.host[device] for device in node} for node in nodes])
     apart = [nodes[number] for number in side]
@@ -211,9 +211,9 @@ def _split_hosts(side: list[int], hosts: Sequence[set[int]]) -> int:
 
 
 def _contract(links: _Links, nodes: list[Node]) -> list[Node]:
-    """Merge nodes along the fastest links into at most `MOST_NODES`, none much larger than the others."""
+    """Merge nodes along the fastest links into at most `MAX_NODES`, none much larger than the others."""
     matrix = links.between(nodes) / np.outer([len(node) for node in nodes], [len(node) for node in nodes])
-    most = -(-2 * len(nodes) // MOST_NODES)
+    most = -(-2 * len(nodes) // MAX_NODES)
     parent = list(range(len(nodes)))
     size = [1] * len(nodes)
 
@@ -231,7 +231,7 @@ def _contract(links: _Links, nodes: list[Node]) -> list[Node]:
             parent[max(one, other)] = min(one, other)
             size[min(one, other)] += size[max(one, other)]
             count -= 1
-            if count <= MOST_NODES:
+            if count <= MAX_NODES:
                 break
     groups: dict[int, list[int]] = {}
     for number, node in enumerate(nodes):

@@ -11,8 +11,8 @@ seconds of the forward and backward bytes over the slowest pair or shared interf
 The recurrence is the paper's. Added here: unequal devices (rows by speed, time of the slowest replica); any link matrix
 and interfaces; unused devices at both ends of the order; and a queue that finds the inner minimum over c in constant
 time on average (kernel.py), so that the table costs O(N J R R' L) for N stages, J positions, R replicas and L layers.
-Above `MOST_POSITIONS` devices, or for very long models, stages begin and end only at host boundaries or at even steps
-between them, and pipelines without replicas use the first `MOST_POSITIONS` devices of the order. The table ignores the
+Above `MAX_POSITIONS` devices, or for very long models, stages begin and end only at host boundaries or at even steps
+between them, and pipelines without replicas use the first `MAX_POSITIONS` devices of the order. The table ignores the
 latency of channels and optimizer steps. Tied parameters count once, with the first layer that holds them.
 """
 
@@ -29,8 +29,8 @@ from penstock.plan.pricing import NEGLIGIBLE_SHARE, reduce_ring
 from penstock.planners.problem import Problem
 from penstock.profile import Profile, fit
 
-MOST_POSITIONS = 64
-MOST_WORK = 5e8
+MAX_POSITIONS = 64
+MAX_WORK = 5e8
 """Limit on the steps of the table, which take about a second."""
 EXACT_RINGS = 256
 """Up to this many groups get their best ring; with more, the better of two rings."""
@@ -63,7 +63,7 @@ def partitions(problem: Problem, order: Sequence[int], *, replication: bool = Tr
     from penstock.planners.methods.spp.kernel import Groups, Joints, Order, bottlenecks, channel_seconds
 
     num_units = problem.profile.num_units
-    row = Row(problem, order if replication else order[:MOST_POSITIONS])
+    row = Row(problem, order if replication else order[:MAX_POSITIONS])
     spans = (
         _spans(row, num_units) if replication else [(position, position + 1) for position in range(len(row.devices))]
     )
@@ -113,7 +113,7 @@ def partitions(problem: Problem, order: Sequence[int], *, replication: bool = Tr
 
 def _spans(row: "Row", num_units: int) -> list[tuple[int, int]]:
     """The runs of the order that may be groups, sorted by end, the longest first."""
-    most = min(MOST_POSITIONS, max(1, int((24 * MOST_WORK / num_units) ** 0.25)))
+    most = min(MAX_POSITIONS, max(1, int((24 * MAX_WORK / num_units) ** 0.25)))
     edges = _edges(row.host, most)
     return [
         (begin, end)
