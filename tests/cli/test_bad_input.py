@@ -123,7 +123,7 @@ def test_a_cycle_in_a_graph(run: Run, tmp_path: Path) -> None:
 
 
 def test_plan_for_another_problem(run: Run, files: dict[str, Path]) -> None:
-    _refused(run("simulate", str(files["plan"]), "--profile", "vgg16"), "covers 26 units", "vgg16")
+    _refused(run("simulate", str(files["plan"]), "--profile", "vgg16"), "covers 26 layers", "vgg16")
     _refused(run("simulate", str(files["plan"]), "--cluster", "2 x T4 @ 1 GB/s"), "another cluster")
     _refused(run("simulate", str(files["plan"]), "--cluster", "2 x T4 @ 1 GB/s", "--force"), "device 'd2'")
 
@@ -209,7 +209,7 @@ def test_too_large(run: Run) -> None:
     _refused(run("plan", "--profile", "gpt2", "--cluster", "65536 x H100 @ 1 GB/s", "-m", "1"), "exceeds the limit")
     for planner, message in (
         ("auto", "number of micro-batches (16,777,216) times number of stages (4) must be at most 10,000,000"),
-        ("balanced", "67,108,864 forwards: more than the 10,000,000 that fit into memory"),
+        ("balanced", "number of forwards (16,777,216 micro-batches x 4 replicas) exceeds the limit of 10,000,000"),
     ):
         words = ("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "16777216", "--planner", planner)
         _refused(run(*words), message)
@@ -257,7 +257,7 @@ def test_a_plan_that_was_saved_without_its_sources(run: Run, files: dict[str, Pa
         del value["profile"]["source"], value["cluster"]["source"]
 
     path = _change(files["plan"], forget)
-    said = "the file does not name its profile and its cluster\n  Save the value that it was planned for, and name it "
+    said = "the file does not name its profile and its cluster\n  Save what it was planned for, and pass it "
     _refused(run("simulate", path), said + "with --profile and --cluster.")
     said = "the file does not name its cluster\n"
     _refused(run("simulate", path, "--profile", str(files["profile"])), said)
@@ -267,7 +267,7 @@ def test_a_plan_that_was_saved_without_its_sources(run: Run, files: dict[str, Pa
 
 def test_what_is_not_a_number(run: Run) -> None:
     _refused(run("train", "x.py", "--plan", "plan.json", "--lr", "abc"), "'--lr': 'abc' is not a number.")
-    _refused(run("train", "x.py", "--plan", "plan.json", "--steps", "1.5"), "'--steps': '1.5' is not a whole number.")
+    _refused(run("train", "x.py", "--plan", "plan.json", "--steps", "1.5"), "'--steps': '1.5' is not an integer.")
 
 
 def test_what_to_do_about_memory_is_what_can_be_done(run: Run, tmp_path: Path) -> None:

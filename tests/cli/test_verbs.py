@@ -57,7 +57,7 @@ def test_plan_with_everything(run: Run, tmp_path: Path, planner: str, schedule: 
     code, out, err = run(*words, *[word for name, path in names.items() for word in (f"--{name}", path)], "-v")
     assert code == 0
     replicated = any(item.num_replicas > 1 for item in penstock.load_plan(names["output"]).stages)
-    assert ("do not get whole rows" in err) == replicated
+    assert ("replicas get fractional rows" in err) == replicated
     assert f"{planner} + {schedule}" in out
     assert "proved: " in out
     assert "iteration " in out
@@ -90,7 +90,7 @@ def test_check(run: Run, plan_file: str, tmp_path: Path) -> None:
     Path(program).write_text(text.replace('"0F3"', '"0F2"', 1))
     code, out, err = run("check", program)
     assert (code, out) == (1, "")
-    assert "proof failed: 0F2 on d0 is done twice" in err
+    assert "proof failed: 0F2 on d0 occurs twice" in err
     code, out, _ = run("check", program, "--json")
     assert code == 1
     assert json.loads(out)["holds"] is False

@@ -39,5 +39,5 @@ def test_all_is_the_cluster_itself() -> None:
 
 @pytest.mark.parametrize("places", [[], [3], [-1, 0]])
 def test_positions_out_of_range(places: list[int]) -> None:
-    with pytest.raises(InputError, match="positions must be 0 to 2"):
+    with pytest.raises(InputError, match="positions must be at least one index from 0 to 2, not "):
         select_devices(one_host(3), places)

@@ -40,7 +40,7 @@ def test_missing_keys_and_a_missing_directory_are_runtime_errors(tmp_path: Path)
     with pytest.raises(RuntimeError, match=r"timed out after 0\.05 s waiting for key 'none'"):
         store.get("none")
     shutil.rmtree(tmp_path / "status")
-    with pytest.raises(RuntimeError, match="is gone"):
+    with pytest.raises(RuntimeError, match="status no longer exists"):
         store.check(["none"])
     with pytest.raises(RuntimeError, match="cannot write"):
         store.set("key", "value")

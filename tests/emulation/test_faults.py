@@ -46,7 +46,7 @@ def test_ranks_to_kill() -> None:
     assert parse_killed_rank("2@3", 4, 5) == KilledRank(2, 3)
     # The first step is 0, so of three steps the last is 2.
     assert parse_killed_rank("2@2", 4, 3) == KilledRank(2, 2)
-    with pytest.raises(InputError, match=r"there is no step 3\n  Steps are 0 to 2\. Use --steps for more"):
+    with pytest.raises(InputError, match=r"step 3 does not exist\n  Steps are 0 to 2\. Use --steps for more"):
         parse_killed_rank("2@3", 4, 3)
     with pytest.raises(InputError, match="The only step is 0"):
         parse_killed_rank("0@1", 4, 1)

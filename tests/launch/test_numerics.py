@@ -27,7 +27,7 @@ def test_check_numerics(run: Run, folder: Path) -> None:
     assert "no deadlock" in out
     assert "losses: all 5 are bitwise equal" in out
     assert "parameters: all 6 are bitwise equal" in out
-    assert "numbers agree, bitwise" in out
+    assert "results agree bitwise" in out
 
 
 REPLICATED = """

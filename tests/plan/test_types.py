@@ -46,7 +46,7 @@ def test_equal_shares() -> None:
         ({"start": 2, "stop": 1}, "is empty"),
         ({"forward": ()}, "the forward group is empty"),
         ({"backward": ()}, "the backward group is empty"),
-        ({"forward": (Replica("d0", 0.5), Replica("d0", 0.5))}, "names a device twice"),
+        ({"forward": (Replica("d0", 0.5), Replica("d0", 0.5))}, "group has a duplicate device"),
         ({"forward": (Replica("d0", 0.5),)}, "add up to 0.5, not to 1"),
         ({"forward": (Replica("d0", float("nan")),)}, "must be above"),
         ({"forward": on("d0", "d1")}, "must have the same shares, in the same order"),
@@ -64,7 +64,7 @@ def test_stages_that_cannot_be(change: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize(
     ("stages", "message"),
-    [([], "at least one stage"), ([(1, 2)], "starts at unit 1, not at 0"), ([(0, 1), (2, 3)], "at unit 2, not at 1")],
+    [([], "at least one stage"), ([(1, 2)], "starts at layer 1, not at 0"), ([(0, 1), (2, 3)], "at layer 2, not at 1")],
 )
 def test_plans_that_cannot_be(stages: list[tuple[int, int]], message: str) -> None:
     parts = tuple(Stage(start=start, stop=stop, forward=on("d0"), backward=on("d0")) for start, stop in stages)
@@ -113,7 +113,7 @@ def changed(tmp_path: Path, change: Any) -> Path:
         (lambda value: value.update(num_microbatches=2**24 + 1), "<= 16777216", "$.num_microbatches"),
         (lambda value: value.update(micro_batch_size=0), ">= 1", "$.micro_batch_size"),
         (lambda value: value.update(micro_batch_size=2**40 + 1), "<= 1099511627776", "$.micro_batch_size"),
-        (lambda value: value["stages"][1].update(start=0), "starts at unit 0, not at 1", ""),
+        (lambda value: value["stages"][1].update(start=0), "starts at layer 0, not at 1", ""),
         (lambda value: value["stages"][1]["forward"][0].update(share=0), "> 0", "$.stages[1].forward[0].share"),
         (lambda value: value["stages"][0].update(recompute="yes"), "Expected `bool`", "$.stages[0].recompute"),
         (lambda value: value["stages"].clear(), "at least one stage", ""),

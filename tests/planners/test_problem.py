@@ -101,7 +101,7 @@ def test_auto_is_the_default_and_takes_a_search_space() -> None:
     assert all(item.num_replicas == 1 and not item.has_remote_backward for item in bare.stages)
     assert plan(PROFILE, CLUSTER, 2, work=5, schedule="1f1b").schedule == "1f1b"
     assert plan(PROFILE, CLUSTER, 2, work=5, search_space=SearchSpace(schedule="gpipe")).schedule == "gpipe"
-    with pytest.raises(InputError, match="work: only the planner auto takes these options, not uniform"):
+    with pytest.raises(InputError, match="work: only the planner auto accepts these options, not uniform"):
         plan(PROFILE, CLUSTER, 2, planner="uniform", work=5)
     with pytest.raises(InputError, match=r"must be at most .* for the planner auto"):
         plan(PROFILE, CLUSTER, 5_000_000)

@@ -89,10 +89,10 @@ def test_as_written(text: str, action: Action) -> None:
         ("3SEND_1@d4", "is not an action"),
         ("3_F1", "is not an action"),
         ("\u0663F1", "is not an action"),  # an Arabic three: a digit, but not one of ours
-        ("3F", "F needs a micro-batch"),
+        ("3F", "F requires a micro-batch"),
         ("3STEP1", "STEP takes no micro-batch"),
         ("3SEND_P1@d2", "SEND_P takes no micro-batch"),
-        ("3SEND_F1", "SEND_F needs the device at its other end"),
+        ("3SEND_F1", "SEND_F requires a peer device, such as @d4"),
         ("3SEND_F1@", "is not an action"),
         ("3F1@d4", "F takes no peer"),
         ("3REDUCE_GRAD@d4", "REDUCE_GRAD takes no peer"),

@@ -84,9 +84,13 @@ def test_the_file_can_be_read_by_people(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message", "where"),
     [
-        (lambda rows: rows[1].update(device="d0"), "a device is listed twice", "$.devices"),
-        (lambda rows: rows[0]["actions"].insert(2, "0F"), "needs a micro-batch", "$.devices[0].actions[2]"),
-        (lambda rows: rows[1]["actions"].insert(0, "1SEND_B0@d5"), "no device 'd5'", "$.devices[1].actions[0]"),
+        (lambda rows: rows[1].update(device="d0"), "duplicate device", "$.devices"),
+        (lambda rows: rows[0]["actions"].insert(2, "0F"), "requires a micro-batch", "$.devices[0].actions[2]"),
+        (
+            lambda rows: rows[1]["actions"].insert(0, "1SEND_B0@d5"),
+            "device 'd5' does not exist",
+            "$.devices[1].actions[0]",
+        ),
         (lambda rows: rows[1].update(more=1), "unknown field `more`", "$.devices[1]"),
         (lambda rows: rows[1]["actions"].insert(0, 7), "Expected `str`", "$.devices[1].actions[0]"),
     ],

@@ -154,7 +154,7 @@ class Interpreter:
         kind = action.kind
         once = kind in ONCE_KINDS
         if not once and not 0 <= action.microbatch < self.plan.num_microbatches:
-            raise BrokenError("no such micro-batch")
+            raise BrokenError("the micro-batch does not exist")
         if kind in SEND_KINDS:
             self._check_sendable(name, action)
             self.sent.setdefault((name, action.peer), deque()).append(action)
@@ -166,7 +166,7 @@ class Interpreter:
         elif kind in (Kind.REDUCE_GRAD, Kind.REDUCE_TIE):
             key = (kind, action.stage)
             if key not in self.rings or name not in self.rings[key][0]:
-                raise BrokenError("nothing to reduce")
+                raise BrokenError("no such reduction")
             for stage in self.rings[key][2]:
                 if any(item.device == name for item in self.plan.stages[stage].backward):
                     self._check_gradients(name, stage)

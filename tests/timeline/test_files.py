@@ -105,12 +105,12 @@ def event(value: Any, device: int, number: int) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda value: value["devices"][1].update(device="d0"), "a device is listed twice"),
-        (lambda value: event(value, 0, 0).update(action="0RECV_B0@dx"), "there is no device 'dx'"),
+        (lambda value: value["devices"][1].update(device="d0"), "duplicate device"),
+        (lambda value: event(value, 0, 0).update(action="0RECV_B0@dx"), "device 'dx' does not exist"),
         (lambda value: event(value, 0, 0).update(action="0FORWARD"), "is not an action"),
-        (lambda value: event(value, 0, 1).update(cause=["d7", 0]), "is not there"),
-        (lambda value: event(value, 0, 1).update(cause=["d1", 99]), "is not there"),
-        (lambda value: event(value, 0, 1).update(cause=["d1", -1]), "is not there"),
+        (lambda value: event(value, 0, 1).update(cause=["d7", 0]), r"the cause \('d7', 0\) does not exist"),
+        (lambda value: event(value, 0, 1).update(cause=["d1", 99]), r"the cause \('d1', 99\) does not exist"),
+        (lambda value: event(value, 0, 1).update(cause=["d1", -1]), r"the cause \('d1', -1\) does not exist"),
         (lambda value: event(value, 0, 1).update(cause=["d0", 1]), "circle"),
         (lambda value: event(value, 0, 1).update(cause=["d1", 2]), "circle"),
         (lambda value: event(value, 0, 1).update(start_s=2.5), "ends before it starts"),

@@ -126,7 +126,7 @@ def _find_failure(emulation: Emulation, run: Run) -> PenstockError | None:
     return RunFailed(
         f"{ranks} {verb} killed at the start of step {killed[0].step}, as requested by {options}; "
         "all ranks were stopped",
-        hint="" if emulation.script is None else "The status table is up to half a second older.",
+        hint="" if emulation.script is None else "The status table may be up to half a second older.",
         table=failure.table,
     )
 

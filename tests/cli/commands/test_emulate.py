@@ -140,7 +140,7 @@ def test_a_rank_that_dies_is_named() -> None:
     )
     assert "memory" not in told
     # The table has the same step.
-    assert "What each rank did last" in told
+    assert "Last status of each rank:" in told
     assert re.search(r"^ +2 +d2 +1 +between steps ", told, re.MULTILINE)
     assert len(found.timelines) == 1
     # What there is warms up, and says nothing of this machine.
@@ -209,9 +209,7 @@ def test_without_shaping_it_needs_nothing(run: Run, plan: str) -> None:
     assert code == 0, err
     assert "probably needs" not in err
     found = json.loads(out)
-    assert found["notes"] == [
-        "links were not shaped and had no latency: only the times of devices are those of the cluster"
-    ]
+    assert found["notes"] == ["links were not shaped and had no latency: only device times correspond to the cluster"]
     assert found["comparison"]["words"][0].startswith("Only the first iteration was measured, and it includes warm-up")
     assert len(found["comparison"]["words"]) == 1
     # The longest chain of jobs: its forwards and backwards take no less without links.
@@ -253,8 +251,8 @@ def test_a_pace_that_is_too_quick_is_warned_of(run: Run, plan: str) -> None:
         (("--slow-down", "0"), "'0' is not a positive number"),
         (("--slow-down", "fast"), "'fast' is not a positive number"),
         (("--slow", "d9=2x"), "'d9' is not a device of the plan"),
-        (("--kill", "4@0"), "there is no rank 4"),
-        (("--kill", "2@3"), "there is no step 3"),
+        (("--kill", "4@0"), "rank 4 does not exist"),
+        (("--kill", "2@3"), "step 3 does not exist"),
         (("--link", "d0-d1=0.1x", "--no-shaping"), "--link cannot be used with --no-shaping"),
         (("--compute", "model.py", "--slow-down", "2"), "--compute cannot be used with --slow-down"),
         (("--compute", "there-is-none.py"), "there-is-none.py"),

@@ -131,7 +131,7 @@ def test_a_batch_is_divided(run: Run) -> None:
         "20 or 25",
     )
     _refused(
-        run(*GPT2, *QUICK, "-m", "4", "--global-batch-size", "24"), "-m and --global-batch-size exclude each other"
+        run(*GPT2, *QUICK, "-m", "4", "--global-batch-size", "24"), "-m and --global-batch-size are mutually exclusive"
     )
     _refused(run(*GPT2, *QUICK, "-m", "auto"), "--global-batch-size 512")
     _refused(
@@ -165,12 +165,14 @@ def test_how_many_devices(run: Run, tmp_path: Path) -> None:
 
 
 def test_numbers_of_devices_that_cannot_be(run: Run) -> None:
-    _refused(run(*GPT2, *QUICK, "--devices", "5"), "--devices", "is not within 1 to 4")
+    _refused(run(*GPT2, *QUICK, "--devices", "5"), "--devices", "must be between 1 and 4")
     _refused(run(*GPT2, *QUICK, "--devices", "3..1"), "smaller number first")
     _refused(run(*GPT2, *QUICK, "--devices", "some"), "'some' is not a number of devices", "1..16")
     _refused(run(*GPT2, *QUICK, "--under", "soon"), "--under")
     _refused(run(*GPT2, *QUICK, "--under", "0s"), "must be positive")
-    _refused(run(*GPT2, *QUICK, "--under", "1ms"), "no plan on 1 to 4 devices takes less than 1.00 ms", "devices")
+    _refused(
+        run(*GPT2, *QUICK, "--under", "1ms"), "no plan on 1 to 4 devices has an iteration time under 1.00 ms", "devices"
+    )
     _refused(
         run(*GPT2, *QUICK, "--devices", "1..2", "-m", "auto", "--global-batch-size", "8"),
         "-m auto cannot be used with --under",

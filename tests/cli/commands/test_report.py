@@ -103,7 +103,7 @@ def test_what_cannot_be_shown_is_refused(run: Run, files: dict[str, Path], tmp_p
         path.write_text(text)
         done = run("report", str(path), "-o", str(out))
         assert done.code == 2
-        assert f"{name}: this is neither a plan nor a program nor a timeline: it is not JSON" in done.err
+        assert f"{name}: this is neither a plan nor a program nor a timeline: it is not a JSON object" in done.err
         assert "a timeline by `simulate -o`, `train -o` or `emulate -o`" in done.err
     broken = tmp_path / "broken.json"
     broken.write_text('{"format": "penstock.plan/2",')
@@ -115,7 +115,7 @@ def test_what_cannot_be_shown_is_refused(run: Run, files: dict[str, Path], tmp_p
     assert "is an input of this command" in done.err
     done = run("report", str(files["plan"]), "-o", str(tmp_path / "no" / "such" / "out.html"))
     assert done.code == 2
-    assert f"there is no folder '{tmp_path}/no/such'" in done.err
+    assert f"the folder '{tmp_path}/no/such' does not exist" in done.err
     assert f"mkdir -p {tmp_path}/no/such" in done.err
     assert not out.exists()
 

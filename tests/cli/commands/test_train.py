@@ -93,7 +93,7 @@ def test_what_people_see(run: Run, folder: Path, tmp_path: Path) -> None:
     assert "An iteration was predicted to take " in out
     assert "forward of stage 1" in out
     assert out.rstrip().splitlines()[-1].startswith("next: penstock check --numerics ")
-    assert "but ranks here are cpu-2-threads: the prediction does not apply" in err
+    assert "but ranks on this host are cpu-2-threads: the prediction does not apply" in err
 
 
 def test_a_model_on_the_meta_device(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_one_clear_message(
     assert err.count("error: ") == 1
     assert "Traceback" not in err + out
     assert len(err.splitlines()) <= 8
-    assert ("What each rank did last:" in err) == (code == 1)
+    assert ("Last status of each rank:" in err) == (code == 1)
 
 
 NO_NUMBER = "if step == 1: yield torch.full((num_rows, 6), torch.nan), torch.zeros(num_rows, 2)"
@@ -208,7 +208,7 @@ def test_ctrl_c_ends_all_and_keeps_what_there_is(folder: Path, script: Callable[
             "node rank 2 must be less than the number of hosts (2)",
         ),
         (("--rdzv-endpoint", "h:1"), "--rdzv-endpoint requires --nnodes > 1"),
-        (("--profile", "gpt2"), "the plan covers 6 units"),
+        (("--profile", "gpt2"), "the plan covers 6 layers"),
     ],
 )
 def test_bad_options(run: Run, folder: Path, script: Callable[..., str], words: tuple[str, ...], said: str) -> None:

@@ -21,6 +21,6 @@ def test_a_speed_up_that_cannot_be_is_marked(capsys: pytest.CaptureFixture[str])
     for single_s, is_marked in ((1.9, False), (3.5, True)):
         show_training(Console(), result(1.0), predicted, result(single_s))
         out, err = capsys.readouterr()
-        assert f"{single_s:.2f} x as fast" in out
-        assert f"(quartiles {single_s:.2f} s and {single_s:.2f} s) in one process" in out
+        assert f"{single_s:.2f} x speed-up" in out
+        assert f"(quartiles {single_s:.2f} s and {single_s:.2f} s) in a single process" in out
         assert ("is not plausible" in err) == is_marked

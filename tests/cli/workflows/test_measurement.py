@@ -95,7 +95,7 @@ def test_the_function_is_make_model_unless_said_otherwise(run: Run, script: str)
 def test_beside_others(run: Run, script: str) -> None:
     code, out, err = run("profile", f"{script}:make_model", "--seconds", "0", "--busy-processes", "2", "-v")
     assert code == 0, err
-    assert "Measured while 2 other processes did the same." in out
+    assert "Measured while 2 other processes ran the same measurement." in out
 
 
 def test_others_that_do_not_get_to_work(run: Run, script: str, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_others_that_do_not_get_to_work(run: Run, script: str, tmp_path: Path) -
     path.write_text(once + Path(script).read_text())
     code, _, err = run("profile", f"{path}:make_model", "--seconds", "0", "--busy-processes", "1")
     assert code == 2
-    assert "--busy-processes: another process with the same model did not start to measure" in err
+    assert "--busy-processes: a process did not start measuring" in err
 
 
 def test_rows_blocks_and_json(run: Run, script: str) -> None:
@@ -143,9 +143,9 @@ def test_unsteady_times_are_a_warning(run: Run, script: str, monkeypatch: pytest
         ((":leaves",), "the script called sys.exit (exit code 3)"),
         ((":fails_later",), f"model.py, line {_line('nonsense')}: AttributeError"),
         ((":unknown",), "the script has no function 'unknown'"),
-        ((":make_model", "--kind", "T4"), "--kind: for computed profiles only"),
+        ((":make_model", "--kind", "T4"), "--kind: only valid for computed profiles"),
         ((":make_model", "--blocks", "0,9"), "has no submodule '9'"),
-        ((":make_model", "--micro-batch-size", "two"), "'two' is not a whole number"),
+        ((":make_model", "--micro-batch-size", "two"), "'two' is not an integer"),
         ((":make_model", "--micro-batch-size", "0"), "at least 1, not 0"),
     ],
 )
@@ -169,8 +169,8 @@ def test_options_for_measuring_only(run: Run) -> None:
     for words in (("--seconds", "3"), ("--threads", "1"), ("--blocks", "a"), ("--busy-processes", "1")):
         code, _, err = run("profile", "gpt2", *words)
         assert code == 2
-        assert f"{words[0]}: for measuring a model only" in err
-    assert "several sizes are for measuring a model only" in run("profile", "gpt2", "--micro-batch-size", "2,4")[2]
+        assert f"{words[0]}: only valid for measured models" in err
+    assert "only measured models accept several sizes" in run("profile", "gpt2", "--micro-batch-size", "2,4")[2]
 
 
 def test_a_script_is_not_written_over(run: Run, script: str) -> None:

@@ -79,15 +79,15 @@ def test_the_status_table_is_a_field_of_the_event() -> None:
     error = PeerLost("rank 0: the connection is lost", hint="See.")
     error.add_note("Rank 1 failed first.\nSee there.")
     assert failed_event(error).status_table == ""
-    error.add_note(StatusTable("What each rank did last:\n  ..."))
+    error.add_note(StatusTable("Last status of each rank:\n  ..."))
     event = failed_event(error)
     assert (event.what, event.hint, event.is_peer_lost) == (error.what, error.hint, True)
-    assert event.status_table.startswith("What each rank")
+    assert event.status_table.startswith("Last status of each")
     # An event must survive its file: msgspec encodes no subclass of str.
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=Failed) == event
     failure = find_failure(_run(event, codes=(1,)))
     assert failure is not None
-    assert str(failure).endswith("did last:\n  ...")
+    assert str(failure).endswith("each rank:\n  ...")
 
 
 def test_exit_statuses_of_torchruns_report() -> None:

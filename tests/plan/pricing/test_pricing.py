@@ -97,8 +97,8 @@ def test_seconds() -> None:
     assert costs.step_s == pytest.approx([2, 2 / 2 / 2, (2 + 2) / 0.5])
     assert costs.recompute_s == pytest.approx(costs.forward_s)
     (note,) = costs.notes
-    assert note.startswith("there are no times for other")
-    assert note.endswith("taken to be as fast as slow")
+    assert note.startswith("the profile has no times for other")
+    assert note.endswith("assumed to be as fast as slow")
 
 
 def test_sizes() -> None:
@@ -222,11 +222,11 @@ def test_another_profile_or_cluster_is_refused() -> None:
 @pytest.mark.parametrize("strict", [True, False])
 def test_what_cannot_fit_is_refused_always(strict: bool) -> None:
     shorter = msgspec.structs.replace(PROFILE, units=PROFILE.units[:2], ties=())
-    with pytest.raises(MismatchError, match="covers 3 units, but the profile 'hand' has 2"):
+    with pytest.raises(MismatchError, match="covers 3 layers, but the profile 'hand' has 2"):
         price(PLAN, shorter, CLUSTER, strict=strict)
     fewer = msgspec.structs.replace(CLUSTER, devices=CLUSTER.devices[:2])
     plan = msgspec.structs.replace(PLAN, cluster=Origin(name="x", digest=fewer.digest))
-    with pytest.raises(MismatchError, match="uses device 'd2', which the cluster does not have"):
+    with pytest.raises(MismatchError, match="uses device 'd2', which is not in the cluster"):
         price(plan, PROFILE, fewer, strict=strict)
 
 

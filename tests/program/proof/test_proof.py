@@ -47,12 +47,12 @@ def test_the_correct_program() -> None:
         (0, "0F1", None, "0F1 on d0 is missing"),
         (1, "1SEND_B1@d0", None, "1SEND_B1@d0 on d1 is missing"),
         (0, "0STEP", None, "0STEP on d0 is missing"),
-        (0, "0F1", "0F0", "0F0 on d0 is done twice"),
-        (1, "1F1", "1F7", "1F7 on d1: there is no such micro-batch"),
-        (1, "1F1", "0F1", "0F1 on d1: the plan gives this device no such action"),
+        (0, "0F1", "0F0", "0F0 on d0 occurs twice"),
+        (1, "1F1", "1F7", "1F7 on d1: the micro-batch does not exist"),
+        (1, "1F1", "0F1", "0F1 on d1: the plan does not assign this action to this device"),
         (1, "1STEP", "1REDUCE_GRAD", "1REDUCE_GRAD on d1: this stage is not replicated"),
         (1, "1B1", "1R1", "1R1 on d1: the plan does not recompute this stage"),
-        (1, "1SEND_B1@d0", "1SEND_F1@d0", "1SEND_F1@d0 on d1: no message passes between these devices here"),
+        (1, "1SEND_B1@d0", "1SEND_F1@d0", "1SEND_F1@d0 on d1: the plan has no such message between these devices"),
     ],
 )
 def test_jobs(device: int, old: str, new: str | None, said: str) -> None:
@@ -67,10 +67,10 @@ def test_jobs(device: int, old: str, new: str | None, said: str) -> None:
 @pytest.mark.parametrize(
     ("device", "first", "second", "said"),
     [
-        (0, "0F0", "0B0", "0B0 on d0 stands before 0F0: a backward needs its forward"),
-        (0, "0F0", "0SEND_F0@d1", "0SEND_F0@d1 on d0 stands before 0F0: its payload is not computed yet"),
-        (1, "1RECV_F0@d0", "1F0", "1F0 on d1 stands before 1RECV_F0@d0: it needs the received payload"),
-        (1, "1B1", "1STEP", "stands before 1B1"),
+        (0, "0F0", "0B0", "0B0 on d0 precedes 0F0: a backward needs its forward"),
+        (0, "0F0", "0SEND_F0@d1", "0SEND_F0@d1 on d0 precedes 0F0: its payload is not computed yet"),
+        (1, "1RECV_F0@d0", "1F0", "1F0 on d1 precedes 1RECV_F0@d0: it needs the received payload"),
+        (1, "1B1", "1STEP", "precedes 1B1"),
         (1, "1RECV_F0@d0", "1RECV_F1@d0", "1RECV_F1@d0 on d1 is matched with 0SEND_F0@d1 on d0, which"),
     ],
 )

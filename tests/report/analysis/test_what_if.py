@@ -112,7 +112,7 @@ def test_memory_where_recomputing_costs_time() -> None:
     change = "2 B more memory on d0 and up to as much on 1 other device, without recomputation"
     assert Improvement(change, 6.0) in improvements
     roomy = _case(one_host(2, memory_bytes=1000), recompute=True, saved_bytes=12)
-    assert Improvement("no recomputation, for which there is enough memory", 6.0) in _improvements(roomy)
+    assert Improvement("no recomputation (memory suffices)", 6.0) in _improvements(roomy)
     kept = _case(one_host(2, memory_bytes=1000), saved_bytes=12)
     assert all("twice as fast" in item.change for item in _improvements(kept))
 

@@ -47,7 +47,7 @@ def refused(rank_pool: RankPool, num_ranks: int, function: object, *args: object
 def test_batch_norm_over_rows_on_several_devices_that_was_not_expected(rank_pool: RankPool) -> None:
     message = refused(rank_pool, 2, train_after_all, plan_of([0, 4], [["d0", "d1"]]))
     assert message.startswith(
-        "InputError: a layer normalises over all rows of a micro-batch (batch norm in training mode)"
+        "InputError: a layer normalizes over all rows of a micro-batch (batch norm in training mode)"
     )
 
 

@@ -82,7 +82,7 @@ def test_where_numbers_stop_being_finite(start: Start, where: str, rank: int, to
     texts = stderr_of_failed(start(partial(diverge, where), 2))
     assert "penstock.errors.RunError: " in texts[rank]
     assert told in texts[rank]
-    assert "What each rank did last:" in texts[rank]
+    assert "Last status of each rank:" in texts[rank]
 
 
 def test_a_shape_that_changes(start: Start) -> None:
@@ -112,7 +112,7 @@ def test_when_a_rank_ends_the_others_end_soon(start: Start) -> None:
     assert second_process.wait(60) == 3
     assert first_process.wait(10) == 1
     told = first_process.stderr().replace("[rank0]: ", "")
-    error, table = told.split("penstock.errors.PeerLost: ")[1].split("What each rank did last:")
+    error, table = told.split("penstock.errors.PeerLost: ")[1].split("Last status of each rank:")
     assert error.startswith("rank 0 (d0), step 0, ")
     assert "(micro-batch " in error
     assert "with rank 1): the connection is lost" in error
@@ -135,7 +135,7 @@ def test_torchrun_ends_nobody_before_it_has_said_what_it_misses(tmp_path: Path) 
     assert done.returncode == 1
     assert "penstock.errors.PeerLost: rank 0 (d0), step 0, " in done.stderr
     assert "with rank 1): the connection is lost" in done.stderr
-    assert done.stderr.count("What each rank did last:") == 1
+    assert done.stderr.count("Last status of each rank:") == 1
 
 
 def test_a_rank_that_is_told_to_end_says_what_it_did(start: Start) -> None:
@@ -151,7 +151,7 @@ def test_a_rank_that_has_ended_between_steps(start: Start, then: str) -> None:
     told = first.stderr()
     assert "penstock.errors.PeerLost: rank 0" in told
     assert "the connection is lost" in told
-    assert "What each rank did last:" in told
+    assert "Last status of each rank:" in told
 
 
 def test_a_rank_that_is_stuck_is_ended_too(start: Start) -> None:
@@ -163,7 +163,7 @@ def test_a_rank_that_is_stuck_is_ended_too(start: Start) -> None:
     ended = time.monotonic()
     told = stderr_of_failed(processes, timeout_s=10)
     assert time.monotonic() - ended < 10
-    tables = [text.split("What each rank did last:")[1] for text in told if "What each rank did last:" in text]
+    tables = [text.split("Last status of each rank:")[1] for text in told if "Last status of each rank:" in text]
     assert len(tables) == 1
     rows = [line.replace("[rank0]: ", "").replace("[rank2]: ", "").split() for line in tables[0].strip().splitlines()]
     assert rows[2][:5] == ["1", "d1", "0", "running", "1F0"]

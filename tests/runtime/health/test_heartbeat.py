@@ -25,7 +25,7 @@ def seconds_between_exits(dead: RankProcess, other: RankProcess, limit_s: float)
 def test_a_rank_that_is_killed_after_two_heartbeats_is_reported_as_gone(start: Start) -> None:
     survivor, dead = start(exit_after_two_heartbeats, 2)
     seconds_between_exits(dead, survivor, GATHER_S + SLACK_S)
-    table = survivor.stderr().replace("[rank0]: ", "").split("What each rank did last:\n")[1]
+    table = survivor.stderr().replace("[rank0]: ", "").split("Last status of each rank:\n")[1]
     _, first, second = table.splitlines()[:3]
     assert first.split()[:4] == ["0", "d0", "0", "waiting:"]
     assert "exited or stopped" not in first
@@ -38,7 +38,7 @@ def test_a_first_failure_that_is_never_reported_does_not_block_a_rank_that_fails
     seconds_between_exits(dead, survivor, 2 * GATHER_S + STAY_S + SLACK_S)
     text = survivor.stderr()
     assert "PeerLost: rank 0 (d0), step 0" in text
-    assert "Rank 1 failed first. Its error has the status of all ranks." in text
+    assert "Rank 1 failed first. Its error contains the status of all ranks." in text
     # It gave up waiting by itself, before the timer that ends a process without any answer.
     assert "The status of the other ranks is not available." not in text
     assert 2 * GATHER_S + STAY_S < EXIT_S
@@ -68,7 +68,7 @@ def test_the_table_tells_silent_ranks_from_final_ones() -> None:
     ]
     lines = format_status_table(["a", "b", "c", "d"], records, now_s).splitlines()
     assert [" ".join(line.split()) for line in lines] == [
-        "What each rank did last:",
+        "Last status of each rank:",
         "rank device step status for",
         "0 a 2 running 1F0 last heartbeat 3.0 s ago; exited or stopped since",
         "1 b 2 running 1F0 0.5 s",

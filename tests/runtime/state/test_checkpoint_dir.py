@@ -104,7 +104,7 @@ def test_saving_that_is_refused(rank_pool: RankPool, tmp_path: Path) -> None:
     message = common(rank_pool.run(2, try_save, ["adamw"], [str(tmp_path)] * 2, True))
     assert message.startswith("MismatchError: optimizer option 'lr' is 0.1 for '0.weight', but 0.2 for '4.weight' on")
     message = common(rank_pool.run(2, try_save, [], [str(tmp_path / "one"), str(tmp_path / "two")]))
-    assert "rank 1 cannot see the checkpoint that rank 0 uses" in message
+    assert "rank 1 cannot access the checkpoint of rank 0" in message
     message = common(rank_pool.run(2, try_save, [], [str(tmp_path)] * 2, False, False, "a function"))
     assert message.startswith(f"InputError: {tmp_path}: rank 0 cannot write: ")
     assert "must be picklable" in message

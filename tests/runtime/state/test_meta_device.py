@@ -206,7 +206,7 @@ def test_a_start_from_a_checkpoint(rank_pool: RankPool, tmp_path: Path, name: st
         first_losses = losses
     expected, _ = train(name, None)
     for losses, message in rank_pool.run(2, resume, name, second, str(tmp_path)):
-        assert message.startswith('the model has no values yet: the pipeline was made with init="checkpoint"')
+        assert message.startswith('the parameters are not initialized: the pipeline was created with init="checkpoint"')
         assert all(map(close, [*first_losses, losses[0]], expected))
         if name != "gpt":
             assert all(map(torch.equal, [*first_losses, losses[0]], expected))

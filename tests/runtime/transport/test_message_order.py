@@ -84,7 +84,7 @@ def test_evaluation_between_steps(strict: RankPool, kind: str) -> None:
 def test_a_rank_that_ends(start: Start) -> None:
     first, second = start(partial(lose_rank, backend=NAME), 2)
     assert (first.wait(30), second.wait(30)) == (1, 3)
-    assert "What each rank did last:" in first.stderr()
+    assert "Last status of each rank:" in first.stderr()
 
 
 def test_a_backend_that_does_not_send_from_the_device(rank_pool: RankPool) -> None:

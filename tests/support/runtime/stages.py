@@ -183,7 +183,7 @@ RECOMPUTED: dict[str, tuple[Callable[[], nn.Sequential], str]] = {
     "a number read": (lambda: nn.Sequential(Call(scale)), "depends on the values"),
     "checkpoint": (
         lambda: nn.Sequential(Call(lambda x, a: checkpoint(a, x, use_reentrant=False), nn.Linear(6, 6))),
-        "saved-tensor hooks of its own",
+        "its own saved-tensor hooks",
     ),
     "reentrant": (
         lambda: nn.Sequential(Call(lambda x, a: checkpoint(a, x, use_reentrant=True), nn.Linear(6, 6))),

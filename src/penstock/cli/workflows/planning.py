@@ -96,7 +96,8 @@ class _Planning:
                 if fastest is not None and fastest.outcome is not None
                 else "Use more devices, or a longer --under."
             )
-            what = f"no plan on {counts[0]} to {counts[-1]} devices has a time under {show_seconds(under_s or 0.0)}"
+            target = show_seconds(under_s or 0.0)
+            what = f"no plan on {counts[0]} to {counts[-1]} devices has an iteration time under {target}"
             raise InputError(what, where="--under", hint=hint)
         part = select_cluster(problem, choice.best.num_devices)
         problem = self.problem(part)
