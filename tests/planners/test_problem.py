@@ -19,7 +19,8 @@ from penstock.program.lowering.lowering import lower
 from penstock.program.proof.proof import prove
 from penstock.schedules.registry import schedule
 from tests.support.planner_cases import cluster_of, profile_of
-from tests.support.strategies import NAMED_SCHEDULES, clusters, profiles
+from tests.support.reach import reach, reaches
+from tests.support.strategies import NAMED_SCHEDULES, Case, clusters, profiles, reach_features
 from tests.support.thoroughness import examples
 
 PROFILE, CLUSTER = profile_of([(1, 1, 1)] * 5), cluster_of([1.0, 2.0, 1.0])
@@ -107,6 +108,7 @@ def test_auto_is_the_default_and_takes_a_search_space() -> None:
         plan(PROFILE, CLUSTER, 5_000_000)
 
 
+@reaches(several_stages=0.1, several_devices=0.1, replicated=0.05, remote=0.03, chunks=0.03, straight=0.03)
 @examples(60)
 @given(profiles(), clusters(), st.data())
 def test_every_planned_program_proves(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
@@ -121,5 +123,8 @@ def test_every_planned_program_proves(profile: Profile, cluster: Cluster, data: 
             options["work"] = 10
         result = plan(profile, cluster, num, **options)
         costs = price(result, profile, cluster)
+        reach_features(Case(profile, cluster, result))
         for name in NAMED_SCHEDULES:
             prove(lower(schedule(costs, name), costs), costs)
+    reach("chunks", chunks > 1)
+    reach("straight", shape is Shape.STRAIGHT)

@@ -13,14 +13,17 @@ from penstock.errors import InputError
 from penstock.plan.pricing.pricing import price
 from penstock.plan.types import Plan, Replica, on
 from penstock.planners.auto.search import auto
+from penstock.planners.methods.bipartition.planner import bipartition
+from penstock.planners.methods.data_parallel import data_parallel
 from penstock.planners.problem import Problem
 from penstock.planners.search_space import SearchSpace, has_virtual_stages, has_whole_rows
 from penstock.profile.load import load_profile
 from penstock.profile.types import Profile
 from penstock.program.actions import Kind
 from penstock.schedules.registry import schedule
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import clusters, profiles
+from tests.support.strategies import Case, clusters, profiles, reach_features
 from tests.support.thoroughness import examples
 
 SWITCHES = [field.name for field in fields(SearchSpace) if field.type in (bool, "bool")]
@@ -57,6 +60,7 @@ def _assert_within(plan: Plan, search_space: SearchSpace, profile: Profile, clus
         assert Kind.W not in kinds
 
 
+@reaches(several_devices=0.1, forbidden=0.1)
 @examples(25)
 @given(
     profiles(overheads=True),
@@ -68,9 +72,13 @@ def test_plans_stay_within_any_combination_of_switches(
     profile: Profile, cluster: Cluster, num: int, switches: dict[str, bool]
 ) -> None:
     search_space = SearchSpace(**switches)  # type: ignore[arg-type]
-    plan = auto(Problem(profile, cluster, num), search_space=search_space, work=20)
+    problem = Problem(profile, cluster, num)
+    plan = auto(problem, search_space=search_space, work=20)
     assert search_space.allow(plan, cluster)
     _assert_within(plan, search_space, profile, cluster)
+    reach_features(Case(profile, cluster, plan))
+    starts = data_parallel(problem), bipartition(problem)
+    reach("forbidden", not all(search_space.allow(start, cluster) for start in starts))
 
 
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1", "auto_fused"])

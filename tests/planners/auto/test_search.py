@@ -25,8 +25,9 @@ from penstock.program.proof.proof import prove
 from penstock.schedules.registry import schedule
 from penstock.schedules.search.scoring import score_program
 from penstock.simulate.evaluation import evaluate
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import NAMED_SCHEDULES, Case, cases, clusters, profiles
+from tests.support.strategies import NAMED_SCHEDULES, Case, cases, clusters, profiles, reach_features
 from tests.support.thoroughness import examples
 
 
@@ -39,17 +40,23 @@ def test_never_worse_than_any_other_planner_with_any_schedule() -> None:
     pairs = [(planner, name) for planner in PLANNERS if planner != "auto" for name in NAMED_SCHEDULES]
     num_cases = 0
 
+    @reaches(better=0.05, several_devices=0.1)
     @examples(12)
     @given(profiles(overheads=True), clusters(), st.integers(1, 4))
     def check(profile: Profile, cluster: Cluster, num: int) -> None:
         nonlocal num_cases
         num_cases += 1
-        seconds = _seconds(auto(Problem(profile, cluster, num), work=10), profile, cluster)
+        candidate = auto(Problem(profile, cluster, num), work=10)
+        seconds = _seconds(candidate, profile, cluster)
+        reach("several_devices", len(candidate.devices) > 1)
+        others = []
         for planner, name in pairs:
             # The speeds of random devices differ so little that every planner has a plan.
             other = plan(profile, cluster, num, planner=planner, schedule=name)
-            assert seconds <= _seconds(other, profile, cluster) * (1 + 1e-12)  # sums in another order
+            others.append(_seconds(other, profile, cluster))
+            assert seconds <= others[-1] * (1 + 1e-12)  # sums in another order
             compared[planner, name] += 1
+        reach("better", seconds * (1 + 1e-9) < min(others))
 
     check()
     assert num_cases >= 8
@@ -120,6 +127,7 @@ def test_progress_can_stop_it() -> None:
 def test_every_change_is_a_plan_that_proves() -> None:
     num_changes = 0
 
+    @reaches(changed=0.2, replicated=0.05, remote=0.05, recompute=0.05)
     @examples(120)
     @given(cases(), st.integers(0, 2**32))
     def check(case: Case, seed: int) -> None:
@@ -146,6 +154,8 @@ def check_changes(case: Case, seed: int) -> int:
         if changed is not None:
             candidate = changed
             num_changes += 1
+            reach("changed")
+            reach_features(Case(case.profile, case.cluster, candidate))
             costs = price(candidate, case.profile, case.cluster)
             proof = prove(lower(schedule(costs), costs), costs)
             score = score_program(schedule(costs), costs)

@@ -1,6 +1,5 @@
 """Lower bounds: by hand, and never above the iteration time of any plan."""
 
-from collections import Counter
 from itertools import product
 
 import msgspec
@@ -21,8 +20,9 @@ from penstock.planners.problem import Problem
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.simulate.evaluation import evaluate
 from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import Case, cases, clusters, profiles
+from tests.support.strategies import Case, cases, clusters, profiles, reach_features
 from tests.support.thoroughness import examples
 
 TOLERANCE = 1 + 1e-9
@@ -56,8 +56,6 @@ def local_backward(case: Case) -> Case:
 
 
 def test_no_plan_is_faster() -> None:
-    reached: Counter[str] = Counter()
-
     def check_one(case: Case, replication: bool, remote_backward: bool) -> None:
         case = case if replication else only_one_device(case)
         case = case if remote_backward else local_backward(case)
@@ -74,10 +72,12 @@ def test_no_plan_is_faster() -> None:
         for part in bound.parts:
             assert part.seconds <= iteration * TOLERANCE + 1e-12, part
         assert bound.seconds == max(part.seconds for part in bound.parts)
-        reached["replicated"] += any(stage.num_replicas > 1 for stage in plan.stages)
-        reached["remote"] += any(stage.has_remote_backward for stage in plan.stages)
-        reached[max(bound.parts, key=lambda part: part.seconds).name] += 1
+        reach_features(case)
+        reach(max(bound.parts, key=lambda part: part.seconds).name)
+        reach("close", bound.seconds > 0.9 * iteration > 0)
 
+    # `network` is seldom the largest here: see test_slow_networks.py.
+    @reaches(replicated=0.1, remote=0.1, work=0.05, chain=0.05, together=0.05, close=0.05)
     @examples(160)
     @given(cases())
     def check(case: Case) -> None:
@@ -85,27 +85,21 @@ def test_no_plan_is_faster() -> None:
             check_one(case, replication, remote_backward)
 
     check()
-    # `network` is seldom the largest here: see test_slow_networks.py.
-    for name in ("replicated", "remote", "work", "chain", "together"):
-        assert reached[name] >= 3, (name, reached)
 
 
 def test_smaller_search_space_never_lowers_the_bound() -> None:
-    num_raised = 0
-
+    @reaches(raised=0.2)
     @examples(40)
     @given(profiles(overheads=True), clusters(), st.integers(1, 6))
     def check(profile: Profile, cluster: Cluster, num: int) -> None:
-        nonlocal num_raised
         full = parts(lower_bound(profile, cluster, num))
         for replication, remote_backward in product((True, False), repeat=2):
             bound = lower_bound(profile, cluster, num, replication=replication, remote_backward=remote_backward)
             restricted = parts(bound)
             assert all(restricted[name] >= full[name] * (1 - 1e-3) for name in full)
-            num_raised += bound.seconds > max(full.values()) * (1 + 1e-3)
+            reach("raised", bound.seconds > max(full.values()) * (1 + 1e-3))
 
     check()
-    assert num_raised >= 5
 
 
 def test_one_device_is_met_exactly() -> None:
@@ -126,6 +120,24 @@ def test_data_parallel_meets_the_work_bound() -> None:
     bound = lower_bound(profile, cluster, 4)
     assert bound.seconds == parts(bound)["work"] == pytest.approx(16.0)
     assert iteration_s(Case(profile, cluster, data_parallel(Problem(profile, cluster, 4)))) == pytest.approx(16.0)
+
+
+@pytest.mark.xfail(reason="the part `together` prices a layer's forward and backward on one device", strict=True)
+def test_the_forward_on_one_kind_and_the_step_on_another() -> None:
+    # Nothing takes time on x but the step, 1 second; on y the forward and the step take 0.25 seconds each. The forward
+    # on x and the rest on y take 0.25 seconds.
+    times = tuple(
+        Times(kind=kind, micro_batch_size=1, forward_s=forward_s, input_grad_s=0.0, weight_grad_s=0.0, step_s=step_s)
+        for kind, forward_s, step_s in (("x", 0.0, 1.0), ("y", 0.25, 0.25))
+    )
+    unit = Unit(
+        name="a", parameter_bytes=0, sizes=(Sizes(micro_batch_size=1, cut_bytes=0, saved_bytes=0),), times=times
+    )
+    cluster = cluster_of([1.0, 1.0])
+    devices = tuple(msgspec.structs.replace(d, kind=kind) for d, kind in zip(cluster.devices, "xy", strict=True))
+    profile = Profile(name="steps", micro_batch_size=1, units=(unit,))
+    cluster = msgspec.structs.replace(cluster, devices=devices)
+    assert lower_bound(profile, cluster, 1, replication=False).seconds <= 0.25 * TOLERANCE
 
 
 def test_chain_by_hand() -> None:
@@ -214,6 +226,7 @@ def test_kinds_that_are_fast_at_different_layers() -> None:
     assert parts(bound)["work"] == pytest.approx(5.0, rel=1e-6)
 
 
+@reaches(spread=0.05, alone=0.03, close=0.02)
 @examples(100)
 @given(
     st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1, max_size=4),
@@ -223,8 +236,11 @@ def test_no_shares_are_below_the_least_spread(lines: list[tuple[float, float]], 
     table = np.array(lines)
     least = float(least_spread(Lines(table[:, :1], table[:, 1:]))[0])
     shares = np.array(weights[: len(lines)]) / sum(weights[: len(lines)])
-    assert least <= (shares * (table[:, 0] + shares * table[:, 1])).sum() + 1e-9
-    assert least <= table.sum(axis=1).min() + 1e-9
+    spread, alone = float((shares * (table[:, 0] + shares * table[:, 1])).sum()), float(table.sum(axis=1).min())
+    assert least <= spread + 1e-9
+    assert least <= alone + 1e-9
+    reach("spread" if least < alone - 1e-9 else "alone", len(lines) > 1 and alone > 0)
+    reach("close", len(lines) > 1 and least > 0.9 * spread > 0)
 
 
 def test_least_spread_by_hand() -> None:
@@ -237,6 +253,7 @@ def test_least_spread_by_hand() -> None:
     assert least_spread(Lines(np.array([[3.0], [0.0]]), np.array([[0.0], [4.0]])))[0] == pytest.approx(39 / 16)
 
 
+@reaches(several_units=0.1, unequal_prices=0.1)
 @examples(30)
 @given(st.data())
 def test_prices_come_close_to_the_best(data: st.DataObject) -> None:
@@ -266,6 +283,8 @@ def test_prices_come_close_to_the_best(data: st.DataObject) -> None:
         float((np.array([a, b, 1 - a - b])[:, None] * jobs).min(axis=0).sum()) for a in grid for b in grid if a + b <= 1
     )
     assert value >= best * 0.99
+    reach("several_units", num_units > 1)
+    reach("unequal_prices", best > 1.01 * float((jobs / 3).min(axis=0).sum()))
 
 
 def test_invalid_microbatches() -> None:

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from itertools import product
 
 import numpy as np
 from hypothesis import given
@@ -18,6 +17,7 @@ from penstock.planners.bounds.unreplicated_paths_kernel import SWEEPS, narrow
 from tests.support import plain_bounds
 from tests.support.plain_bounds import Chain, Division
 from tests.support.planner_cases import unequal
+from tests.support.reach import reach, reaches
 from tests.support.thoroughness import examples
 
 CASES_PER_SEED = 80
@@ -52,8 +52,7 @@ def division(draw: random.Random) -> Division:
 
 
 def test_is_divisible() -> None:
-    reached: Counter[tuple[bool, bool]] = Counter()
-
+    @reaches(local_divisible=0.5, local_indivisible=0.5, remote_divisible=0.5, remote_indivisible=0.5)
     @examples(1000)
     @given(st.integers(0, 2**32))
     def check(seed: int) -> None:
@@ -63,10 +62,10 @@ def test_is_divisible() -> None:
             # The kernel divides: within rounding of the limit either answer is right.
             assert plain_bounds.is_divisible(case, case.part_bytes - 1e-9) <= value, case
             assert value <= plain_bounds.is_divisible(case, case.part_bytes + 1e-9), case
-            reached[case.remote_backward, value] += 1
+            where = "remote" if case.remote_backward else "local"
+            reach(f"{where}_divisible" if value else f"{where}_indivisible")
 
     check()
-    assert all(reached[one, other] >= 500 for one, other in product((True, False), repeat=2)), reached
 
 
 def compiled_is_divisible(case: Division) -> bool:

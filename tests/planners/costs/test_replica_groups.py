@@ -13,8 +13,9 @@ from penstock.plan.pricing.pricing import price
 from penstock.planners.costs.replica_groups import BACKWARD, FORWARD, GroupCosts, reduce_price
 from penstock.planners.problem import Problem
 from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import clusters, profiles
+from tests.support.strategies import Case, clusters, profiles, reach_features
 from tests.support.thoroughness import examples
 
 
@@ -106,6 +107,7 @@ def channel_of(costs: Costs, what: int) -> float:
     return latency + max(loads.values())
 
 
+@reaches(replicated=0.1, both_replicated=0.02, shared=0.02, reduced=0.1)
 @examples(150)
 @given(st.data())
 def test_groups_cost_what_a_plan_of_them_costs(data: st.DataObject) -> None:
@@ -134,6 +136,9 @@ def test_groups_cost_what_a_plan_of_them_costs(data: st.DataObject) -> None:
     channel, size = group_costs.channel(*groups), float(group_costs.cut_bytes[cut])
     assert channel.forward.of(size) == pytest.approx(channel_of(costs, ACTIVATION))
     assert channel.backward.of(size) == pytest.approx(channel_of(costs, GRADIENT))
+    reach_features(Case(profile, cluster, plan))
+    reach("both_replicated", all(len(group) > 1 for group in groups))
+    reach("reduced", any(item.ring.occupancy_s > 0 for item in costs.reductions))
 
 
 def test_numbers_stay_finite() -> None:

@@ -30,8 +30,9 @@ from penstock.profile.types import Profile
 from penstock.program.actions import Kind
 from penstock.simulate.evaluation import evaluate, evaluate_costs
 from tests.support.planner_cases import unequal
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import clusters, profiles
+from tests.support.strategies import Case, clusters, profiles, reach_features
 from tests.support.thoroughness import examples
 
 pytest.importorskip("ortools", reason="the exact planner needs OR-tools")
@@ -114,6 +115,7 @@ def test_two_microbatches_against_every_order(seed: int) -> None:
     assert solution.makespan_s == pytest.approx(min(every_time(problem, remote_backward=False)), rel=1e-6)
 
 
+@reaches(slower=0.5, several_devices=0.3, tight=0.1)
 @examples(12)
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> None:
@@ -137,11 +139,15 @@ def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> Non
         taken = simulated(costs, with_steps(costs, orders))
         assert bounds[index] <= taken * (1 + 1e-9)
         assert best.makespan_s <= taken * (1 + 1e-6)
+        reach("slower", best.makespan_s < taken * (1 - 1e-6))
+        reach("tight", bounds[index] > 0.9 * taken)
+    reach("several_devices", len(best.plan.devices) > 1)
 
 
 def test_any_small_problem() -> None:
     reached: Counter[str] = Counter()
 
+    @reaches(several_devices=0.05, faster=0.05)
     @examples(200)
     @given(profiles(max_units=3, overheads=True), clusters(max_devices=3), st.integers(1, 3), st.booleans())
     def check(profile: Profile, cluster: Cluster, num: int, remote_backward: bool) -> None:
@@ -169,12 +175,14 @@ def check_solution(problem: Problem, remote_backward: bool, reached: Counter[str
     assert solution.at_least_s >= float(map_bounds(unit_times(problem), maps).min()) * (1 - 1e-12)
     reached["proved"] += solution.proved
     reached["several devices"] += len(solution.plan.devices) > 1
+    reach_features(Case(profile, cluster, solution.plan))
     for plan in [balanced(problem)] + ([bipartition(problem)] if remote_backward else []):
         seconds = evaluate(plan, profile, cluster, within_memory=False).timeline.iteration_s
         assert solution.at_least_s <= seconds * (1 + 1e-9)
         if solution.proved:
             assert solution.makespan_s <= seconds * (1 + 1e-6)
         reached["compared"] += 1
+        reach("faster", solution.makespan_s < seconds * (1 - 1e-6))
 
 
 def test_zero_bubble_by_hand() -> None:

@@ -12,6 +12,8 @@ from penstock.planners.api import plan
 from penstock.planners.methods.balanced import balanced_cuts
 from penstock.planners.problem import Problem
 from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.reach import reach, reaches
+from tests.support.strategies import sizes_up_to
 from tests.support.thoroughness import examples
 
 SPEEDS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 4.0])
@@ -30,8 +32,10 @@ def best(seconds: list[float], speeds: list[float]) -> float:
 
 @st.composite
 def problems(draw: st.DrawFn, values: st.SearchStrategy[float]) -> tuple[list[float], list[float]]:
-    seconds = draw(st.lists(values, min_size=1, max_size=9))
-    return seconds, draw(st.lists(SPEEDS, min_size=1, max_size=len(seconds)))
+    num_units = draw(sizes_up_to(9))
+    num_stages = draw(sizes_up_to(num_units))
+    seconds = draw(st.lists(values, min_size=num_units, max_size=num_units))
+    return seconds, draw(st.lists(SPEEDS, min_size=num_stages, max_size=num_stages))
 
 
 def cuts_of(seconds: list[float], speeds: list[float]) -> tuple[int, ...]:
@@ -42,24 +46,36 @@ def cuts_of(seconds: list[float], speeds: list[float]) -> tuple[int, ...]:
     return cuts
 
 
+def reach_gain(seconds: list[float], speeds: list[float]) -> None:
+    """Several stages on unequal devices, for which as many layers on each are not best."""
+    even = tuple(len(seconds) * stage // len(speeds) for stage in range(len(speeds) + 1))
+    reach("better_than_even", slowest(seconds, speeds, even) > best(seconds, speeds) * (1 + 1e-9))
+    reach("speeds", len(set(speeds)) > 1)
+
+
+@reaches(better_than_even=0.1, speeds=0.1)
 @examples(300)
 @given(problems(st.integers(0, 20).map(float)))
 def test_no_cuts_are_better_with_whole_numbers(problem: tuple[list[float], list[float]]) -> None:
     # Whole seconds and speeds that are powers of two: everything is exact.
     assert slowest(*problem, cuts_of(*problem)) == best(*problem)
+    reach_gain(*problem)
 
 
+@reaches(better_than_even=0.05, speeds=0.1)
 @examples(300)
 @given(problems(st.floats(0.0, 1e3)))
 def test_no_cuts_are_better_with_any_numbers(problem: tuple[list[float], list[float]]) -> None:
     assert slowest(*problem, cuts_of(*problem)) <= best(*problem) * (1 + 1e-12) + 1e-12 * sum(problem[0])
+    reach_gain(*problem)
 
 
+@reaches(better_than_even=0.05, speeds=0.05, straight=0.01, loop=0.02, v=0.01)
 @examples(100)
 @given(st.data(), st.sampled_from([(Shape.STRAIGHT, 1), (Shape.LOOP, 2), (Shape.V, 2), (Shape.LOOP, 3)]))
 def test_plans_over_every_shape(data: st.DataObject, layout: tuple[Shape, int]) -> None:
     shape, chunks = layout
-    devices = data.draw(st.integers(1, 3))
+    devices = data.draw(sizes_up_to(3))
     speeds = data.draw(st.lists(SPEEDS, min_size=devices, max_size=devices))
     jobs = st.tuples(*[st.integers(0, 9)] * 3)
     times = data.draw(st.lists(jobs, min_size=devices * chunks, max_size=9))
@@ -71,6 +87,8 @@ def test_plans_over_every_shape(data: st.DataObject, layout: tuple[Shape, int]) 
     seconds = [float(sum(entry)) for entry in times]
     along = [speeds[lane] for lane in lanes]
     assert slowest(seconds, along, cuts) == pytest.approx(best(seconds, along), rel=1e-12)
+    reach_gain(seconds, along)
+    reach(shape.value, devices > 1)
 
 
 def test_by_hand() -> None:

@@ -1,7 +1,6 @@
 """DAPPLE: no other stages with its placements have less latency, and it is never worse than data parallelism."""
 
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
@@ -31,6 +30,7 @@ from penstock.planners.problem import Problem
 from penstock.profile.types import Profile
 from penstock.simulate.evaluation import evaluate
 from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import clusters, profiles
 from tests.support.thoroughness import examples
@@ -113,8 +113,7 @@ def stages_of(plan: Plan, cluster: Cluster) -> list[Stage]:
 
 
 def test_no_stages_are_better() -> None:
-    reached: Counter[str] = Counter()
-
+    @reaches(several_candidates=0.1, several_devices=0.1, pipeline=0.03, replicated=0.05, better=0.05)
     @examples(240)
     @given(profiles(max_units=4), clusters(max_devices=4), st.integers(1, 6))
     def check(profile: Profile, cluster: Cluster, num: int) -> None:
@@ -123,16 +122,18 @@ def test_no_stages_are_better() -> None:
         group_costs = GroupCosts(problem)
         single = {(Stage(0, profile.num_units, (device,)),) for device in group_costs.devices}
         every = single | set(all_stages(group_costs))
-        best = min(plain_latency(plan_of(group_costs, stages), profile, cluster) for stages in every)
+        latencies = [plain_latency(plan_of(group_costs, stages), profile, cluster) for stages in every]
+        best = min(latencies)
         plan = dapple(problem)
         assert plain_latency(plan, profile, cluster) == pytest.approx(best, rel=1e-9)
         assert latency_s(group_costs, stages_of(plan, cluster)) == pytest.approx(best, rel=1e-9)
-        reached["several candidates"] += len(every) > 1
-        reached["several devices"] += len(plan.devices) > 1
+        reach("several_candidates", len(every) > 1)
+        reach("better", best < max(latencies) * (1 - 1e-9))
+        reach("several_devices", len(plan.devices) > 1)
+        reach("pipeline", plan.num_stages > 1)
+        reach("replicated", any(stage.num_replicas > 1 for stage in plan.stages))
 
     check()
-    assert reached["several candidates"] >= 5
-    assert reached["several devices"] >= 5, reached
 
 
 def test_latency_by_hand() -> None:
@@ -162,6 +163,7 @@ def shape(problem: Problem) -> list[tuple[int, int]]:
     return [(stage.stop, stage.num_replicas) for stage in dapple(problem).stages]
 
 
+@reaches(better=0.05, several_devices=0.05, limited=0.03)
 @examples(60)
 @given(profiles(), clusters(), st.integers(1, 5), st.data())
 def test_plans_prove_and_are_no_worse_than_data_parallelism(
@@ -180,7 +182,11 @@ def test_plans_prove_and_are_no_worse_than_data_parallelism(
     group_costs = GroupCosts(problem)
     assert group_costs.shares(group_costs.devices) is not None  # speeds of random devices differ by little
     together = latency_s(group_costs, [Stage(0, profile.num_units, group_costs.devices)])
-    assert latency_s(group_costs, stages_of(plan, cluster)) <= together * CLOSE
+    own = latency_s(group_costs, stages_of(plan, cluster))
+    assert own <= together * CLOSE
+    reach("better", own * CLOSE < together)
+    reach("several_devices", len(used) > 1)
+    reach("limited", num_stages is not None and num_stages < cluster.num_devices)
 
 
 def test_policies() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from penstock.errors import InputError
 from penstock.planners.api import plan
 from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.reach import reach, reaches
 
 
 def shares(speeds: list[float], seconds: float = 1.0, num_stages: int | None = None) -> list[float]:
@@ -33,11 +34,14 @@ def test_nothing_takes_time() -> None:
     assert shares([1.0, 3.0], seconds=0.0) == [0.5, 0.5]
 
 
+@reaches(several=0.1, unequal=0.1)
 @given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=9))
 def test_in_proportion(speeds: list[float]) -> None:
     result = shares(speeds)
     assert sum(result) == pytest.approx(1, abs=1e-12)
     assert result == pytest.approx([speed / sum(speeds) for speed in speeds], rel=1e-9)
+    reach("several", len(speeds) > 2)
+    reach("unequal", max(speeds) > 2 * min(speeds))
 
 
 @pytest.mark.parametrize("speeds", [[1.0, 1e-12], [1e-300, 1e300], [1.0, 1e308]])

@@ -1,7 +1,6 @@
 """SPP: its table against a plain recursion and that against all plans there are; the plan against its candidates."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations, pairwise
@@ -30,6 +29,7 @@ from penstock.program.lowering.lowering import lower
 from penstock.program.proof.proof import prove
 from penstock.schedules.methods.pe import pe
 from penstock.simulate.evaluation import evaluate_costs
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import clusters, profiles
 from tests.support.thoroughness import examples
@@ -162,26 +162,24 @@ def problems(draw: st.DrawFn, max_units: int = 4, max_devices: int = 4) -> Probl
 
 
 def test_plain_recursion_finds_the_best_of_all_plans() -> None:
-    num_pipelines = 0
-
+    @reaches(pipeline=0.1, better=0.1)
     @examples(40)
     @given(problems())
     def check(problem: Problem) -> None:
-        nonlocal num_pipelines
         order = order_devices(problem.cluster)
         for num_stages in range(1, min(len(order), problem.profile.num_units) + 1):
             plans = all_plans(problem, order, num_stages)
-            expected = min(bottleneck_s(price(plan, problem.profile, problem.cluster)) for plan in plans)
+            bottlenecks = [bottleneck_s(price(plan, problem.profile, problem.cluster)) for plan in plans]
+            expected = min(bottlenecks)
             assert plain(problem, order, num_stages) == pytest.approx(expected, rel=1e-9, abs=1e-12)
-            num_pipelines += num_stages > 1
+            reach("pipeline", num_stages > 1)
+            reach("better", expected < max(bottlenecks) * (1 - 1e-9))
 
     check()
-    assert num_pipelines >= 5
 
 
 def test_table_is_the_plain_recursion() -> None:
-    reached: Counter[str] = Counter()
-
+    @reaches(pipeline=0.1, replicated=0.05, least_met=0.05)
     @examples(480)
     @given(problems(max_units=7, max_devices=5), st.booleans())
     def check(problem: Problem, replication: bool) -> None:
@@ -197,12 +195,11 @@ def test_table_is_the_plain_recursion() -> None:
             assert replication or all(len(group) == 1 for group in item.groups)
             assert item.bottleneck_s / 2 <= item.least_s <= item.bottleneck_s * (1 + 1e-12)
             assert item.least_s <= seconds_of(problem, item) * (1 + 1e-9)
-            reached["pipeline"] += number > 1
-            reached["replicated"] += any(len(group) > 1 for group in item.groups)
+            reach("pipeline", number > 1)
+            reach("replicated", any(len(group) > 1 for group in item.groups))
+            reach("least_met", number > 1 and item.least_s > 0.9 * item.bottleneck_s > 0)
 
     check()
-    assert reached["pipeline"] >= 5, reached
-    assert reached["replicated"] >= 3, reached
 
 
 def seconds_of(problem: Problem, item: Partition) -> float:
@@ -210,6 +207,7 @@ def seconds_of(problem: Problem, item: Partition) -> float:
     return evaluate_costs(costs, program=pe(costs), within_memory=False).timeline.iteration_s
 
 
+@reaches(several_devices=0.1, better=0.03, differ=0.1)
 @examples(30)
 @given(profiles(), clusters(), st.sampled_from([1, 3, 8]), st.booleans())
 def test_never_worse_than_its_candidates(profile: Profile, cluster: Cluster, num: int, split: bool) -> None:
@@ -225,15 +223,22 @@ def test_never_worse_than_its_candidates(profile: Profile, cluster: Cluster, num
     for order in (order_devices(cluster), order_devices(cluster)[::-1]):
         everything = Partition((0, profile.num_units), (Row(problem, order).group(0, len(order)),), 0.0, 0.0)
         others = [everything, *partitions(problem, order, replication=False), *partitions(problem, order)]
-        assert seconds <= min(seconds_of(problem, item) for item in others) * (1 + 1e-12)
+        taken = [seconds_of(problem, item) for item in others]
+        assert seconds <= min(taken) * (1 + 1e-12)
+        reach("better", seconds < min(taken) * (1 - 1e-9))
+        reach("differ", min(taken) < max(taken) * (1 - 1e-9))
+    reach("several_devices", len(plan.devices) > 1)
 
 
+@reaches(limited=0.05, several_devices=0.03)
 @examples(30)
 @given(profiles(), clusters(), st.data())
 def test_only_the_first_devices_are_used(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
     most = data.draw(st.integers(1, min(cluster.num_devices, profile.num_units)))
     plan = spp(Problem(profile, cluster, 2, pipeline_depth=most))
     assert set(plan.devices) <= {device.name for device in cluster.devices[:most]}
+    reach("limited", most < cluster.num_devices)
+    reach("several_devices", 1 < most < cluster.num_devices)
 
 
 def test_by_hand() -> None:

@@ -19,6 +19,7 @@ from penstock.planners.studies.quick_planners import is_quick
 from penstock.profile.types import Profile
 from penstock.simulate.evaluation import evaluate
 from tests.support.planner_cases import cluster_of, profile_of
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import clusters, profiles
 from tests.support.thoroughness import examples
@@ -61,12 +62,10 @@ def test_alternatives_fit_into_memory() -> None:
 
 
 def test_next_best_is_the_fastest_that_differs() -> None:
-    num_alternatives = 0
-
+    @reaches(several=0.3, differ=0.1)
     @examples(40)
     @given(profiles(max_units=5), clusters(max_devices=4), st.integers(1, 4))
     def check(profile: Profile, cluster: Cluster, num: int) -> None:
-        nonlocal num_alternatives
         problem = Problem(profile, cluster, num)
         than = balanced(problem)
         expected: list[float] = []
@@ -76,10 +75,10 @@ def test_next_best_is_the_fastest_that_differs() -> None:
                 expected.append(evaluate(plan, profile, cluster).timeline.iteration_s)
         alternative = next_best(problem, than)
         assert (alternative.seconds if alternative else None) == (min(expected) if expected else None)
-        num_alternatives += len(expected) > 1
+        reach("several", len(expected) > 1)
+        reach("differ", expected and min(expected) < max(expected))
 
     check()
-    assert num_alternatives >= 5
 
 
 def test_shape_of_the_problem_is_ignored() -> None:

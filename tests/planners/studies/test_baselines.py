@@ -20,6 +20,7 @@ from penstock.planners.studies.baselines import (
 from penstock.profile.types import Profile
 from penstock.schedules.registry import SCHEDULES
 from penstock.simulate.evaluation import evaluate
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import NAMED_SCHEDULES, clusters, profiles
 from tests.support.thoroughness import examples
@@ -31,11 +32,13 @@ def test_plans_shared_between_schedules_equal_separate_ones() -> None:
     compared: Counter[str] = Counter()
     num_cases = 0
 
+    @reaches(differ=0.1, several_devices=0.1)
     @examples(8)
     @given(profiles(overheads=True), clusters())
     def check(profile: Profile, cluster: Cluster) -> None:
         nonlocal num_cases
         num_cases += 1
+        seconds = set()
         for planner in FIXED:
             problems = [
                 (planner, make_problem(profile, cluster, 3, planner=planner, schedule=name)) for name in NAMED_SCHEDULES
@@ -45,6 +48,9 @@ def test_plans_shared_between_schedules_equal_separate_ones() -> None:
                 alone = plan(profile, cluster, 3, planner=planner, schedule=entry.schedule)
                 assert entry.outcome.iteration_s == evaluate(alone, profile, cluster).timeline.iteration_s
                 compared[planner] += 1
+                seconds.add(entry.outcome.iteration_s)
+                reach("several_devices", len(alone.devices) > 1)
+        reach("differ", len(seconds) > 1)
 
     check()
     assert num_cases >= 8

@@ -22,8 +22,9 @@ from penstock.planners.studies.device_counts import (
 )
 from penstock.profile.types import Profile
 from penstock.simulate.evaluation import evaluate
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import clusters, profiles
+from tests.support.strategies import clusters, profiles, sizes_up_to
 from tests.support.thoroughness import examples
 
 
@@ -107,13 +108,14 @@ def test_the_quickest_device_is_the_first() -> None:
     assert sorted(order) == [0, 1, 2, 3]
 
 
+@reaches(part=0.05, reordered=0.05, several_devices=0.03)
 @examples(40)
 @given(profiles(), clusters(), st.integers(1, 4), st.data())
 def test_plan_for_a_part_is_as_fast_in_the_whole_cluster(
     profile: Profile, cluster: Cluster, num: int, data: st.DataObject
 ) -> None:
     problem = Problem(profile, cluster, num)
-    count = data.draw(st.integers(1, cluster.num_devices))
+    count = data.draw(sizes_up_to(cluster.num_devices))
     order = growth_order(problem)
     assert sorted(order) == list(range(cluster.num_devices))
     part = select_cluster(problem, count)
@@ -122,6 +124,9 @@ def test_plan_for_a_part_is_as_fast_in_the_whole_cluster(
         plan = planner(Problem(profile, part, num))
         here = evaluate(plan, profile, part).timeline.iteration_s
         assert evaluate(retarget_to_cluster(plan, cluster), profile, cluster).timeline.iteration_s == here
+        reach("several_devices", len(plan.devices) > 1 and count < cluster.num_devices)
+    reach("part", count < cluster.num_devices)
+    reach("reordered", order != sorted(order))
 
 
 @pytest.mark.parametrize("counts", [range(3), range(2, 6), range(3, 3)])

@@ -18,6 +18,7 @@ from penstock.planners.outcome import outcome_of
 from penstock.planners.problem import Problem
 from penstock.planners.studies.microbatches import Basis, basis_of, candidate_sizes, choose_microbatches
 from penstock.profile.types import Profile, Sizes, Times, Unit
+from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import clusters, profiles
 from tests.support.thoroughness import examples
@@ -66,6 +67,7 @@ def test_memory_excludes_large_sizes() -> None:
     assert nothing.best.micro_batch_size == 1
 
 
+@reaches(several=0.1, differ=0.1, between=0.03)
 @examples(40)
 @given(profiles(), clusters(max_devices=3), st.integers(1, 24))
 def test_the_best_is_the_least_over_all_sizes(profile: Profile, cluster: Cluster, batch: int) -> None:
@@ -83,6 +85,9 @@ def test_the_best_is_the_least_over_all_sizes(profile: Profile, cluster: Cluster
     assert choice.best.outcome is not None
     assert choice.best.outcome.iteration_s <= min(every) * (1 + 1e-9)
     assert choice.best in choice.sizes
+    reach("several", len(every) > 2)
+    reach("differ", min(every) < max(every) * (1 - 1e-9))
+    reach("between", choice.sizes[0] != choice.best != choice.sizes[-1])
 
 
 def test_no_device_is_left_with_less_than_a_row() -> None:
@@ -127,6 +132,7 @@ def test_notes() -> None:
     assert exact.best.plan.profile.name == "for 64"
 
 
+@reaches(several=0.05, as_many_as_allowed=0.02, too_small=0.05)
 @given(st.integers(1, 10**6), st.integers(2, 12))
 def test_candidate_sizes(batch: int, most: int) -> None:
     sizes = candidate_sizes(batch, most)
@@ -136,6 +142,9 @@ def test_candidate_sizes(batch: int, most: int) -> None:
     assert sizes[-1] == batch
     smallest = next(rows for rows in range(math.ceil(batch / 4096), batch + 1) if batch % rows == 0)
     assert sizes[0] == smallest
+    reach("several", len(sizes) > 2)
+    reach("as_many_as_allowed", len(sizes) == most)
+    reach("too_small", smallest > 1)
 
 
 def test_invalid_global_batch_size() -> None:

@@ -10,6 +10,7 @@ from penstock.program.dependencies.passes import find_pass_edges
 from penstock.program.job_table import find_jobs
 from penstock.program.placement import find_placement
 from penstock.simulate.evaluation import evaluate_costs
+from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases, two_stages
 from tests.support.thoroughness import examples
 
@@ -33,6 +34,7 @@ def test_a_remote_backward_by_hand() -> None:
     )
 
 
+@reaches(sent=0.2, local=0.2, remote=0.05, recomputed=0.05)
 @examples(60)
 @given(cases())
 def test_programs_need_what_the_passes_need(case: Case) -> None:
@@ -54,8 +56,13 @@ def test_programs_need_what_the_passes_need(case: Case) -> None:
                 assert [send for send in needs[later] if earlier in needs[send]]
             num_needs += earlier != later
     assert num_needs == sum(len(needs[later]) for later in np.unique(jobs.passes[jobs.passes != NONE]).tolist())
+    reach("sent", (edges.flow != NONE).any())
+    reach("local", len(case.costs.flows.local_forward) > 0)
+    reach("remote", (case.costs.forward_device != case.costs.backward_device).any())
+    reach("recomputed", case.costs.recompute.any())
 
 
+@reaches(replicated=0.1, remote=0.05)
 @examples(60)
 @given(cases())
 def test_a_plan_places_its_replicas_as_its_costs_do(case: Case) -> None:
@@ -68,3 +75,5 @@ def test_a_plan_places_its_replicas_as_its_costs_do(case: Case) -> None:
     assert np.array_equal(placement.local_backward, costs.flows.local_backward)
     for one, other in zip(find_jobs(program, placement), find_jobs(program, costs), strict=True):
         assert np.array_equal(one, other)
+    reach("replicated", costs.num_replicas > costs.plan.num_stages)
+    reach("remote", (costs.forward_device != costs.backward_device).any())

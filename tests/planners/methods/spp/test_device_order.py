@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.planners.methods.spp.device_order import MAX_NODES, link_weights, minimum_cut, order_devices
-from tests.support.strategies import clusters
+from tests.support.reach import reach, reaches
+from tests.support.strategies import clusters, sizes_up_to
 from tests.support.thoroughness import examples
 
 
@@ -46,11 +47,17 @@ def num_changes(cluster: Cluster, order: Sequence[int]) -> int:
 
 @st.composite
 def matrices(draw: st.DrawFn) -> list[list[float]]:
-    num = draw(st.integers(2, 7))
+    """Any links, or two groups with strong links inside and weak ones between: else one node is the smallest cut."""
+    num = draw(sizes_up_to(7).filter(lambda size: size > 1))
     values = draw(st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0]), min_size=num * num, max_size=num * num))
+    if draw(st.booleans()):
+        group = draw(st.permutations(range(num)))[: num // 2]
+        weak = [(at // num in group) != (at % num in group) for at in range(num * num)]
+        values = [value / 16 if is_weak else value + 1.0 for value, is_weak in zip(values, weak, strict=True)]
     return [[values[min(a, b) * num + max(a, b)] if a != b else 0.0 for b in range(num)] for a in range(num)]
 
 
+@reaches(several_nodes=0.02, connected=0.1)
 @examples(200)
 @given(matrices())
 def test_no_cut_is_smaller(rows: list[list[float]]) -> None:
@@ -64,6 +71,8 @@ def test_no_cut_is_smaller(rows: list[list[float]]) -> None:
     side = minimum_cut(matrix, [{0}] * num)
     assert 1 <= len(side) <= num / 2
     assert cut(side) == min(cut(nodes) for size in range(1, num) for nodes in combinations(range(num), size))
+    reach("several_nodes", cut(side) < min(cut([node]) for node in range(num)))
+    reach("connected", cut(side) > 0 and num > 3)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +126,7 @@ def random_links(num: int, seed: int) -> dict[tuple[int, int], float]:
     return {(a, b): float(values[a, b]) for a in range(num) for b in range(a)}
 
 
+@reaches(renumbered=0.1, reordered=0.1)
 @examples(40)
 @given(st.integers(2, 9), st.integers(0, 10**6), st.data())
 def test_the_numbers_of_devices_do_not_matter(num: int, seed: int, data: st.DataObject) -> None:
@@ -128,21 +138,29 @@ def test_the_numbers_of_devices_do_not_matter(num: int, seed: int, data: st.Data
         cluster_of("h" * num, {(number[a], number[b]): value for (a, b), value in links.items()})
     )
     assert [number[device] for device in order] in (renumbered, renumbered[::-1])
+    reach("renumbered", num > 2 and number != sorted(number))
+    reach("reordered", order not in (sorted(order), sorted(order, reverse=True)))
 
 
+@reaches(part=0.05, all_devices=0.02, reordered=0.02)
 @examples(100)
 @given(clusters(max_devices=9), st.integers(1, 9))
 def test_any_cluster(cluster: Cluster, num_devices: int) -> None:
     order = order_devices(cluster, num_devices)
     assert sorted(order) == list(range(min(num_devices, cluster.num_devices)))
     assert order == order_devices(msgspec.structs.replace(cluster), num_devices)
+    reach("part" if num_devices < cluster.num_devices else "all_devices", cluster.num_devices > 1)
+    reach("reordered", order != sorted(order))
 
 
+@reaches(apart=0.1, hosts=0.1)
 @examples(60)
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=12), st.floats(0.1, 9.9))
 def test_hosts_with_strong_insides_stay_together(hosts: list[str], between: float) -> None:
     cluster = cluster_of(hosts, between=between)
     assert num_changes(cluster, order_devices(cluster)) == len(set(hosts)) - 1
+    reach("hosts", len(set(hosts)) > 2)
+    reach("apart", num_changes(cluster, range(len(hosts))) > len(set(hosts)) - 1)
 
 
 def test_many_unequal_devices() -> None:
