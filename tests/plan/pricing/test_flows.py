@@ -110,7 +110,7 @@ def test_everything_arrives_once(case: Case) -> None:
 
 
 @reaches(activation=0.05, gradient=0.05, saved=0.05, parameters=0.05, replicated=0.05)
-@examples(100)
+@examples(240)
 @given(cases())
 def test_found_by_what_they_are(case: Case) -> None:
     costs = case.costs

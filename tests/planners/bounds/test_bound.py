@@ -122,7 +122,6 @@ def test_data_parallel_meets_the_work_bound() -> None:
     assert iteration_s(Case(profile, cluster, data_parallel(Problem(profile, cluster, 4)))) == pytest.approx(16.0)
 
 
-@pytest.mark.xfail(reason="the part `together` prices a layer's forward and backward on one device", strict=True)
 def test_the_forward_on_one_kind_and_the_step_on_another() -> None:
     # Nothing takes time on x but the step, 1 second; on y the forward and the step take 0.25 seconds each. The forward
     # on x and the rest on y take 0.25 seconds.

@@ -164,7 +164,7 @@ def nested_values(group_costs: GroupCosts) -> dict[tuple[Stage, ...], float]:
 
 def test_no_pipelines_inside_hosts_are_better() -> None:
     @reaches(several_devices=0.1, pipeline=0.05, across_hosts=0.05, better=0.1)
-    @examples(80)
+    @examples(200)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         profile = data.draw(profiles(max_units=3))
@@ -248,7 +248,7 @@ def test_a_pipeline_inside_every_host() -> None:
 
 
 @reaches(several_devices=0.05, replicated=0.03, pipeline=0.03, limited=0.03)
-@examples(60)
+@examples(200)
 @given(profiles(), clusters(), st.integers(1, 5), st.booleans(), st.data())
 def test_plans_prove(profile: Profile, cluster: Cluster, num: int, replication: bool, data: st.DataObject) -> None:
     most = min(cluster.num_devices, profile.num_units)

@@ -17,6 +17,7 @@ from penstock.schedules.ordering.clock import with_split
 from penstock.schedules.registry import SCHEDULES, schedule
 from penstock.schedules.search.greedy import Greedy, Rules
 from penstock.simulate.simulator import simulate
+from tests.support.planner_cases import unequal
 from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
 from tests.support.strategies import Case, cases, reach_features, with_limits
@@ -46,10 +47,11 @@ def test_never_worse_than_any_other(case: Case) -> None:
 @examples(40)
 @given(cases())
 def test_fits_wherever_another_fits(case: Case) -> None:
+    # The order of auto_fused depends on the limits, so it need not find the same one again under tighter limits.
     peaks = [
         prove(lower(schedule(case.costs, name), case.costs), case.costs).peak_bytes
         for name in SCHEDULES
-        if name != "auto"
+        if not name.startswith("auto")
     ]
     tightest = min(peaks, key=lambda peak: float(peak.max()))
     costs = with_limits(case, [int(np.ceil(peak)) for peak in tightest]).costs
@@ -127,7 +129,7 @@ def test_too_little_room_for_the_first_micro_batch_still_ends() -> None:
     prove(lower(found, costs), costs)
 
 
-@reaches(better=0.03, split=0.05)
+@reaches(split=0.05)
 @examples(60)
 @given(cases())
 def test_whole_backwards_stay_whole(case: Case) -> None:
@@ -138,5 +140,17 @@ def test_whole_backwards_stay_whole(case: Case) -> None:
     whole = with_split(case.costs, False)
     best, seconds = min(_seconds(whole, name) for name in others), _seconds(case.costs, "auto_fused")
     assert seconds <= best * ROUNDING
-    reach("better", seconds * ROUNDING < best)
     reach("split", case.plan.split_backward)
+
+
+def test_whole_backwards_are_ordered_better_than_by_any_named_schedule() -> None:
+    num_better = 0
+    for seed in range(8):
+        problem = unequal(seed, num_units=6, num_devices=3, num_microbatches=6)
+        chosen = plan(problem.profile, problem.cluster, problem.num_microbatches, planner="balanced", schedule="1f1b")
+        costs = price(chosen, problem.profile, problem.cluster)
+        named = min(_seconds(costs, name) for name in SCHEDULES if not name.startswith(("auto", "zb")))
+        seconds = _seconds(costs, "auto_fused")
+        assert seconds <= named * ROUNDING
+        num_better += seconds * ROUNDING < named
+    assert num_better >= 2

@@ -58,7 +58,13 @@ class UnreplicatedProblem:
         all_s = (forward + backward).sum(axis=0)
         self.price = all_s.min() / all_s if all_s.min() > 0 else np.ones(len(all_s))
         self.divisions = divisions(times)
-        self.work = [(self.price * seconds).min(axis=1) for seconds in (forward, backward, forward + backward)]
+        forward_work, backward_work, local_work = (
+            (self.price * seconds).min(axis=1) for seconds in (forward, backward, forward + backward)
+        )
+        # Forward and backward may be on different devices of one part, each on the one with the least work.
+        self.work = [forward_work, backward_work, forward_work + backward_work if remote_backward else local_work]
+        self.longest_s = float((local_work / self.price.max()).sum()) + float(self.paths[0].max())
+        """About the time of the whole model on the best device alone: the bound cannot be higher."""
 
     def labels(self, limit_s: float) -> Ints | None:
         """The parts that transfers within `limit_s` cannot leave (`joined_parts`); None if `limit_s` is infeasible."""
@@ -112,8 +118,7 @@ def unreplicated_bound(times: UnitTimes, least_s: float, part_bound: PartBound, 
     if not 1 < times.cluster.num_devices <= MAX_DEVICES:
         return least_s
     problem = UnreplicatedProblem(times, remote_backward=remote_backward)
-    # About the time of the whole model on the best device alone: the bound cannot be higher.
-    max_s = float((problem.work[2] / problem.price.max()).sum()) + float(problem.paths[0].max())
+    max_s = problem.longest_s
     bound = least_possible(problem.is_possible, least_s, max_s)
     for _ in range(MAX_LEVELS):
         parts = problem.parts(bound * (1 + PRECISION))
