@@ -75,6 +75,11 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         show_error("interrupted")
         code = 130
+    except SystemError as error:
+        if not _is_interrupt(error):
+            raise
+        show_error("interrupted")
+        code = 130
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -87,6 +92,12 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_interrupt(error: SystemError) -> bool:
+    """Whether Ctrl-C was pressed inside a compiled kernel, which Python reports as an error of the kernel's call."""
+    cause = error.__cause__ or error.__context__
+    return isinstance(cause, KeyboardInterrupt) or (isinstance(cause, SystemError) and _is_interrupt(cause))
 
 
 def _simplify(text: str) -> str:

@@ -47,9 +47,12 @@ def search(console: Console, problem: Problem, options: AutoOptions, *, what: st
             return not was_interrupted() and (until is None or time.monotonic() < until)
 
         work = WORK if amount is None else amount
-        return search_plans(
+        solution = search_plans(
             problem, search_space=options.search_space, work=work, seed=options.seed or 0, report=report
         )
+    if was_interrupted():
+        console.warn("interrupted: this is the best plan found so far")
+    return solution
 
 
 def _bound_s(problem: Problem, search_space: SearchSpace) -> float:
