@@ -73,9 +73,10 @@ class Kind(IntEnum):
 
 def is_one_of(kind: Int8s, kinds: Sequence[Kind]) -> Bools:
     """Which kinds of an array are one of a few given ones; faster than `np.isin` for the arrays of a program."""
-    found = kind == kinds[0]
+    # NumPy compares with plain integers several times as fast as with members of an enum.
+    found = kind == int(kinds[0])
     for item in kinds[1:]:
-        found |= kind == item
+        found |= kind == int(item)
     return np.asarray(found)
 
 

@@ -83,7 +83,7 @@ def memory_changes(program: Program, costs: Costs, replica: Ints) -> MemoryChang
     }
 
     def rows_of(kind: Kind) -> Ints:
-        return np.flatnonzero(program.kind == kind)
+        return np.flatnonzero(program.kind == int(kind))
 
     rows = rows_of(Kind.F)
     saved_before[rows] = kept[replica[rows]]
