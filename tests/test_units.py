@@ -96,7 +96,7 @@ def test_refused(parse: object, text: str, message: str) -> None:
     assert caught.value.where == "cluster.toml:3"
 
 
-@reaches(bytes=0.02, seconds=0.02, rate=0.01, refused=0.1)
+@reaches(bytes=0.01, seconds=0.01, rate=0.01, refused=0.1)
 @given(
     st.text()
     | st.from_regex(r"[-+0-9.eE]{1,12} ?[kMGTi]{0,2}(B|bit|bps|s|us|min)?(/s)?", fullmatch=True)

@@ -13,11 +13,11 @@ from tests.support.small import one_host
 from tests.support.strategies import clusters, sizes_up_to
 
 
-@reaches(part=0.05, linked=0.02, fewer_hosts=0.01)
+@reaches(part=0.05, linked=0.01, fewer_hosts=0.01)
 @given(clusters(), st.data())
 def test_links_hosts_and_interfaces_are_those_of_the_whole(cluster: Cluster, data: st.DataObject) -> None:
     count = data.draw(sizes_up_to(cluster.num_devices))
-    places = data.draw(st.lists(st.integers(0, cluster.num_devices - 1), min_size=count))
+    places = data.draw(st.permutations(range(cluster.num_devices)))[:count] + data.draw(st.sampled_from([[], [0]]))
     part = select_devices(cluster, places)
     kept = sorted(set(places))
     assert part.devices == tuple(cluster.devices[index] for index in kept)

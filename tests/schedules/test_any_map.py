@@ -42,7 +42,7 @@ def jobs_in(program: Program) -> Counter[Job]:
     return found
 
 
-@reaches(several_stages=0.1, replicated=0.1, remote=0.1, recompute=0.1, split=0.1, tied=0.05, shared=0.02)
+@reaches(several_stages=0.1, replicated=0.05, remote=0.02, recompute=0.05, split=0.05, tied=0.02, shared=0.01)
 @examples(150)
 @given(cases(max_microbatches=9))
 def test_any_case_is_proved(case: Case) -> None:

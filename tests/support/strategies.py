@@ -89,11 +89,12 @@ def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) ->
 
 
 @st.composite
-def clusters(draw: st.DrawFn, *, max_devices: int = 5) -> Cluster:
+def clusters(draw: st.DrawFn, *, max_devices: int = 5, fast: bool = False) -> Cluster:
+    """Any cluster. With `fast` links, the best plans often use many devices."""
     wires = st.builds(
         Wire,
-        bandwidth=st.sampled_from([10.0, 1000.0, 1e6]) | st.floats(1.0, 1e6),
-        latency_s=st.sampled_from([0.0, 0.0, 0.5]) | st.floats(0.0, 3.0),
+        bandwidth=st.sampled_from([1e5, 1e6]) if fast else st.sampled_from([10.0, 1000.0, 1e6]) | st.floats(1.0, 1e6),
+        latency_s=st.just(0.0) if fast else st.sampled_from([0.0, 0.0, 0.5]) | st.floats(0.0, 3.0),
     )
     interfaces = st.none() | st.sampled_from([50.0, 1000.0]) | st.floats(10.0, 1e5)
     num_hosts = draw(st.integers(1, 3))
@@ -159,6 +160,13 @@ def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False)
         stages=tuple(stages),
     )
     return Case(profile, cluster, plan)
+
+
+def pipelines(max_microbatches: int) -> st.SearchStrategy[Case]:
+    """Several stages on as many devices, with several micro-batches: few of all cases can be ordered in many ways."""
+    return cases(max_microbatches=max_microbatches, straight=True).filter(
+        lambda case: case.plan.num_stages > 1 and case.plan.num_microbatches > 1
+    )
 
 
 def reach_features(case: Case) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.paths import REPOSITORY
-from tests.support.reach import reach, reaches
+from tests.support.reach import ROUNDS, reach, reaches
 
 EXCEPTIONS = {"tests/support/test_reach.py:refuse_everything": "`test_too_few` decorates it"}
 """Functions with `@given` that need no `@reaches` of their own, and why."""
@@ -33,6 +33,20 @@ def test_too_few() -> None:
     reaches(any=1.0)(refuse_everything)()
     with pytest.raises(AssertionError, match=r"only 0 of [0-9]+ examples reach 'negative'"):
         reaches(any=1.0, negative=0.0)(refuse_everything)()
+
+
+def test_further_examples_of_other_seeds() -> None:
+    seen: list[int] = []
+
+    @reaches(late=0.0)
+    @settings(max_examples=5)
+    @given(number=st.integers(0, 2**60))
+    def check(number: int) -> None:
+        seen.append(number)
+        reach("late", len(set(seen)) > 10)
+
+    check()
+    assert 10 < len(set(seen)) <= 5 * ROUNDS
 
 
 @pytest.mark.parametrize("base", [1, 2])

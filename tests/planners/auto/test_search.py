@@ -42,7 +42,7 @@ def test_never_worse_than_any_other_planner_with_any_schedule() -> None:
 
     @reaches(better=0.05, several_devices=0.1)
     @examples(12)
-    @given(profiles(overheads=True), clusters(), st.integers(1, 4))
+    @given(profiles(overheads=True), clusters() | clusters(fast=True), st.integers(1, 4))
     def check(profile: Profile, cluster: Cluster, num: int) -> None:
         nonlocal num_cases
         num_cases += 1

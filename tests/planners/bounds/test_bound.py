@@ -22,7 +22,7 @@ from penstock.simulate.evaluation import evaluate
 from tests.support.planner_cases import cluster_of, profile_of
 from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import Case, cases, clusters, profiles, reach_features
+from tests.support.strategies import Case, cases, clusters, pipelines, profiles, reach_features
 from tests.support.thoroughness import examples
 
 TOLERANCE = 1 + 1e-9
@@ -74,12 +74,12 @@ def test_no_plan_is_faster() -> None:
         assert bound.seconds == max(part.seconds for part in bound.parts)
         reach_features(case)
         reach(max(bound.parts, key=lambda part: part.seconds).name)
-        reach("close", bound.seconds > 0.9 * iteration > 0)
+        reach("close", bound.seconds > 0.7 * iteration > 0)
 
     # `network` is seldom the largest here: see test_slow_networks.py.
-    @reaches(replicated=0.1, remote=0.1, work=0.05, chain=0.05, together=0.05, close=0.05)
+    @reaches(replicated=0.1, remote=0.1, work=0.05, chain=0.05, together=0.05, close=0.01)
     @examples(160)
-    @given(cases())
+    @given(cases() | pipelines(8))
     def check(case: Case) -> None:
         for replication, remote_backward in product((True, False), repeat=2):
             check_one(case, replication, remote_backward)

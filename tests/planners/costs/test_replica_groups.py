@@ -107,16 +107,16 @@ def channel_of(costs: Costs, what: int) -> float:
     return latency + max(loads.values())
 
 
-@reaches(replicated=0.1, both_replicated=0.02, shared=0.02, reduced=0.1)
+@reaches(replicated=0.1, both_replicated=0.01, shared=0.02, reduced=0.1)
 @examples(150)
 @given(st.data())
 def test_groups_cost_what_a_plan_of_them_costs(data: st.DataObject) -> None:
     profile = msgspec.structs.replace(data.draw(profiles().filter(lambda item: item.num_units > 1)), ties=())
-    cluster = data.draw(clusters().filter(lambda item: item.num_devices > 1))
+    cluster = data.draw(clusters(max_devices=6).filter(lambda item: item.num_devices > 1))
     problem = Problem(profile, cluster, 2, micro_batch_size=data.draw(st.sampled_from([1, 4, 6])))
     group_costs = GroupCosts(problem)
     order = data.draw(st.permutations(range(cluster.num_devices)))
-    first = data.draw(st.integers(1, cluster.num_devices - 1))
+    first = data.draw(st.sampled_from(range(1, cluster.num_devices)))
     groups = [tuple(order[:first]), tuple(order[first:])]
     assume(all(group_costs.shares(group) for group in groups))
     cut = data.draw(st.integers(1, profile.num_units - 1))

@@ -147,7 +147,7 @@ def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> Non
 def test_any_small_problem() -> None:
     reached: Counter[str] = Counter()
 
-    @reaches(several_devices=0.05, faster=0.05)
+    @reaches(several_devices=0.02, faster=0.05)
     @examples(200)
     @given(profiles(max_units=3, overheads=True), clusters(max_devices=3), st.integers(1, 3), st.booleans())
     def check(profile: Profile, cluster: Cluster, num: int, remote_backward: bool) -> None:

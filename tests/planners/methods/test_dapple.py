@@ -113,9 +113,9 @@ def stages_of(plan: Plan, cluster: Cluster) -> list[Stage]:
 
 
 def test_no_stages_are_better() -> None:
-    @reaches(several_candidates=0.1, several_devices=0.1, pipeline=0.03, replicated=0.05, better=0.05)
+    @reaches(several_candidates=0.1, several_devices=0.03, pipeline=0.01, replicated=0.02, better=0.1)
     @examples(240)
-    @given(profiles(max_units=4), clusters(max_devices=4), st.integers(1, 6))
+    @given(profiles(max_units=4), clusters(max_devices=4) | clusters(max_devices=4, fast=True), st.integers(1, 6))
     def check(profile: Profile, cluster: Cluster, num: int) -> None:
         profile = msgspec.structs.replace(profile, ties=())
         problem = Problem(profile, cluster, num)
@@ -170,7 +170,7 @@ def test_plans_prove_and_are_no_worse_than_data_parallelism(
     profile: Profile, cluster: Cluster, num: int, data: st.DataObject
 ) -> None:
     most = min(cluster.num_devices, profile.num_units)
-    num_stages = data.draw(st.none() | st.integers(1, most))
+    num_stages = data.draw(st.sampled_from([None, *range(1, most + 1)]))
     problem = Problem(profile, cluster, num, pipeline_depth=num_stages)
     plan = dapple(problem)
     assert plan == dapple(problem)

@@ -67,7 +67,7 @@ def test_memory_excludes_large_sizes() -> None:
     assert nothing.best.micro_batch_size == 1
 
 
-@reaches(several=0.1, differ=0.1, between=0.03)
+@reaches(several=0.1, differ=0.1)
 @examples(40)
 @given(profiles(), clusters(max_devices=3), st.integers(1, 24))
 def test_the_best_is_the_least_over_all_sizes(profile: Profile, cluster: Cluster, batch: int) -> None:
@@ -87,7 +87,6 @@ def test_the_best_is_the_least_over_all_sizes(profile: Profile, cluster: Cluster
     assert choice.best in choice.sizes
     reach("several", len(every) > 2)
     reach("differ", min(every) < max(every) * (1 - 1e-9))
-    reach("between", choice.sizes[0] != choice.best != choice.sizes[-1])
 
 
 def test_no_device_is_left_with_less_than_a_row() -> None:

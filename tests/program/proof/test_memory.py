@@ -222,7 +222,7 @@ def walk(program: Program, costs: Costs) -> tuple[list[float], list[float], list
     return during, after, peaks
 
 
-@reaches(several_stages=0.05, replicated=0.05, remote=0.05, recompute=0.05, split=0.05, copies=0.05)
+@reaches(several_stages=0.05, replicated=0.05, remote=0.02, recompute=0.05, split=0.02, copies=0.02)
 @examples(200)
 @given(cases(), st.integers(0, 50), st.integers(0, 50), st.booleans())
 def test_equal_to_a_walk(case: Case, work: int, more_at_step: int, copies: bool) -> None:

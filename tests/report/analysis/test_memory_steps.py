@@ -19,8 +19,8 @@ def test_by_hand() -> None:
     assert strip.after.tolist() == [1.0, 2.0, 1.0, 0.0, 0.0]
 
 
-@reaches(during=0.05, after=0.05, several_devices=0.05)
-@examples(60)
+@reaches(during=0.02, after=0.05, several_devices=0.05)
+@examples(100)
 @given(cases())
 def test_no_peak_is_hidden(case: Case) -> None:
     timeline = evaluate_costs(case.costs).timeline
