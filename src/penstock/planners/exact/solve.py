@@ -5,7 +5,8 @@ cuts, all backward cuts, any devices, saved tensors transferred or recomputed. E
 In the order of these bounds, the solver searches for an order of jobs (cp_order.py) that beats the best so far, until
 no bound is below it. The backward is split, transfers take turns on their links, and optimizer steps and weight returns
 count. Memory limits do not, so the result is a lower bound for plans within memory. Several stages per device, and
-more stages than the cuts require, are not considered.
+more stages than the cuts require, are not considered. Nor are fused backwards: where splitting has a cost
+(`Costs.joined_s`), an order with fused backwards may be faster than the result.
 
 If devices share interfaces, the solver only requires that all transfers over an interface pass in the end. Its bound
 stays valid, but the order may take longer, and is then not `proved`.
