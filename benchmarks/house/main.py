@@ -1,7 +1,7 @@
 """The re-laid tree against the one before: the same results to the bit, and faster.
 
     python benchmarks/house/main.py            all of it
-    python benchmarks/house/main.py --quick    one repetition and fewer problems, under 50 seconds once both trees are compiled
+    python benchmarks/house/main.py --quick    one repetition, fewer problems: about 70 seconds
 
 Both trees run in turn with the same interpreter and libraries. The tree before is the commit `BEFORE`, in a worktree
 under build/. Prints one line per target: what it is, the target, what was measured, and `ok` or `short`; exits 1 if any
