@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from penstock.arrays import Bools, Ints
-from penstock.plan.pricing import overlaps
+from penstock.plan.pricing import overlaps, replicas_by_device
 from penstock.program.actions import NONE
 from penstock.program.types import Program
 
@@ -65,19 +65,12 @@ class Placement:
     @cached_property
     def forward_replicas(self) -> Ints:
         """Over pairs (device, stage), device by device: the replica whose forward the device runs, or NONE."""
-        return self._replicas_by_device(self.forward_device)
+        return replicas_by_device(self.forward_device, self.replica_stage, self.num_devices, len(self.recompute))
 
     @cached_property
     def backward_replicas(self) -> Ints:
         """The same for backwards."""
-        return self._replicas_by_device(self.backward_device)
-
-    def _replicas_by_device(self, device: Ints) -> Ints:
-        num_stages = len(self.recompute)
-        table = np.full(self.num_devices * num_stages, NONE, dtype=np.int64)
-        known = np.flatnonzero(device != NONE)
-        table[device[known] * num_stages + self.replica_stage[known]] = known
-        return table
+        return replicas_by_device(self.backward_device, self.replica_stage, self.num_devices, len(self.recompute))
 
 
 def find_placement(program: Program) -> Placement:

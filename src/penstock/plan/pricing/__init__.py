@@ -1,7 +1,7 @@
 """Pricing: from a plan, a profile and a cluster to `Costs`."""
 
 from penstock.plan.pricing.allreduce_ring import reduce_ring
-from penstock.plan.pricing.costs import Costs, Reduction
+from penstock.plan.pricing.costs import Costs, Reduction, replicas_by_device
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Flows
 from penstock.plan.pricing.pricing import price
 from penstock.plan.pricing.row_overlap import NEGLIGIBLE_SHARE, overlaps, whole_rows
@@ -21,5 +21,6 @@ __all__ = [
     "overlaps",
     "price",
     "reduce_ring",
+    "replicas_by_device",
     "whole_rows",
 ]

@@ -95,18 +95,12 @@ class Costs:
     @cached_property
     def forward_replicas(self) -> Ints:
         """Over pairs (device, stage), device by device: the replica whose forward the device runs, or -1."""
-        return self._replicas_by_device(self.forward_device)
+        return replicas_by_device(self.forward_device, self.replica_stage, self.num_devices, len(self.recompute))
 
     @cached_property
     def backward_replicas(self) -> Ints:
         """Over pairs (device, stage), device by device: the replica whose backward the device runs, or -1."""
-        return self._replicas_by_device(self.backward_device)
-
-    def _replicas_by_device(self, device: Ints) -> Ints:
-        num_stages = len(self.parameter_bytes)
-        table = np.full(self.num_devices * num_stages, -1, dtype=np.int64)
-        table[device * num_stages + self.replica_stage] = np.arange(self.num_replicas)
-        return table
+        return replicas_by_device(self.backward_device, self.replica_stage, self.num_devices, len(self.recompute))
 
     @cached_property
     def backward_s(self) -> Floats:
@@ -175,3 +169,14 @@ class Costs:
     def replicas(self, stage: int) -> slice:
         """The replicas of a stage."""
         return slice(int(self.replica_offsets[stage]), int(self.replica_offsets[stage + 1]))
+
+
+def replicas_by_device(device: Ints, replica_stage: Ints, num_devices: int, num_stages: int) -> Ints:
+    """Over pairs (device, stage), device by device: the replica that the device runs, or -1.
+
+    `device` holds the device of each replica; a negative one is unknown.
+    """
+    table = np.full(num_devices * num_stages, -1, dtype=np.int64)
+    known = np.flatnonzero(device >= 0)
+    table[device[known] * num_stages + replica_stage[known]] = known
+    return table
