@@ -245,7 +245,7 @@ def run_polish(
         index = critical[np.int64(state % np.uint64(num_critical))]
         device = graph.device_of[order[index] // graph.num_microbatches]
         state = _next_random(state)
-        # Mostly to the neighbouring position, at times up to three further.
+        # Mostly to the neighboring position, at times up to six positions away.
         reach = REACHES[np.int64((state >> np.uint64(8)) % np.uint64(len(REACHES)))]
         if (state >> np.uint64(20)) % np.uint64(2) == np.uint64(0):
             moved_from, moved_to = index, max(index - reach, offsets[device])
