@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from penstock.errors import InputError
 from penstock.model.block_detection import detect_blocks
-from penstock.model.blocks import Activations, Block, assign_leftovers
+from penstock.model.blocks import Activations, Block, assign_leftovers, call_model
 from penstock.model.cut_points import choose_cuts
 from penstock.model.partial_forward import ForwardTrace, PartialForward, to_device
 from penstock.model.row_shapes import infer_shapes
@@ -27,6 +27,9 @@ def trace_blocks(
     on_meta = any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     if on_meta:
         inputs = map_tensors(lambda tensor: tensor.to("meta"), inputs)
+    with preserve_state(model), torch.no_grad():
+        # A forward may store something in its first call, such as the kind of its loss.
+        call_model(model, _copied(inputs))
     if names is None:
         with preserve_state(model):
             names = detect_blocks(model, _copied(inputs))

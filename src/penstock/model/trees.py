@@ -56,6 +56,10 @@ def with_rows(inputs: Any, rows: int) -> Any:
     return map_tensors(change, inputs)
 
 
+_PLAIN = bool | int | float | complex | str | bytes | None
+"""Leaves with a value. Other objects, such as a key-value cache, only have a type: a loss does not use them."""
+
+
 def same_bits(one: Any, other: Any) -> bool:
     """Return whether two trees have the same structure and the same values to the bit (NaN equals NaN)."""
     leaves, spec = pytree.tree_flatten(one)
@@ -65,7 +69,11 @@ def same_bits(one: Any, other: Any) -> bool:
 
 def _same_leaf(one: Any, other: Any) -> bool:
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
-        return not isinstance(one, Tensor) and not isinstance(other, Tensor) and bool(one == other)
+        if isinstance(one, Tensor) or isinstance(other, Tensor):
+            return False
+        if not isinstance(one, _PLAIN) or not isinstance(other, _PLAIN):
+            return type(one) is type(other)
+        return bool(one == other)
     if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
         return False
     return bool(((one == other) | ((one != one) & (other != other))).all())  # noqa: PLR0124

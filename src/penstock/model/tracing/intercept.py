@@ -58,4 +58,11 @@ def _intercepting(own: type[nn.Module]) -> type[nn.Module]:
 
         return self.__dict__[_HANDLER](self, call, args, kwargs)
 
-    return type(own.__name__, (own,), {"__call__": __call__, "__module__": own.__module__})
+    return type(own.__name__, (_Quiet, own), {"__call__": __call__, "__module__": own.__module__})
+
+
+class _Quiet:
+    """Keeps a class from running `__init_subclass__` of the model's classes, which may register or rewrite it."""
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        """Do nothing."""
