@@ -101,13 +101,13 @@ def test_only_values_that_are_needed_later_cross_a_cut() -> None:
     gpt = find_blocks(GPT(), None, torch.zeros(2, 7, dtype=torch.long))
     activations: Any = torch.zeros(2, 7, dtype=torch.long)
     for block in gpt[:-1]:
-        activations = block.call(activations)
+        activations = block.call(activations, inputs)
         assert [tuple(tensor.shape) for tensor in activations] == [(2, 7, 8)], block.name
     model = ResNet()
     shapes = []
     activations = torch.randn(2, 4, 6, 6)
     for block in find_blocks(model, CASES["resnet"].names, activations)[:-1]:
-        activations = block.call(activations)
+        activations = block.call(activations, inputs)
         shapes.append([tuple(tensor.shape) for tensor in activations])
     image = (2, 4, 6, 6)
     # stem; stem and y; stem and z, from which the next block computes relu(z); w
@@ -215,7 +215,7 @@ def test_evaluation_mode(name: str) -> None:
         expected = call_model(model, inputs)
         torch.manual_seed(1)
         for block in blocks:
-            activations = block.call(activations)
+            activations = block.call(activations, inputs)
     if name == "gpt, coarse":
         torch.testing.assert_close(activations, expected)
     else:
@@ -241,7 +241,7 @@ def test_checkpointed_blocks() -> None:
     torch.manual_seed(1)
     activations = x
     for block in blocks:
-        activations = block.call(activations)
+        activations = block.call(activations, inputs)
     found = torch.autograd.grad(activations.sum(), list(model.parameters()))
     assert same_bits(found, expected)
 

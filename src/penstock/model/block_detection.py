@@ -1,6 +1,7 @@
 """Detection of the blocks of a model: the items of its module lists, and the modules called around them."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -8,10 +9,10 @@ from torch import nn
 
 from penstock.errors import InputError
 from penstock.model.blocks import Activations, call_model, is_plain_sequential
-from penstock.model.tracing import intercept_calls
+from penstock.model.tracing import Abstraction, intercept_calls
 
 
-def detect_blocks(model: nn.Module, inputs: Activations) -> tuple[str, ...]:
+def detect_blocks(model: nn.Module, inputs: Activations, fakes: Abstraction | None = None) -> tuple[str, ...]:
     """Return the names of the blocks in the order in which forward calls them for these inputs.
 
     Blocks are the items of each outermost ModuleList or nn.Sequential, and the modules beside these lists and beside
@@ -26,7 +27,8 @@ def detect_blocks(model: nn.Module, inputs: Activations) -> tuple[str, ...]:
         calls[module] = calls.get(module, 0) + 1
         return call(*args, **kwargs)
 
-    with torch.no_grad(), intercept_calls(candidates, count):
+    mode = nullcontext() if fakes is None else fakes.mode
+    with torch.no_grad(), mode, intercept_calls(candidates, count):
         call_model(model, inputs)
     names = [candidates[module] for module, times in calls.items() if times == 1 and list(module.parameters())]
     if sum(name.rpartition(".")[0] in lists for name in names) < 2:

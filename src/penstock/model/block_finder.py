@@ -1,20 +1,31 @@
 """The blocks of a model that is not an nn.Sequential: detected or named, traced, and checked against the model."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
 from penstock.model.block_detection import detect_blocks
 from penstock.model.blocks import Activations, Block, assign_leftovers, call_model
-from penstock.model.cut_points import choose_cuts
-from penstock.model.partial_forward import ForwardTrace, PartialForward, to_device
-from penstock.model.row_shapes import infer_shapes
+from penstock.model.partial_forward import PartialForward
 from penstock.model.state import preserve_state
-from penstock.model.tracing import COARSER_BLOCKS, Run, find_flow, local_values, require_same_trace, run_and_record
-from penstock.model.trees import map_tensors, rows_of, same_bits, tensors_of, with_rows
+from penstock.model.traces import ForwardTraces, Trace, training_only
+from penstock.model.tracing import COARSER_BLOCKS, Abstraction, Run, run_and_record
+from penstock.model.trees import (
+    first_difference,
+    map_tensors,
+    rows_of,
+    same_bits,
+    tensors_of,
+    with_rows,
+    with_shorter_rows,
+)
+
+_log = logging.getLogger(__name__)
 
 
 def trace_blocks(
@@ -22,28 +33,40 @@ def trace_blocks(
 ) -> tuple[Block, ...]:
     """Return the named or detected blocks. Their chain matches the model on these inputs to the bit.
 
-    A model on the meta device is traced there; its blocks run on `device`.
+    A model on the meta device is traced without data; its blocks run on `device`.
     """
     on_meta = any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     if on_meta:
-        inputs = map_tensors(lambda tensor: tensor.to("meta"), inputs)
-    with preserve_state(model), torch.no_grad():
+        return _trace_meta(model, names, inputs, device or torch.device("cpu"))
+    with preserve_state(model), torch.no_grad(), training_only(model):
         # A forward may store something in its first call, such as the kind of its loss.
         call_model(model, _copied(inputs))
     if names is None:
-        with preserve_state(model):
+        with preserve_state(model), training_only(model):
             names = detect_blocks(model, _copied(inputs))
     _require_blocks(model, names)
-    training_trace, evaluation_trace = _trace(model, names, inputs), _trace_evaluation(model, names, inputs)
-    if on_meta and device is not None:
-        return _blocks(
-            to_device(training_trace.trace, device),
-            None if evaluation_trace is None else to_device(evaluation_trace, device),
-        )
-    blocks = _blocks(training_trace.trace, evaluation_trace)
-    if not on_meta:
-        _require_same_numbers(training_trace, blocks)
+    trials = _run_trials(model, names, inputs)
+    place = next((tensor.device for tensor in (*model.parameters(), *tensors_of(inputs))), torch.device("cpu"))
+    traces = _traces(model, names, inputs, place, [trial.run for trial in trials])
+    blocks = _blocks(traces, traces.find(inputs))
+    for trial in trials[:2]:
+        _require_same_numbers(model, names, traces, trial)
     return blocks
+
+
+def _trace_meta(
+    model: nn.Module, names: Sequence[str] | None, inputs: Activations, device: torch.device
+) -> tuple[Block, ...]:
+    inputs = map_tensors(
+        lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype, device=device) if tensor.is_meta else tensor, inputs
+    )
+    fakes = Abstraction((), None, device)
+    with preserve_state(model), fakes.fake_state(model), training_only(model):
+        if names is None:
+            names = detect_blocks(model, _copied(inputs), fakes)
+        _require_blocks(model, names)
+        runs = [run_and_record(model, names, _copied(inputs), Abstraction((), None, device))]
+    return _blocks(traces := _traces(model, names, inputs, device, runs), traces.find(inputs))
 
 
 class _Trial(NamedTuple):
@@ -54,54 +77,46 @@ class _Trial(NamedTuple):
     buffers: dict[str, Tensor]
 
 
-class _TracedModel(NamedTuple):
-    """The trace of a model and the runs that it comes from."""
+def _traces(
+    model: nn.Module, names: Sequence[str], inputs: Activations, device: torch.device, runs: Sequence[Run]
+) -> ForwardTraces:
+    leaves, spec = pytree.tree_flatten(inputs)
+    return ForwardTraces(
+        model=model,
+        names=tuple(names),
+        device=device,
+        samples=tuple(run.calls for run in runs),
+        guide=runs[0].record,
+        sample_leaves=[None if isinstance(leaf, Tensor) else leaf for leaf in leaves],
+        sample_are_tensors=[isinstance(leaf, Tensor) for leaf in leaves],
+        sample_spec=spec,
+    )
 
-    trace: ForwardTrace
-    trials: tuple[_Trial, _Trial]
 
-
-def _trace(model: nn.Module, names: Sequence[str], inputs: Activations) -> _TracedModel:
-    """Run the model on the inputs and on twice the rows (not on half the rows: some modules refuse a single row)."""
-    more = with_rows(inputs, 2 * rows_of(inputs))
-    trial = _run_trial(model, names, inputs)
+def _run_trials(model: nn.Module, names: Sequence[str], inputs: Activations) -> list[_Trial]:
+    """Run the model on the inputs, on twice the rows (some modules refuse a single row), and on shorter rows."""
+    rows = rows_of(inputs)
+    trials = [_run_trial(model, names, inputs)]
+    more = with_rows(inputs, 2 * rows)
     try:
-        other = _run_trial(model, names, more)
-    except (RuntimeError, IndexError, TypeError) as error:
+        trials.append(_run_trial(model, names, more))
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
         raise InputError(
-            f"the model runs on {rows_of(inputs)} rows but fails on {rows_of(more)}: {type(error).__name__}: {error}",
+            f"the model runs on {rows} rows but fails on {2 * rows}: {type(error).__name__}: {error}",
             hint="Every input tensor with the same first dimension as the first tensor is assumed to have rows. If one "
             "of them has none, use a sample with another number of rows.",
         ) from error
-    require_same_trace(trial.run.record, other.run.record)
-    record = choose_cuts(trial.run.record, local_values(trial.run.record))
-    trace = ForwardTrace(
-        model=model,
-        modules=tuple(model.get_submodule(name) for name in names),
-        record=record,
-        flow=find_flow(record),
-        shapes=infer_shapes(record, other.run.record),
-    )
-    return _TracedModel(trace, (trial, other))
-
-
-def _trace_evaluation(model: nn.Module, names: Sequence[str], inputs: Activations) -> ForwardTrace | None:
-    """Trace forward in evaluation mode; None if that fails, or if the model is in evaluation mode already."""
-    if not model.training:
-        return None
-    with preserve_state(model):
-        model.eval()
+    shorter = with_shorter_rows(inputs)
+    if shorter is not None:
         try:
-            traced = _trace(model, names, inputs)
-            if not any(trial.is_meta for trial in tensors_of(traced.trials[0].run.output)):
-                _require_same_numbers(traced, _blocks(traced.trace, None))
-        except Exception:  # evaluation may never be requested; if it is, the training trace is used
-            return None
-    return traced.trace
+            trials.append(_run_trial(model, names, shorter))
+        except Exception:  # models of a fixed length, or of multiples of one
+            _log.debug("%s does not run on shorter rows", type(model).__name__)
+    return trials
 
 
 def _run_trial(model: nn.Module, names: Sequence[str], inputs: Activations) -> _Trial:
-    with preserve_state(model):
+    with preserve_state(model), training_only(model):
         run = run_and_record(model, names, _copied(inputs))
         return _Trial(inputs, run, _copied(dict(model.named_buffers())))
 
@@ -127,13 +142,14 @@ def _require_blocks(model: nn.Module, names: Sequence[str]) -> None:
                 raise InputError(f"block {other!r} is part of block {name!r}", hint="Name only one of them.")
 
 
-def _blocks(trace: ForwardTrace, evaluation_trace: ForwardTrace | None) -> tuple[Block, ...]:
-    parameter_names = {parameter: name for name, parameter in trace.model.named_parameters()}
-    buffer_names = {buffer: name for name, buffer in trace.model.named_buffers()}
-    parameters = dict(trace.model.named_parameters())
-    buffers = dict(trace.model.named_buffers())
+def _blocks(traces: ForwardTraces, trace: Trace) -> tuple[Block, ...]:
+    model = traces.model
+    parameter_names = {parameter: name for name, parameter in model.named_parameters()}
+    buffer_names = {buffer: name for name, buffer in model.named_buffers()}
+    parameters = dict(model.named_parameters())
+    buffers = dict(model.named_buffers())
     blocks: list[Block] = []
-    for unit, (name, module) in enumerate(zip(trace.record.blocks, trace.modules, strict=True)):
+    for unit, (name, module) in enumerate(zip(traces.names, traces.modules, strict=True)):
         events = [
             event
             for event in trace.record.events
@@ -141,14 +157,12 @@ def _blocks(trace: ForwardTrace, evaluation_trace: ForwardTrace | None) -> tuple
         ]
         used = [key for event in events for key in event.parameters]
         held = [key for event in events for key in event.buffers]
-        earlier = trace.record.blocks[:unit].count(name)
+        earlier = traces.names[:unit].count(name)
         blocks.append(
             Block(
                 name=f"{name} ({earlier + 1})" if earlier else name,
                 module=module,
-                call=PartialForward(
-                    trace, unit, None if evaluation_trace is None else PartialForward(evaluation_trace, unit)
-                ),
+                call=PartialForward(traces, unit),
                 parameters={
                     **{parameter_names[parameter]: parameter for parameter in module.parameters()},
                     **{key: parameters[key] for key in used},
@@ -159,25 +173,40 @@ def _blocks(trace: ForwardTrace, evaluation_trace: ForwardTrace | None) -> tuple
                 },
             )
         )
-    return assign_leftovers(blocks, trace.model)
+    return assign_leftovers(blocks, model)
 
 
-def _require_same_numbers(traced: _TracedModel, blocks: Sequence[Block]) -> None:
-    """Run the chain and compare outputs and buffers with the model's own runs, to the bit."""
-    trace = traced.trace
-    for trial in traced.trials:
-        all_activations = []
-        with preserve_state(trace.model), torch.no_grad():
-            activations = _copied(trial.inputs)
-            for block in blocks:
-                activations = block.call(activations)
+def _require_same_numbers(model: nn.Module, names: Sequence[str], traces: ForwardTraces, trial: _Trial) -> None:
+    """Run the chain, by the Python code of forward and by its recorded calls, and compare with the model to the bit.
+
+    Raises:
+        InputError: The chain or the model itself gives other results.
+    """
+    for may_replay in (False, True):
+        chain = [PartialForward(traces, unit, may_replay) for unit in range(len(names))]
+        inputs = _copied(trial.inputs)
+        activations, all_activations = inputs, []
+        with preserve_state(model), torch.no_grad():
+            for block in chain:
+                activations = block(activations, inputs)
                 all_activations.append(activations)
-            buffers = _copied(dict(trace.model.named_buffers()))
+            buffers = _copied(dict(model.named_buffers()))
         if same_bits(activations, trial.run.output) and same_bits(buffers, trial.buffers):
             continue
-        wrong = blocks[-1].name
-        for block, handed, live in zip(blocks, all_activations, trace.flow.live, strict=False):
-            if not same_bits(handed, tuple(trial.run.tensors[value] for value in live)):
-                wrong = block.name
+        again = _run_trial(model, names, trial.inputs)
+        leaf = first_difference(again.run.output, trial.run.output)
+        if leaf is not None:
+            raise InputError(
+                f"{type(model).__name__} is not repeatable: {leaf} of its output differs between two runs on the same "
+                "inputs",
+                hint="Draw random numbers with torch only, and do not keep state in Python between runs.",
+            )
+        flow, record = traces.find(trial.inputs).flow, trial.run.record
+        wrong = names[-1]
+        for name, passed, live in zip(names, all_activations, flow.live, strict=False):
+            if any(value >= len(record.values) for value in live):
+                break
+            if not same_bits(passed, tuple(trial.run.tensors[value] for value in live)):
+                wrong = name
                 break
         raise InputError("running block by block changes the results", where=f"block {wrong!r}", hint=COARSER_BLOCKS)

@@ -1,70 +1,36 @@
 """Runs one block of a model by the model's own forward, entered in the middle.
 
-For block k the forward runs from its start with placeholders for inputs. Blocks before k are not called, and torch
-functions before it are not computed: their results are replaced by a tensor of the incoming activations or by a
-placeholder that has only a shape. Block k and the code after it run normally up to the cut before block k + 1. There
+For block k the forward runs from its start on the model's inputs. Blocks before k are not called, and torch functions
+before it that depend on parameters are not computed: their results are replaced by a tensor of the incoming activations
+or by a placeholder that has only a shape. Block k and the code after it run normally up to the cut before block k + 1. There
 an exception leaves forward, and the values that are needed later are the outgoing activations. No code is translated,
-so forward may contain arbitrary Python.
+so forward may contain arbitrary Python. Where its recorded calls are enough, they are repeated instead (`replay.py`).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError, MismatchError
 from penstock.model.blocks import Activations, call_model
-from penstock.model.row_shapes import RowShape, count_rows
+from penstock.model.replay import Replay
+from penstock.model.traces import ForwardTraces, Trace, training_only
 from penstock.model.tracing import (
     COARSER_BLOCKS,
-    Dataflow,
+    METADATA_QUERIES,
     Event,
-    Placeholder,
-    Record,
     Slot,
     State,
     function_name,
     intercept_calls,
     suspend_mode,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class ForwardTrace:
-    """The trace of a model's forward, which all its blocks share."""
-
-    model: nn.Module
-    modules: tuple[nn.Module, ...]
-    record: Record
-    flow: Dataflow
-    shapes: tuple[RowShape, ...]
-    placeholders: dict[tuple[int, int], Placeholder] = field(default_factory=dict)
-    """Cached placeholders, by value and rows. They hold no data, but creating one takes time."""
-
-    def placeholder(self, value: int, rows: int) -> Placeholder:
-        """Return the placeholder of a value."""
-        placeholder = self.placeholders.get((value, rows))
-        if placeholder is None:
-            shape = self.shapes[value]
-            placeholder = Placeholder(shape.at(rows), shape.dtype, shape.device, shape.origin)
-            self.placeholders[value, rows] = placeholder
-        return placeholder
-
-
-def to_device(trace: ForwardTrace, device: torch.device) -> ForwardTrace:
-    """Convert a trace on the meta device for running on another: recorded devices are replaced."""
-
-    def replaced(leaf: Any) -> Any:
-        return device if isinstance(leaf, torch.device) and leaf.type == "meta" else leaf
-
-    events = tuple(replace(event, leaves=tuple(map(replaced, event.leaves))) for event in trace.record.events)
-    shapes = tuple(replace(shape, device=replaced(shape.device)) for shape in trace.shapes)
-    return replace(trace, record=replace(trace.record, events=events), shapes=shapes, placeholders={})
+from penstock.model.trees import map_tensors
 
 
 class _Step(NamedTuple):
@@ -77,34 +43,12 @@ class _Step(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PartialForward:
-    """The callable of one block: activations in, activations out."""
+class _Entry:
+    """What one block needs of a trace."""
 
-    trace: ForwardTrace
+    trace: Trace
     unit: int
-    evaluation: "PartialForward | None" = None
-    """Callable for evaluation mode, in which forward may take another path."""
-
-    def __call__(self, activations: Activations) -> Activations:
-        """Run the block and the code of forward up to the next block."""
-        if self.evaluation is not None and not self.trace.model.training:
-            return self.evaluation(activations)
-        record = self.trace.record
-        try:
-            run = self._start_run(activations)
-            with intercept_calls(self._modules, run.on_block), run:
-                try:
-                    output = call_model(self.trace.model, run.inputs)
-                except _CutReached:
-                    return run.activations()
-            if self.unit + 1 < len(record.blocks):
-                raise _changed_trace(record.blocks[self.unit + 1], "return")
-            return output
-        except InputError as error:
-            if error.where:
-                raise
-            where = f"block {record.blocks[self.unit]!r}"
-            raise type(error)(error.what, where=where, hint=error.hint) from None
+    replay: Replay
 
     @cached_property
     def live_in(self) -> tuple[int, ...]:
@@ -133,28 +77,76 @@ class PartialForward:
             for event in self.trace.record.events
         )
 
-    @cached_property
-    def _modules(self) -> frozenset[nn.Module]:
-        return frozenset(self.trace.modules[: self.unit + 2])  # forward is left before later blocks
 
-    @cached_property
-    def _input_shapes(self) -> tuple[RowShape, ...]:
-        return tuple(self.trace.shapes[value] for value in self.live_in)
+@dataclass(frozen=True, eq=False)
+class PartialForward:
+    """The callable of one block.
 
-    def _start_run(self, activations: Activations) -> "_PartialRun":
+    Attributes:
+        traces: The traces of the model.
+        unit: Number of the block.
+        may_replay: Whether recorded calls may be repeated, where they describe all that forward does.
+    """
+
+    traces: ForwardTraces
+    unit: int
+    may_replay: bool = True
+
+    def __call__(self, activations: Activations, inputs: Activations = None) -> Activations:
+        """Run the block and the code of forward up to the next block.
+
+        Args:
+            activations: The output of the block before; for the first block, the inputs of the model.
+            inputs: The inputs of the model, for the same rows.
+        """
         if self.unit == 0:
-            run = _PartialRun(self, {}, 0)
-            run.inputs = _checked_inputs(self.trace.record, activations)
-            run.keep(self.steps[0], activations)
-            return run
-        if not isinstance(activations, tuple | list) or len(activations) != len(self.live_in):
-            raise MismatchError(
-                f"the block takes a tuple of {len(self.live_in)} tensors, the output of the block before it"
-            )
-        rows = count_rows(self._input_shapes, tuple(activations), self.trace.record.rows)
-        run = _PartialRun(self, dict(zip(self.live_in, activations, strict=True)), rows)
-        run.inputs = run.stand_in(self.trace.record.events[0])
-        return run
+            inputs = activations
+        name = self.traces.names[self.unit]
+        try:
+            entry = self._entry(self.traces.find(inputs))
+            if self.unit:
+                _require_shapes(entry, activations)
+            if self.may_replay and entry.replay.is_possible:
+                shared = self.traces.share(entry.trace, inputs)
+                if shared is not None:
+                    return entry.replay.run(activations, shared)
+            try:
+                return self._run(entry, activations, inputs)
+            except _AnotherPath:
+                # The state of the model has changed since the trace.
+                return self._run(self._entry(self.traces.retrace(inputs)), activations, inputs)
+        except InputError as error:
+            if error.where:
+                raise
+            raise type(error)(error.what, where=f"block {name!r}", hint=error.hint) from None
+
+    def _entry(self, trace: Trace) -> _Entry:
+        entry = trace.entries.get(self.unit)
+        if entry is None:
+            replay = Replay(trace, self.traces.model, self.traces.modules, self.unit)
+            entry = trace.entries[self.unit] = _Entry(trace, self.unit, replay)
+        return entry  # type: ignore[no-any-return]
+
+    def _run(self, entry: _Entry, activations: Activations, inputs: Activations) -> Activations:
+        if entry.trace.changes_local:
+            inputs = map_tensors(lambda tensor: tensor.clone(), inputs)
+        held = dict(zip(entry.live_in, activations, strict=True)) if self.unit else {}
+        run = _PartialRun(entry, self.traces, held)
+        if not self.unit:
+            run.keep(entry.steps[0], inputs)
+        modules = frozenset(self.traces.modules[: self.unit + 2])  # forward is left before later blocks
+        with training_only(self.traces.model), intercept_calls(modules, run.on_block), run:
+            try:
+                output = call_model(self.traces.model, inputs)
+            except _CutReached:
+                return run.activations()
+        if self.unit + 1 < len(self.traces.names):
+            raise _changed_trace(self.traces.names[self.unit + 1], "return")
+        return output
+
+
+class _AnotherPath(InputError):
+    """Forward takes another path than its trace, and the block has not run yet."""
 
 
 class _CutReached(BaseException):
@@ -164,13 +156,11 @@ class _CutReached(BaseException):
 class _PartialRun(TorchFunctionMode):
     """One run of forward for one block. It intercepts every torch function and block that forward calls."""
 
-    inputs: Activations
-
-    def __init__(self, entry: PartialForward, held: dict[int, Tensor], rows: int) -> None:
+    def __init__(self, entry: _Entry, traces: ForwardTraces, held: dict[int, Tensor]) -> None:
         super().__init__()
         self.entry = entry
+        self.traces = traces
         self.held = held
-        self.rows = rows
         self.position = 1  # event 0 is the inputs
         self.num_calls = 0
         self.inside = False
@@ -178,9 +168,10 @@ class _PartialRun(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self.inside:
+        name = function_name(func)
+        if self.inside or name in METADATA_QUERIES:
             return func(*args, **(kwargs or {}))
-        step = self._next(function_name(func))
+        step = self._next(name)
         if step.event.unit > self.entry.unit:
             raise _CutReached
         if not step.runs:
@@ -200,7 +191,7 @@ class _PartialRun(TorchFunctionMode):
             raise _CutReached
         self.num_calls += 1
         step = self._next(self.entry.trace.record.blocks[number])
-        if self.entry.trace.modules[number] is not module:
+        if self.traces.modules[number] is not module:
             raise _changed_trace(step.event.name, type(module).__name__)
         if number < self.entry.unit:
             return self.stand_in(step.event)
@@ -232,33 +223,32 @@ class _PartialRun(TorchFunctionMode):
     def _stand_in_leaf(self, leaf: Any) -> Any:
         if isinstance(leaf, Slot):
             held = self.held.get(leaf.value)
-            return self.entry.trace.placeholder(leaf.value, self.rows) if held is None else held
-        return leaf.of(self.entry.trace.model) if isinstance(leaf, State) else leaf
+            return self.entry.trace.placeholder(leaf.value) if held is None else held
+        return leaf.of(self.traces.model) if isinstance(leaf, State) else leaf
 
     def _next(self, name: str) -> _Step:
         steps = self.entry.steps
         if self.position >= len(steps) or steps[self.position].event.name != name:
             expected = steps[self.position].event.name if self.position < len(steps) else "its end"
-            raise _changed_trace(expected, name)
+            error = _changed_trace(expected, name)
+            raise error if self.num_calls > self.entry.unit else _AnotherPath(error.what, hint=error.hint)
         self.position += 1
         return steps[self.position - 1]
 
 
-def _checked_inputs(record: Record, inputs: Activations) -> Activations:
-    """Check that structure and constants of the inputs match the sample: later blocks use those of the sample."""
-    leaves, spec = pytree.tree_flatten(inputs)
-    event = record.events[0]
-    if spec != event.spec:
-        raise MismatchError("the structure of the inputs differs from that of the sample inputs")
-    for leaf, recorded in zip(leaves, event.leaves, strict=True):
-        if isinstance(leaf, Tensor) != isinstance(recorded, Slot) or (
-            not isinstance(leaf, Tensor) and leaf != recorded
-        ):
+def _require_shapes(entry: _Entry, activations: Activations) -> None:
+    """Check that the activations are those of the trace."""
+    if not isinstance(activations, tuple | list) or len(activations) != len(entry.live_in):
+        raise MismatchError(
+            f"the block takes a tuple of {len(entry.live_in)} tensors, the output of the block before it"
+        )
+    for value, tensor in zip(entry.live_in, activations, strict=True):
+        known = entry.trace.record.values[value]
+        if tuple(tensor.shape) != known.shape:
             raise MismatchError(
-                f"an input is {leaf!r}, but was {recorded!r} in the sample inputs",
-                hint="Pass values that change between calls as tensors.",
+                f"{known.origin} has shape {tuple(tensor.shape)}, but {known.shape} is expected for these inputs",
+                hint="Pass the activations and the inputs of the same rows.",
             )
-    return inputs
 
 
 def _changed_trace(expected: str, actual: str) -> InputError:

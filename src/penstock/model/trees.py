@@ -60,11 +60,42 @@ _PLAIN = bool | int | float | complex | str | bytes | None
 """Leaves with a value. Other objects, such as a key-value cache, only have a type: a loss does not use them."""
 
 
+def with_shorter_rows(inputs: Any) -> Any:
+    """Return the inputs with rows that are shorter by one; None if they are no sequences of integers, such as tokens.
+
+    The length is the second dimension of the first tensor of integers that has one. Every other dimension of this size,
+    but the rows, is shortened too.
+    """
+    length = next(
+        (tensor.shape[1] for tensor in tensors_of(inputs) if tensor.dim() > 1 and not tensor.is_floating_point()), 0
+    )
+    if length < 2:
+        return None
+
+    def change(tensor: Tensor) -> Tensor:
+        for dim in range(1, tensor.dim()):
+            if tensor.shape[dim] == length:
+                tensor = tensor.narrow(dim, 0, length - 1)  # noqa: PLW2901
+        return tensor
+
+    return map_tensors(change, inputs)
+
+
 def same_bits(one: Any, other: Any) -> bool:
     """Return whether two trees have the same structure and the same values to the bit (NaN equals NaN)."""
-    leaves, spec = pytree.tree_flatten(one)
+    return first_difference(one, other) is None
+
+
+def first_difference(one: Any, other: Any) -> str | None:
+    """Return the path of the first leaf in which two trees differ; None if they are the same."""
+    leaves, spec = pytree.tree_flatten_with_path(one)
     others, other_spec = pytree.tree_flatten(other)
-    return spec == other_spec and all(map(_same_leaf, leaves, others))
+    if spec != other_spec:
+        return "the structure"
+    for (path, leaf), another in zip(leaves, others, strict=True):
+        if not _same_leaf(leaf, another):
+            return pytree.keystr(path) or "the value"
+    return None
 
 
 def _same_leaf(one: Any, other: Any) -> bool:

@@ -1,13 +1,19 @@
 """Recording of a model's forward: values, events, and the dataflow between blocks."""
 
+from penstock.model.tracing.abstraction import Abstraction
+from penstock.model.tracing.block_calls import BlockCall
 from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
 from penstock.model.tracing.intercept import intercept_calls, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
-from penstock.model.tracing.record import COARSER_BLOCKS, Event, Record, Slot, State, Value, require_same_trace
+from penstock.model.tracing.record import COARSER_BLOCKS, METADATA_QUERIES, Call, Event, Record, Slot, State, Value
 from penstock.model.tracing.recorder import Run, function_name, run_and_record
 
 __all__ = [
     "COARSER_BLOCKS",
+    "METADATA_QUERIES",
+    "Abstraction",
+    "BlockCall",
+    "Call",
     "Dataflow",
     "Event",
     "Placeholder",
@@ -20,7 +26,6 @@ __all__ = [
     "function_name",
     "intercept_calls",
     "local_values",
-    "require_same_trace",
     "run_and_record",
     "suspend_mode",
 ]

@@ -1,9 +1,11 @@
 """The values that cross each cut between blocks, derived from a record of forward.
 
 A block runs the model's forward from its start but skips the events of earlier blocks: their values are incoming
-activations where this or a later block uses them. Values that depend on constants and buffers only, such as a causal
-mask, are *local*: every block that needs one computes it, and nothing is sent. Values that depend on parameters are not
-local, so that the gradient of a parameter is computed in one block.
+activations where this or a later block uses them. Values that depend on the model's inputs, constants and buffers only,
+such as a causal mask, are *local*: every rank has the inputs, so every block that needs such a value computes it, and
+nothing is sent. Ranks also take the same branch where forward reads such a value, for example whether rows are padded.
+Values that depend on parameters or on random numbers are not local, so that the gradient of a parameter is computed in
+one block.
 """
 
 from dataclasses import dataclass
@@ -24,9 +26,14 @@ class Dataflow:
         """Return whether block `unit` executes this event, instead of using incoming activations."""
         if event.unit == unit or event.is_metadata_query or event.reads_values:
             return True
-        return _is_local(event, self.local) and self._needed(event) >= unit
+        return self.is_local(event) and self.needed(event) >= unit
 
-    def _needed(self, event: Event) -> int:
+    def is_local(self, event: Event) -> bool:
+        """Return whether every block that needs the event executes it."""
+        return _is_local(event, self.local)
+
+    def needed(self, event: Event) -> int:
+        """Return the last block that needs a value that the event makes or changes."""
         return max(self.last_use[value] for value in (*event.makes, *event.changes))
 
 
@@ -68,9 +75,9 @@ def _is_local(event: Event, local: frozenset[int]) -> bool:
 
 
 def local_values(record: Record) -> frozenset[int]:
-    """Return the values that depend on constants and buffers only."""
+    """Return the values that depend on the inputs, constants and buffers only."""
     inner = [event for event in record.events[1:] if not event.is_metadata_query]
-    local = {value for event in inner if not event.is_block for value in event.makes} - set(record.events[0].makes)
+    local = {value for event in inner if not event.is_block for value in event.makes} | set(record.events[0].makes)
     for event in inner:
         if event.is_block:
             local -= {*event.makes, *event.changes}

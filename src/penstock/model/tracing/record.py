@@ -1,29 +1,32 @@
 """The record of one run of a model's forward outside its blocks: values, and the events that produce and use them.
 
+A run is either real, or *abstract*: then everything that depends on parameters, blocks or random numbers is a fake
+tensor that has a shape only (`recorder.py`).
+
 Events are, in order, the calls of torch functions by forward itself (and by modules that are not blocks) and the calls
 of blocks; the first event stands for the inputs, the last for the return value. `Event.unit` is the index of the block
 that executes the event: block k executes its own call and the events up to the cut before the call of block k + 1
 (`cut_points.py` chooses it; as recorded, the cut is at that call); block 0 also executes the events before its call.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-
-from penstock.errors import InputError
 
 COARSER_BLOCKS = "Use an nn.Sequential, or name coarser blocks that contain the whole computation."
 
-# Functions that query metadata of a tensor or set a flag; `__get__` covers attributes such as shape.
-_FORM = frozenset(
+# `__get__` covers attributes such as shape.
+METADATA_QUERIES = frozenset(
     ("__get__", "__set__", "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous", "type",
      "is_floating_point", "is_complex", "is_signed", "element_size", "get_device", "storage_offset", "__len__",
      "is_tensor", "is_inference", "is_conj", "is_neg", "is_same_size", "__hash__", "result_type")
 )  # fmt: skip
+"""Functions that query metadata of a tensor or set a flag. They are no events."""
 
 
 class Slot(NamedTuple):
@@ -43,9 +46,33 @@ class State(NamedTuple):
         return getattr(model.get_submodule(holder), attribute)
 
 
+class Context(NamedTuple):
+    """The settings of torch under which forward made a call."""
+
+    grad: bool
+    autocast: bool
+    saves: bool
+    """Whether hooks on saved tensors are active, as inside of `torch.utils.checkpoint`."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """How to make a call again. `leaves` and `spec` are its arguments, with a `Slot` or `State` for each tensor."""
+
+    function: Callable[..., Any]
+    leaves: tuple[Any, ...]
+    spec: pytree.TreeSpec
+    context: Context
+
+    @cached_property
+    def is_repeatable(self) -> bool:
+        """Whether its arguments are tensors and plain values, and no hooks were active on saved tensors."""
+        return not self.context.saves and all(map(_is_repeatable, self.leaves))
+
+
 @dataclass(frozen=True)
 class Value:
-    """A tensor that events produce and use. Its shape is for the rows of the run."""
+    """A tensor that events produce and use. Its shape is that of the run."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -73,6 +100,8 @@ class Event:
     spec: pytree.TreeSpec
     is_block: bool = False
     is_random: bool = False
+    call: Call | None = None
+    """None for the inputs."""
 
     @cached_property
     def makes(self) -> tuple[int, ...]:
@@ -81,10 +110,10 @@ class Event:
 
     @cached_property
     def is_metadata_query(self) -> bool:
-        """Whether it needs no tensor data: it queries metadata such as a shape, or involves no tensors."""
+        """Whether it involves no tensors, only settings of torch."""
         if self.makes or self.changes or self.changed_state or self.is_block:
             return False
-        return self.name in _FORM or not (self.uses or self.parameters or self.buffers)
+        return not (self.uses or self.parameters or self.buffers)
 
     @cached_property
     def reads_values(self) -> bool:
@@ -94,34 +123,17 @@ class Event:
 
 @dataclass(frozen=True)
 class Record:
-    """One run of forward on `rows` rows. Event 0 produces the inputs; the last event uses the return value."""
+    """One run of forward. Event 0 produces the inputs; the last event uses the return value."""
 
-    rows: int
     blocks: tuple[str, ...]
     values: tuple[Value, ...]
     events: tuple[Event, ...]
 
 
-def require_same_trace(one: Record, other: Record) -> None:
-    """Check that forward executes the same events for both numbers of rows, as entering it in the middle requires.
-
-    Raises:
-        InputError: The events differ.
-    """
-    for first, second in zip(one.events, other.events, strict=False):
-        if _course(first) != _course(second):
-            break
-    else:
-        if len(one.events) == len(other.events):
-            return
-        first = one.events[min(len(one.events), len(other.events)) - 1]
-    raise InputError(
-        f"forward takes different paths for {other.rows} and {one.rows} rows (at {first.name!r}, "
-        f"near block {one.blocks[first.unit]!r})",
-        hint=COARSER_BLOCKS,
-    )
+def _is_repeatable(leaf: Any) -> bool:
+    if isinstance(leaf, slice):
+        return all(map(_is_repeatable, (leaf.start, leaf.stop, leaf.step)))
+    return isinstance(leaf, (Slot, State, Tensor, *_PLAIN)) or leaf is Ellipsis
 
 
-def _course(event: Event) -> tuple[Any, ...]:
-    constants = [leaf for leaf in event.leaves if not isinstance(leaf, Slot)] if event.is_block else []
-    return (event.name, event.unit, event.uses, event.changes, event.makes, constants)
+_PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))

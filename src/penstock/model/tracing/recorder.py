@@ -1,53 +1,69 @@
 """Recorder of the events of a model's forward outside its blocks (`record.py`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
 from penstock.model.blocks import Activations, call_model
+from penstock.model.tracing.abstraction import Abstraction
+from penstock.model.tracing.block_calls import BlockCall, describe_call
 from penstock.model.tracing.intercept import intercept_calls, suspend_mode
-from penstock.model.tracing.record import COARSER_BLOCKS, Event, Record, Slot, State, Value
-from penstock.model.trees import rows_of, tensors_of
+from penstock.model.tracing.record import COARSER_BLOCKS, METADATA_QUERIES, Call, Context, Event, Record, Slot, State, Value
+from penstock.model.trees import tensors_of
 
 _IN_ORDER = "Name the blocks in the order in which forward calls them, once for each call."
 _RANDOM = ("rand", "dropout", "normal", "bernoulli", "uniform", "multinomial", "poisson", "exponential")
 
 
 class Run(NamedTuple):
-    """A recorded run: the record, the output, and the tensor of each value."""
+    """A recorded run: the record, the output, the tensor of each value, and how the blocks were called."""
 
     record: Record
     output: Activations
     tensors: tuple[Tensor, ...]
+    calls: tuple[BlockCall, ...]
+    has_functions: bool
+    """Whether forward applies a `torch.autograd.Function` outside its blocks."""
 
 
-def run_and_record(model: nn.Module, names: Sequence[str], inputs: Activations) -> Run:
+def run_and_record(
+    model: nn.Module, names: Sequence[str], inputs: Activations, abstraction: Abstraction | None = None
+) -> Run:
     """Run forward on these inputs and record it. The names of the blocks must be in the order of their calls.
+
+    Args:
+        model: The model.
+        names: Names of the blocks.
+        inputs: Inputs of the model.
+        abstraction: Makes the run abstract.
 
     Raises:
         InputError: Forward does not call the blocks in this order, or replaces a buffer outside the blocks.
     """
-    recorder = _Recorder(model, names)
+    recorder = _Recorder(model, names, abstraction)
     buffers = {name: id(buffer) for name, buffer in model.named_buffers()}
-    recorder.record_event("inputs", (), inputs)
-    with torch.no_grad(), intercept_calls(set(recorder.modules), recorder.on_block), recorder:
+    recorder.record_event("inputs", None, (), inputs)
+    grad = torch.no_grad() if abstraction is None else torch.enable_grad()
+    with grad, recorder.note_functions(), intercept_calls(set(recorder.modules), recorder.on_block), recorder:
         output = call_model(model, inputs)
     if recorder.num_calls < len(names):
         raise InputError(f"forward did not call block {names[recorder.num_calls]!r}", hint=_IN_ORDER)
-    recorder.record_event("return", (output,), None)
+    recorder.record_event("return", None, (output,), None)
     for name, buffer in model.named_buffers():
         if buffers.get(name) != id(buffer) and not any(name.startswith(f"{block}.") for block in names):
             raise InputError(
                 f"forward replaces buffer {name!r} outside the blocks",
                 hint=f"Change it in place, inside a block. {COARSER_BLOCKS}",
             )
-    record = Record(rows_of(inputs), tuple(names), tuple(recorder.values), tuple(recorder.events))
-    return Run(record, output, tuple(recorder.tensors))
+    record = Record(tuple(names), tuple(recorder.values), tuple(recorder.events))
+    return Run(record, output, tuple(recorder.tensors), tuple(recorder.calls), recorder.has_functions)
 
 
 def function_name(func: Callable[..., Any]) -> str:
@@ -56,31 +72,58 @@ def function_name(func: Callable[..., Any]) -> str:
 
 
 class _Recorder(TorchFunctionMode):
-    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
+    def __init__(self, model: nn.Module, names: Sequence[str], abstraction: Abstraction | None) -> None:
         super().__init__()
         self.names = names
+        self.abstraction = abstraction
         self.modules = [model.get_submodule(name) for name in names]
         self.num_calls = 0
         self.inside = False
+        self.has_functions = False
         self.values: list[Value] = []
         self.events: list[Event] = []
+        self.calls: list[BlockCall] = []
         self.tensors: list[Tensor] = []  # of each value; kept alive so that no id is reused
         self.numbers: dict[int, int] = {}  # id of a tensor -> its value
         self.parameters = {id(parameter): name for name, parameter in model.named_parameters()}
         self.buffers = {id(buffer): name for name, buffer in model.named_buffers()}
         self.state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
+    @contextmanager
+    def note_functions(self) -> Iterator[None]:
+        """Note whether forward applies an autograd function, whose calls no function mode sees."""
+        own = Function.apply
+
+        def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            self.has_functions |= not self.inside
+            return own.__func__(cls, *args, **kwargs)  # type: ignore[attr-defined]
+
+        Function.apply = classmethod(apply)  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            Function.apply = own  # type: ignore[method-assign]
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self.inside:
+        name = function_name(func)
+        if self.inside or name in METADATA_QUERIES:
             return func(*args, **kwargs)
         random_before, before = torch.get_rng_state(), self._versions()
-        result = func(*args, **kwargs)
-        name = function_name(func)
+        if self.abstraction is None:
+            result = func(*args, **kwargs)
+        else:
+            self.inside = True
+            try:
+                result = self.abstraction.call(func, name, args, kwargs, len(self.events))
+            finally:
+                self.inside = False
         is_random = any(word in name for word in _RANDOM) or not torch.equal(random_before, torch.get_rng_state())
-        self.record_event(name, (args, kwargs), result, before=before, is_random=is_random)
+        if is_random and self.abstraction is not None:
+            result = self.abstraction.hide(result)
+        self.record_event(name, func, (args, kwargs), result, before=before, is_random=is_random)
         return result
 
     def on_block(
@@ -90,20 +133,26 @@ class _Recorder(TorchFunctionMode):
             return call(*args, **kwargs)
         if self.num_calls == len(self.names) or self.modules[self.num_calls] is not module:
             raise self._wrong_order(module)
-        name = self.names[self.num_calls]
+        number = self.num_calls
+        name = self.names[number]
         self.num_calls += 1
         self.inside = True  # until the event is recorded, so that inspecting tensors records none
         try:
             before = self._versions()
             with suspend_mode(self):
-                result = call(*args, **kwargs)
+                if self.abstraction is None:
+                    result = call(*args, **kwargs)
+                else:
+                    result = self.abstraction.call_block(number, name, call, args, kwargs)
             for leaf in pytree.tree_leaves(result):
                 if not isinstance(leaf, Tensor | bool | int | str | None):
                     raise InputError(
                         f"block {name!r} returns a {type(leaf).__name__}, which cannot be sent to another stage",
                         hint="Return tensors, None, integers and strings, in tuples, lists and dicts.",
                     )
-            self.record_event(name, (args, kwargs), result, before=before, is_block=True)
+            changed = [self.tensors[value]._version != version for value, version in enumerate(before[0])]
+            self.calls.append(describe_call((args, kwargs), result, self.numbers, changed))
+            self.record_event(name, module, (args, kwargs), result, before=before, is_block=True)
         finally:
             self.inside = False
         return result
@@ -111,6 +160,7 @@ class _Recorder(TorchFunctionMode):
     def record_event(
         self,
         name: str,
+        function: Callable[..., Any] | None,
         arguments: Any,
         result: Any,
         *,
@@ -118,13 +168,15 @@ class _Recorder(TorchFunctionMode):
         is_block: bool = False,
         is_random: bool = False,
     ) -> None:
-        ids = [id(tensor) for tensor in tensors_of(arguments)]
+        given, given_spec = pytree.tree_flatten(arguments)
+        ids = [id(tensor) for tensor in tensors_of(given)]
         values_before, state_before = before
         unit = max(0, self.num_calls - 1)
         origin = (
             f"the result of block {name!r}" if is_block else f"the result of {name!r} near block {self.names[unit]!r}"
         )
         leaves, spec = pytree.tree_flatten(result)
+        call = Call(function or call_model, tuple(map(self._argument, given)), given_spec, _context())
         self.events.append(
             Event(
                 name=name,
@@ -142,6 +194,7 @@ class _Recorder(TorchFunctionMode):
                 spec=spec,
                 is_block=is_block,
                 is_random=is_random,
+                call=call,
             )
         )
 
@@ -163,8 +216,23 @@ class _Recorder(TorchFunctionMode):
             self.values.append(Value(tuple(tensor.shape), tensor.dtype, tensor.device, unit, origin))
         return Slot(self.numbers[id(tensor)])
 
+    def _argument(self, leaf: Any) -> Any:
+        """Return what stands for an argument in a `Call`."""
+        if not isinstance(leaf, Tensor):
+            return leaf
+        state = self.parameters.get(id(leaf), self.buffers.get(id(leaf)))
+        if state is not None:
+            return State(state)
+        number = self.numbers.get(id(leaf))
+        return leaf if number is None else Slot(number)
+
     def _wrong_order(self, module: nn.Module) -> InputError:
         name = next(name for name, named in zip(self.names, self.modules, strict=True) if named is module)
         done = self.num_calls
         expected = f"where block {self.names[done]!r} was expected" if done < len(self.names) else "once more"
         return InputError(f"forward calls block {name!r} {expected}", hint=_IN_ORDER)
+
+
+def _context() -> Context:
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: FBT003
+    return Context(torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), hooks is not None)

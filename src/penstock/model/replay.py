@@ -1,0 +1,193 @@
+"""Runs one block by repeating the calls of its trace, without the Python code of the model's forward around it.
+
+Entering a forward in the middle by its own code (`partial_forward.py`) takes time that grows with the number of blocks
+before. The calls that a trace has recorded take the same results, at a cost that depends on this block only. A block is
+replayed if everything that its part of forward does is recorded; values that all blocks need, such as a mask, are
+computed once for all blocks of a stage.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from penstock.model.blocks import Activations
+from penstock.model.traces import Trace
+from penstock.model.tracing import Call, Event, Slot, State
+from penstock.model.trees import tensors_of
+
+
+class _Operation(NamedTuple):
+    """A call to repeat."""
+
+    number: int
+    """Its event."""
+    function: Callable[..., Any]
+    call: Call
+    results: tuple[tuple[int, int], ...]
+    """Positions in the result, and the values there."""
+    is_single: bool
+    """Whether the result is a single tensor."""
+    is_shared: bool
+    """Whether every block computes it alike."""
+    frees: tuple[int, ...]
+    """Values that no later operation of the block uses."""
+
+
+class SharedValues:
+    """Values of one pass that depend on the inputs only, shared by the blocks of a stage."""
+
+    def __init__(self, trace: Trace, inputs: Activations) -> None:
+        self.trace = trace
+        tensors = _unique(tensors_of(inputs))
+        if trace.changes_local:
+            tensors = [tensor.clone() for tensor in tensors]
+        self.values: dict[int, Tensor] = dict(zip(dict.fromkeys(trace.record.events[0].makes), tensors, strict=True))
+        self.done: set[int] = set()
+
+
+class Replay:
+    """The recorded calls of one block."""
+
+    def __init__(self, trace: Trace, model: nn.Module, modules: Sequence[nn.Module], unit: int) -> None:
+        self.trace = trace
+        self._model = model
+        record, flow = trace.record, trace.flow
+        self._is_last = unit + 1 == len(record.blocks)
+        self._live_in = flow.live[unit - 1] if unit else ()
+        self._live_out = () if self._is_last else flow.live[unit]
+        number_of_block = -1
+        operations: list[_Operation] = []
+        for number, event in enumerate(record.events[:-1]):
+            number_of_block += event.is_block
+            if number == 0 or not _has_effect(event):
+                continue
+            shared = event.unit != unit
+            if shared and not (flow.is_local(event) and flow.needed(event) >= unit and event.unit <= unit):
+                continue
+            assert event.call is not None, "only the inputs have no call"
+            function = modules[number_of_block] if event.is_block else event.call.function
+            results = tuple(
+                (position, leaf.value) for position, leaf in enumerate(event.leaves) if isinstance(leaf, Slot)
+            )
+            shared = flow.is_local(event)
+            operations.append(
+                _Operation(number, function, event.call, results, event.spec.is_leaf(), shared, ())
+            )
+        self._operations = _with_frees(operations, self._live_out, record.events[-1] if self._is_last else None)
+        self._output = record.events[-1].call
+        reads = [event for event in record.events[1:-1] if event.reads_values and event.unit <= unit]
+        calls = [operation.call for operation in operations]
+        if self._is_last and self._output is not None:
+            calls.append(self._output)
+        self.is_possible = (
+            not trace.is_opaque
+            and all(flow.local.issuperset(event.uses) for event in reads)
+            and all(call.is_repeatable for call in calls)
+        )
+        """Whether the trace describes all that the block and the code around it do."""
+
+    def run(self, activations: Activations, shared: SharedValues) -> Activations:
+        """Run the block."""
+        held: dict[int, Any] = dict(zip(self._live_in, activations, strict=True)) if self._live_in else {}
+        values, model = shared.values, self._model
+        for operation in self._operations:
+            if operation.is_shared and operation.number in shared.done:
+                continue
+            result = _repeat(operation, held, values, model)
+            target = values if operation.is_shared else held
+            if operation.is_single:
+                if operation.results:
+                    target[operation.results[0][1]] = result
+            else:
+                leaves = pytree.tree_leaves(result)
+                for position, value in operation.results:
+                    target[value] = leaves[position]
+            if operation.is_shared:
+                shared.done.add(operation.number)
+            for value in operation.frees:
+                held.pop(value, None)
+        if not self._is_last:
+            return tuple(held[value] for value in self._live_out)
+        assert self._output is not None, "the return has a call"
+        leaves = [_argument(leaf, held, values, model) for leaf in self._output.leaves]
+        return pytree.tree_unflatten(leaves, self._output.spec)[0]
+
+
+def read_local(trace: Trace, model: nn.Module, inputs: Activations) -> bool:
+    """Return whether forward reads the same data from these inputs as in the trace."""
+    reads = trace.local_reads
+    needed: set[int] = {value for number in reads for value in trace.record.events[number].uses}
+    chosen: set[int] = set()
+    for number in range(reads[-1], 0, -1):
+        event = trace.record.events[number]
+        if number in reads or (trace.flow.is_local(event) and needed.intersection((*event.makes, *event.changes))):
+            if event.call is None or not event.call.is_repeatable:
+                return True  # the run itself notices another path
+            chosen.add(number)
+            needed.update(event.uses)
+    values = SharedValues(trace, inputs).values
+    with torch.no_grad():
+        for number in sorted(chosen):
+            event = trace.record.events[number]
+            assert event.call is not None, "checked above"
+            results = tuple((place, leaf.value) for place, leaf in enumerate(event.leaves) if isinstance(leaf, Slot))
+            operation = _Operation(number, event.call.function, event.call, results, event.spec.is_leaf(), True, ())
+            result = _repeat(operation, {}, values, model)
+            leaves = pytree.tree_leaves(result)
+            if number in reads and leaves != list(event.leaves):
+                return False
+            for place, value in results:
+                values[value] = leaves[place]
+    return True
+
+
+def _has_effect(event: Event) -> bool:
+    if event.is_metadata_query:
+        return False
+    return bool(event.is_block or event.makes or event.changes or event.changed_state)
+
+
+def _repeat(operation: _Operation, held: dict[int, Any], values: dict[int, Tensor], model: nn.Module) -> Any:
+    call = operation.call
+    leaves = [_argument(leaf, held, values, model) for leaf in call.leaves]
+    args, kwargs = pytree.tree_unflatten(leaves, call.spec)
+    grad, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+    if call.context.grad or not grad:
+        if call.context.autocast == autocast:
+            return operation.function(*args, **kwargs)
+    with ExitStack() as stack:
+        if not call.context.grad:
+            stack.enter_context(torch.no_grad())
+        if call.context.autocast != autocast:
+            stack.enter_context(torch.autocast("cpu", enabled=call.context.autocast))
+        return operation.function(*args, **kwargs)
+
+
+def _argument(leaf: Any, held: dict[int, Any], values: dict[int, Tensor], model: nn.Module) -> Any:
+    if isinstance(leaf, Slot):
+        tensor = held.get(leaf.value)
+        return values[leaf.value] if tensor is None else tensor
+    return leaf.of(model) if isinstance(leaf, State) else leaf
+
+
+def _with_frees(
+    operations: Sequence[_Operation], live_out: Sequence[int], last: Event | None
+) -> tuple[_Operation, ...]:
+    """Note which values each operation uses last, so that their memory is freed as in forward."""
+    kept = {*live_out, *(() if last is None else last.uses)}
+    result: list[_Operation] = []
+    for operation in reversed(operations):
+        touched = {leaf.value for leaf in operation.call.leaves if isinstance(leaf, Slot)}
+        touched |= {value for _, value in operation.results}
+        frees = tuple(value for value in touched if value not in kept)
+        kept |= touched
+        result.append(operation._replace(frees=frees))
+    return tuple(reversed(result))
+
+
+def _unique(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return list({id(tensor): tensor for tensor in tensors}.values())

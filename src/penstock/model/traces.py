@@ -1,0 +1,209 @@
+"""The traces of a model's forward, by the sizes of the inputs.
+
+Forward may take another path for other numbers of rows, other lengths, or padded rows. Each kind of input has a trace
+of its own, made by an abstract run (`tracing/abstraction.py`), which needs no parameters: every rank makes the same one.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from penstock.errors import MismatchError
+from penstock.model.blocks import Activations
+from penstock.model.cut_points import choose_cuts
+from penstock.model.python_state import PythonState
+from penstock.model.state import preserve_state
+from penstock.model.tracing import (
+    Abstraction,
+    BlockCall,
+    Dataflow,
+    Placeholder,
+    Record,
+    find_flow,
+    local_values,
+    run_and_record,
+)
+from penstock.model.trees import map_tensors
+
+if TYPE_CHECKING:
+    from penstock.model.replay import SharedValues
+
+MAX_TRACES = 512
+"""Traces that a model keeps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The trace of forward for inputs of one kind.
+
+    Attributes:
+        record: The events, each assigned to a block.
+        flow: The values that cross each cut.
+        is_opaque: Whether forward does something outside the blocks that its events do not describe.
+        state: The Python state under which forward took this path.
+    """
+
+    record: Record
+    flow: Dataflow
+    is_opaque: bool
+    state: PythonState
+    placeholders: dict[int, Placeholder] = field(default_factory=dict)
+    """Cached placeholders of values. They hold no data, but creating one takes time."""
+    entries: dict[int, Any] = field(default_factory=dict)
+    """What each block has prepared for this trace."""
+
+    def placeholder(self, value: int) -> Placeholder:
+        """Return the placeholder of a value."""
+        placeholder = self.placeholders.get(value)
+        if placeholder is None:
+            known = self.record.values[value]
+            placeholder = Placeholder(known.shape, known.dtype, known.device, known.origin)
+            self.placeholders[value] = placeholder
+        return placeholder
+
+    @cached_property
+    def changes_local(self) -> bool:
+        """Whether forward changes the inputs, or values that follow from them, in place."""
+        return any(event.changes and self.flow.is_local(event) for event in self.record.events)
+
+    @cached_property
+    def local_reads(self) -> tuple[int, ...]:
+        """The events that read data that depends on the inputs only. Forward may branch on them."""
+        return tuple(
+            number
+            for number, event in enumerate(self.record.events)
+            if event.reads_values and event.uses and self.flow.local.issuperset(event.uses)
+        )
+
+
+@dataclass(eq=False)
+class ForwardTraces:
+    """The traces of a model, which all its blocks share.
+
+    Attributes:
+        model: The model.
+        names: Names of the blocks, in the order of their calls.
+        device: Device on which the blocks run.
+        samples: How the blocks were called in real runs.
+        guide: The record of a real run.
+        sample_leaves: The leaves of the sample inputs that are not tensors, which must not change, and None for tensors.
+        sample_are_tensors: Which leaves are tensors.
+        sample_spec: The structure of the sample inputs.
+    """
+
+    model: nn.Module
+    names: tuple[str, ...]
+    device: torch.device
+    samples: Sequence[Sequence[BlockCall]]
+    guide: Record | None
+    sample_leaves: Sequence[Any]
+    sample_are_tensors: Sequence[bool]
+    sample_spec: pytree.TreeSpec
+    _traces: dict[Any, list[Trace]] = field(default_factory=dict)
+    _last: tuple[Any, Any, Trace] | None = None
+    _shared: "tuple[Any, SharedValues] | None" = None
+
+    @cached_property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """The modules of the blocks."""
+        return tuple(self.model.get_submodule(name) for name in self.names)
+
+    def find(self, inputs: Activations) -> Trace:
+        """Return the trace for inputs of this kind.
+
+        Raises:
+            MismatchError: The structure or the constants of the inputs differ from those of the sample.
+            InputError: Forward cannot be split for these inputs.
+        """
+        mode = (self.model.training, torch.is_autocast_enabled(self.device.type))
+        if self._last is not None and self._last[0] is inputs and self._last[1] == mode:
+            return self._last[2]
+        key = (mode, self._kind(inputs))
+        for trace in self._traces.get(key, ()):
+            if self._takes_path(trace, inputs):
+                break
+        else:
+            trace = self.add(key, inputs)
+        self._last = (inputs, mode, trace)
+        return trace
+
+    def share(self, trace: Trace, inputs: Activations) -> "SharedValues | None":
+        """Return the values that all blocks of this pass share; None if forward may take another path by now."""
+        if self._shared is None or self._shared[0] is not inputs or self._shared[1].trace is not trace:
+            if not trace.state.is_unchanged():
+                return None
+            from penstock.model.replay import SharedValues
+
+            self._shared = (inputs, SharedValues(trace, inputs))
+        return self._shared[1]
+
+    def retrace(self, inputs: Activations) -> Trace:
+        """Trace forward again for these inputs, for which it took another path than the trace found."""
+        mode = (self.model.training, torch.is_autocast_enabled(self.device.type))
+        trace = self.add((mode, self._kind(inputs)), inputs)
+        self._last = (inputs, mode, trace)
+        return trace
+
+    def add(self, key: Any, inputs: Activations) -> Trace:
+        """Trace forward for these inputs."""
+        trace = self._trace(inputs)
+        if sum(map(len, self._traces.values())) >= MAX_TRACES:
+            self._traces.pop(next(iter(self._traces)))
+        self._traces.setdefault(key, []).insert(0, trace)
+        return trace
+
+    def _trace(self, inputs: Activations) -> Trace:
+        abstraction = Abstraction(self.samples, self.guide, self.device)
+        copied = map_tensors(lambda tensor: tensor.detach().clone(), inputs)
+        with preserve_state(self.model), abstraction.fake_state(self.model), training_only(self.model):
+            run = run_and_record(self.model, self.names, copied, abstraction)
+        record = choose_cuts(run.record, local_values(run.record))
+        state = PythonState(self.model, self.modules)
+        return Trace(record, find_flow(record), run.has_functions or state.has_hooks, state)
+
+    def _kind(self, inputs: Activations) -> Any:
+        leaves, spec = pytree.tree_flatten(inputs)
+        if spec != self.sample_spec:
+            raise MismatchError("the structure of the inputs differs from that of the sample inputs")
+        for leaf, sample, is_tensor in zip(leaves, self.sample_leaves, self.sample_are_tensors, strict=True):
+            if isinstance(leaf, Tensor) != is_tensor or (not is_tensor and leaf != sample):
+                sample = "a tensor" if is_tensor else repr(sample)  # noqa: PLW2901
+                raise MismatchError(
+                    f"an input is {leaf!r}, but was {sample} in the sample inputs",
+                    hint="Pass values that change between calls as tensors.",
+                )
+        return tuple((leaf.shape, leaf.dtype) for leaf in leaves if isinstance(leaf, Tensor))
+
+    def _takes_path(self, trace: Trace, inputs: Activations) -> bool:
+        """Return whether forward reads the same data from these inputs as in the trace."""
+        if not trace.local_reads:
+            return True
+        from penstock.model.replay import read_local
+
+        return read_local(trace, self.model, inputs)
+
+
+@contextmanager
+def training_only(model: nn.Module) -> Iterator[None]:
+    """Switch off what only generation needs within the context: the key-value cache of transformers models."""
+    configs = {
+        id(config): config
+        for module in model.modules()
+        for config in (module.__dict__.get("config"),)
+        if getattr(config, "use_cache", None) is True
+    }
+    for config in configs.values():
+        config.use_cache = False
+    try:
+        yield
+    finally:
+        for config in configs.values():
+            config.use_cache = True
+
+
