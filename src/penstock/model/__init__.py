@@ -7,6 +7,8 @@ from penstock.model.detach import as_leaves, needs_gradient
 from penstock.model.device_kind import device_kind_of, select_gpu
 from penstock.model.partial_forward import PartialForward
 from penstock.model.state import preserve_state
+from penstock.model.traces import training_only
+from penstock.model.tracing import function_name, is_metadata_query
 from penstock.model.trees import bytes_of, map_tensors, rows_of, tensors_of, with_rows
 
 __all__ = [
@@ -18,7 +20,9 @@ __all__ = [
     "call_model",
     "device_kind_of",
     "find_blocks",
+    "function_name",
     "is_compiled",
+    "is_metadata_query",
     "is_plain_sequential",
     "keep_freed_memory",
     "map_tensors",
@@ -28,5 +32,6 @@ __all__ = [
     "select_gpu",
     "shared_parameters",
     "tensors_of",
+    "training_only",
     "with_rows",
 ]

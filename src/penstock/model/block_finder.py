@@ -58,7 +58,8 @@ def _trace_meta(
     model: nn.Module, names: Sequence[str] | None, inputs: Activations, device: torch.device
 ) -> tuple[Block, ...]:
     inputs = map_tensors(
-        lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype, device=device) if tensor.is_meta else tensor, inputs
+        lambda tensor: torch.zeros_like(tensor, device=device) if tensor.is_meta else tensor,
+        inputs,
     )
     fakes = Abstraction((), None, device)
     with preserve_state(model), fakes.fake_state(model), training_only(model):
@@ -163,6 +164,7 @@ def _blocks(traces: ForwardTraces, trace: Trace) -> tuple[Block, ...]:
                 name=f"{name} ({earlier + 1})" if earlier else name,
                 module=module,
                 call=PartialForward(traces, unit),
+                needs_inputs=True,
                 parameters={
                     **{parameter_names[parameter]: parameter for parameter in module.parameters()},
                     **{key: parameters[key] for key in used},

@@ -9,6 +9,7 @@ which forward calls them, or detected (`block_detection.py`). They run by the mo
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -25,17 +26,19 @@ class Block(NamedTuple):
     Attributes:
         name: Name of the submodule, with a number if forward calls it several times.
         module: The submodule.
-        call: Runs the block: activations in, activations out.
+        call: Runs the block: activations and the inputs of the model in, activations out.
         parameters: All parameters that the block computes with, by the model's names: those of its module, and those
             that the model's forward uses itself before the next block.
         buffers: All buffers of the block, by the model's names.
+        needs_inputs: Whether `call` uses the inputs of the model, for the same rows as the activations.
     """
 
     name: str
     module: nn.Module
-    call: Callable[[Activations], Activations]
+    call: Callable[..., Activations]
     parameters: Mapping[str, nn.Parameter]
     buffers: Mapping[str, Tensor]
+    needs_inputs: bool = False
 
 
 def find_blocks(
@@ -111,6 +114,10 @@ def call_model(model: nn.Module, inputs: Activations) -> Activations:
     return model(**inputs) if isinstance(inputs, dict) else model(inputs)
 
 
+def _call_child(child: nn.Module, activations: Activations, _inputs: Activations = None) -> Activations:
+    return child(activations)
+
+
 def _children(model: nn.Module) -> tuple[Block, ...]:
     children = {
         name: child for name, child in model._modules.items() if child is not None
@@ -123,7 +130,7 @@ def _children(model: nn.Module) -> tuple[Block, ...]:
         Block(
             name=name,
             module=child,
-            call=child,
+            call=partial(_call_child, child),
             parameters={parameter_names[parameter]: parameter for parameter in child.parameters()},
             buffers={buffer_names[buffer]: buffer for buffer in child.buffers()},
         )

@@ -2,9 +2,10 @@
 
 For block k the forward runs from its start on the model's inputs. Blocks before k are not called, and torch functions
 before it that depend on parameters are not computed: their results are replaced by a tensor of the incoming activations
-or by a placeholder that has only a shape. Block k and the code after it run normally up to the cut before block k + 1. There
-an exception leaves forward, and the values that are needed later are the outgoing activations. No code is translated,
-so forward may contain arbitrary Python. Where its recorded calls are enough, they are repeated instead (`replay.py`).
+or by a placeholder that has only a shape. Block k and the code after it run normally up to the cut before block k + 1.
+There an exception leaves forward, and the values that are needed later are the outgoing activations. No code is
+translated, so forward may contain arbitrary Python. Where its recorded calls are enough, they are repeated instead
+(`replay.py`).
 """
 
 from collections.abc import Callable
@@ -22,12 +23,12 @@ from penstock.model.replay import Replay
 from penstock.model.traces import ForwardTraces, Trace, training_only
 from penstock.model.tracing import (
     COARSER_BLOCKS,
-    METADATA_QUERIES,
     Event,
     Slot,
     State,
     function_name,
     intercept_calls,
+    is_metadata_query,
     suspend_mode,
 )
 from penstock.model.trees import map_tensors
@@ -107,12 +108,12 @@ class PartialForward:
             if self.unit:
                 _require_shapes(entry, activations)
             if self.may_replay and entry.replay.is_possible:
-                shared = self.traces.share(entry.trace, inputs)
+                shared = self.traces.share(entry.trace, inputs, self.unit)
                 if shared is not None:
                     return entry.replay.run(activations, shared)
             try:
                 return self._run(entry, activations, inputs)
-            except _AnotherPath:
+            except _PathChangedError:
                 # The state of the model has changed since the trace.
                 return self._run(self._entry(self.traces.retrace(inputs)), activations, inputs)
         except InputError as error:
@@ -125,7 +126,7 @@ class PartialForward:
         if entry is None:
             replay = Replay(trace, self.traces.model, self.traces.modules, self.unit)
             entry = trace.entries[self.unit] = _Entry(trace, self.unit, replay)
-        return entry  # type: ignore[no-any-return]
+        return entry
 
     def _run(self, entry: _Entry, activations: Activations, inputs: Activations) -> Activations:
         if entry.trace.changes_local:
@@ -145,7 +146,7 @@ class PartialForward:
         return output
 
 
-class _AnotherPath(InputError):
+class _PathChangedError(InputError):
     """Forward takes another path than its trace, and the block has not run yet."""
 
 
@@ -169,7 +170,7 @@ class _PartialRun(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = function_name(func)
-        if self.inside or name in METADATA_QUERIES:
+        if self.inside or is_metadata_query(name):
             return func(*args, **(kwargs or {}))
         step = self._next(name)
         if step.event.unit > self.entry.unit:
@@ -231,7 +232,7 @@ class _PartialRun(TorchFunctionMode):
         if self.position >= len(steps) or steps[self.position].event.name != name:
             expected = steps[self.position].event.name if self.position < len(steps) else "its end"
             error = _changed_trace(expected, name)
-            raise error if self.num_calls > self.entry.unit else _AnotherPath(error.what, hint=error.hint)
+            raise error if self.num_calls > self.entry.unit else _PathChangedError(error.what, hint=error.hint)
         self.position += 1
         return steps[self.position - 1]
 

@@ -22,7 +22,9 @@ class PythonState:
             id(value): value
             for module in outer
             for value in module.__dict__.values()
-            if not isinstance(value, (*_PLAIN, Mapping, nn.Module)) and hasattr(value, "__dict__") and not callable(value)
+            if not isinstance(value, (*_PLAIN, Mapping, nn.Module))
+            and hasattr(value, "__dict__")
+            and not callable(value)
         }
         self._attributes = [vars(item) for item in (*outer, *configs.values())]
         self._hooks = [getattr(module, name) for module in outer for name in _HOOKS]

@@ -33,6 +33,8 @@ class _Operation(NamedTuple):
     """Whether the result is a single tensor."""
     is_shared: bool
     """Whether every block computes it alike."""
+    touched: tuple[int, ...]
+    """Values that it makes or changes."""
     frees: tuple[int, ...]
     """Values that no later operation of the block uses."""
 
@@ -42,6 +44,9 @@ class SharedValues:
 
     def __init__(self, trace: Trace, inputs: Activations) -> None:
         self.trace = trace
+        self.inputs = inputs
+        self.unit = -1
+        """The last block that used them."""
         tensors = _unique(tensors_of(inputs))
         if trace.changes_local:
             tensors = [tensor.clone() for tensor in tensors]
@@ -75,7 +80,16 @@ class Replay:
             )
             shared = flow.is_local(event)
             operations.append(
-                _Operation(number, function, event.call, results, event.spec.is_leaf(), shared, ())
+                _Operation(
+                    number,
+                    function,
+                    event.call,
+                    results,
+                    event.spec.is_leaf(),
+                    shared,
+                    (*event.makes, *event.changes),
+                    (),
+                )
             )
         self._operations = _with_frees(operations, self._live_out, record.events[-1] if self._is_last else None)
         self._output = record.events[-1].call
@@ -135,7 +149,7 @@ def read_local(trace: Trace, model: nn.Module, inputs: Activations) -> bool:
             event = trace.record.events[number]
             assert event.call is not None, "checked above"
             results = tuple((place, leaf.value) for place, leaf in enumerate(event.leaves) if isinstance(leaf, Slot))
-            operation = _Operation(number, event.call.function, event.call, results, event.spec.is_leaf(), True, ())
+            operation = _Operation(number, event.call.function, event.call, results, event.spec.is_leaf(), True, (), ())
             result = _repeat(operation, {}, values, model)
             leaves = pytree.tree_leaves(result)
             if number in reads and leaves != list(event.leaves):
@@ -154,11 +168,13 @@ def _has_effect(event: Event) -> bool:
 def _repeat(operation: _Operation, held: dict[int, Any], values: dict[int, Tensor], model: nn.Module) -> Any:
     call = operation.call
     leaves = [_argument(leaf, held, values, model) for leaf in call.leaves]
-    args, kwargs = pytree.tree_unflatten(leaves, call.spec)
+    if call.num_plain >= 0:
+        args, kwargs = leaves[: call.num_plain], dict(zip(call.keywords, leaves[call.num_plain :], strict=True))
+    else:
+        args, kwargs = pytree.tree_unflatten(leaves, call.spec)
     grad, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
-    if call.context.grad or not grad:
-        if call.context.autocast == autocast:
-            return operation.function(*args, **kwargs)
+    if (call.context.grad or not grad) and call.context.autocast == autocast:
+        return operation.function(*args, **kwargs)
     with ExitStack() as stack:
         if not call.context.grad:
             stack.enter_context(torch.no_grad())
@@ -168,19 +184,25 @@ def _repeat(operation: _Operation, held: dict[int, Any], values: dict[int, Tenso
 
 
 def _argument(leaf: Any, held: dict[int, Any], values: dict[int, Tensor], model: nn.Module) -> Any:
-    if isinstance(leaf, Slot):
+    kind = type(leaf)
+    if kind is Slot:
         tensor = held.get(leaf.value)
         return values[leaf.value] if tensor is None else tensor
-    return leaf.of(model) if isinstance(leaf, State) else leaf
+    return leaf.of(model) if kind is State else leaf
 
 
 def _with_frees(
     operations: Sequence[_Operation], live_out: Sequence[int], last: Event | None
 ) -> tuple[_Operation, ...]:
-    """Note which values each operation uses last, so that their memory is freed as in forward."""
+    """Note which values each operation uses last, so that their memory is freed as in forward.
+
+    Shared operations that no other one needs are dropped. Forward uses them in conditions only.
+    """
     kept = {*live_out, *(() if last is None else last.uses)}
     result: list[_Operation] = []
     for operation in reversed(operations):
+        if operation.is_shared and not kept.intersection(operation.touched):
+            continue
         touched = {leaf.value for leaf in operation.call.leaves if isinstance(leaf, Slot)}
         touched |= {value for _, value in operation.results}
         frees = tuple(value for value in touched if value not in kept)

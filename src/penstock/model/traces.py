@@ -1,7 +1,7 @@
 """The traces of a model's forward, by the sizes of the inputs.
 
 Forward may take another path for other numbers of rows, other lengths, or padded rows. Each kind of input has a trace
-of its own, made by an abstract run (`tracing/abstraction.py`), which needs no parameters: every rank makes the same one.
+of its own, made by an abstract run (`tracing/abstraction.py`), which needs no values of parameters: ranks agree.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,6 +68,11 @@ class Trace:
         return placeholder
 
     @cached_property
+    def layers(self) -> list[int]:
+        """The block of each call that forward makes of torch functions and of blocks."""
+        return [event.unit for event in self.record.events[1:]]
+
+    @cached_property
     def changes_local(self) -> bool:
         """Whether forward changes the inputs, or values that follow from them, in place."""
         return any(event.changes and self.flow.is_local(event) for event in self.record.events)
@@ -92,7 +97,7 @@ class ForwardTraces:
         device: Device on which the blocks run.
         samples: How the blocks were called in real runs.
         guide: The record of a real run.
-        sample_leaves: The leaves of the sample inputs that are not tensors, which must not change, and None for tensors.
+        sample_leaves: The leaves of the sample inputs, None for tensors. The others must not change.
         sample_are_tensors: Which leaves are tensors.
         sample_spec: The structure of the sample inputs.
     """
@@ -107,7 +112,7 @@ class ForwardTraces:
     sample_spec: pytree.TreeSpec
     _traces: dict[Any, list[Trace]] = field(default_factory=dict)
     _last: tuple[Any, Any, Trace] | None = None
-    _shared: "tuple[Any, SharedValues] | None" = None
+    _shared: "SharedValues | None" = None
 
     @cached_property
     def modules(self) -> tuple[nn.Module, ...]:
@@ -133,15 +138,17 @@ class ForwardTraces:
         self._last = (inputs, mode, trace)
         return trace
 
-    def share(self, trace: Trace, inputs: Activations) -> "SharedValues | None":
+    def share(self, trace: Trace, inputs: Activations, unit: int) -> "SharedValues | None":
         """Return the values that all blocks of this pass share; None if forward may take another path by now."""
-        if self._shared is None or self._shared[0] is not inputs or self._shared[1].trace is not trace:
+        shared = self._shared
+        if shared is None or shared.inputs is not inputs or shared.trace is not trace or unit <= shared.unit:
             if not trace.state.is_unchanged():
                 return None
             from penstock.model.replay import SharedValues
 
-            self._shared = (inputs, SharedValues(trace, inputs))
-        return self._shared[1]
+            shared = self._shared = SharedValues(trace, inputs)
+        shared.unit = unit
+        return shared
 
     def retrace(self, inputs: Activations) -> Trace:
         """Trace forward again for these inputs, for which it took another path than the trace found."""
@@ -192,7 +199,7 @@ class ForwardTraces:
 @contextmanager
 def training_only(model: nn.Module) -> Iterator[None]:
     """Switch off what only generation needs within the context: the key-value cache of transformers models."""
-    configs = {
+    configs: dict[int, Any] = {
         id(config): config
         for module in model.modules()
         for config in (module.__dict__.get("config"),)
@@ -205,5 +212,3 @@ def training_only(model: nn.Module) -> Iterator[None]:
     finally:
         for config in configs.values():
             config.use_cache = True
-
-

@@ -75,7 +75,7 @@ def with_shorter_rows(inputs: Any) -> Any:
     def change(tensor: Tensor) -> Tensor:
         for dim in range(1, tensor.dim()):
             if tensor.shape[dim] == length:
-                tensor = tensor.narrow(dim, 0, length - 1)  # noqa: PLW2901
+                tensor = tensor.narrow(dim, 0, length - 1)
         return tensor
 
     return map_tensors(change, inputs)

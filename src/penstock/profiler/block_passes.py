@@ -45,6 +45,8 @@ class BlockHarness:
 
     block: Block
     activations: Activations
+    inputs: Activations
+    """The inputs of the model, for the same rows."""
     needs: tuple[bool, ...]
     """For each input tensor, whether it needs a gradient."""
     loss: Callable[[Activations], Tensor] | None
@@ -60,8 +62,10 @@ class BlockHarness:
         activations, leaves = as_leaves(map_tensors(lambda tensor: tensor.clone(), self.activations), self.needs)
         torch.clear_autocast_cache()  # otherwise weights cast in an earlier pass would be part of this graph
         with torch.enable_grad():
+            # A fresh copy of the structure, as in training: nothing is kept from an earlier pass.
+            inputs = map_tensors(lambda tensor: tensor, self.inputs)
             started = seconds_now(self.device)
-            result = self.block.call(activations)
+            result = self.block.call(activations, inputs)
             if self.loss is not None:
                 result = self.loss(result)
             seconds = seconds_now(self.device) - started
@@ -147,7 +151,7 @@ def build_harnesses(
     activations, needs = inputs, tuple(False for _ in tensors_of(inputs))
     for number, block in enumerate(blocks):
         is_last = number == len(blocks) - 1
-        harness = BlockHarness(block, _detached(activations), needs, loss if is_last else None, device)
+        harness = BlockHarness(block, _detached(activations), inputs, needs, loss if is_last else None, device)
         activations = harness.forward().activations
         needs = needs_gradient(activations)
         harnesses.append(harness)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,7 +66,7 @@ class SleepingStage:
         self._is_last = is_last
         self._scratch = scratch
 
-    def begin(self) -> None:
+    def begin(self, inputs: Any) -> None:
         """Start an iteration."""
 
     def run(

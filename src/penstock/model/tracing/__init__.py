@@ -5,12 +5,11 @@ from penstock.model.tracing.block_calls import BlockCall
 from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
 from penstock.model.tracing.intercept import intercept_calls, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
-from penstock.model.tracing.record import COARSER_BLOCKS, METADATA_QUERIES, Call, Event, Record, Slot, State, Value
-from penstock.model.tracing.recorder import Run, function_name, run_and_record
+from penstock.model.tracing.record import COARSER_BLOCKS, Call, Event, Record, Slot, State, Value
+from penstock.model.tracing.recorder import Run, function_name, is_metadata_query, run_and_record
 
 __all__ = [
     "COARSER_BLOCKS",
-    "METADATA_QUERIES",
     "Abstraction",
     "BlockCall",
     "Call",
@@ -25,6 +24,7 @@ __all__ = [
     "find_flow",
     "function_name",
     "intercept_calls",
+    "is_metadata_query",
     "local_values",
     "run_and_record",
     "suspend_mode",

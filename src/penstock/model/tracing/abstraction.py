@@ -19,9 +19,18 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
-from penstock.model.tracing.block_calls import Argument, BlockCall, Output, Same, predict_shape
+from penstock.model.tracing.block_calls import (
+    Argument,
+    BlockCall,
+    Output,
+    Same,
+    predict_shape,
+    shapes_of,
+    tensor_arguments,
+)
 from penstock.model.tracing.record import COARSER_BLOCKS, Record, Slot, State
 from penstock.model.trees import map_tensors, tensors_of
+
 
 class Abstraction:
     """Computes the results of an abstract run.
@@ -62,9 +71,10 @@ class Abstraction:
     def fake_state(self, model: nn.Module) -> Iterator[None]:
         """Replace parameters and buffers on the meta device by fake tensors on the model's device."""
         replaced: list[tuple[dict[str, Any], str, Tensor]] = []
+        held: dict[str, Any]
         for module in model.modules():
             for held in (module._parameters, module._buffers):
-                replaced += [(held, name, tensor) for name, tensor in held.items() if tensor is not None and tensor.is_meta]
+                replaced += [(held, name, item) for name, item in held.items() if item is not None and item.is_meta]
         for held, name, tensor in replaced:
             if id(tensor) not in self._fakes:
                 fake = self._fake(tensor)
@@ -92,24 +102,25 @@ class Abstraction:
                     hint="Build the model on a device with memory, or name coarser blocks.",
                 ) from error
         samples = [calls[number] for calls in self._samples]
-        given = tensors_of((args, kwargs))
+        given = tensor_arguments((args, kwargs))
+        shapes = shapes_of(given)
         leaves: list[Any] = []
         for position, leaf in enumerate(samples[0].leaves):
             if isinstance(leaf, Argument):
-                leaves.append(self._fake(given[leaf.index]))
+                leaves.append(self._fake(given[leaf.path]))
             elif isinstance(leaf, Same):
-                leaves.append(leaves[leaf.index])
+                leaves.append(leaves[leaf.position])
             elif isinstance(leaf, Output):
                 if not all(isinstance(sample.leaves[position], Output) for sample in samples):
                     raise _changing(name)
-                leaves.append(self._empty(predict_shape(samples, position, [tuple(item.shape) for item in given], name), leaf))
+                leaves.append(self._empty(predict_shape(samples, position, shapes, name), leaf))
             else:
                 if any(sample.leaves[position] != leaf for sample in samples):
                     raise _changing(name)
                 leaves.append(leaf)
         with torch.no_grad():
-            for index in samples[0].changed:
-                given[index].copy_(given[index].clone())  # increments the version counters of all views
+            for path in samples[0].changed:
+                given[path].copy_(given[path].clone())  # increments the version counters of all views
         return pytree.tree_unflatten(leaves, samples[0].spec)
 
     def hide(self, result: Any) -> Any:

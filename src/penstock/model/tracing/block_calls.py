@@ -19,13 +19,13 @@ from penstock.model.tracing.record import COARSER_BLOCKS
 class Argument(NamedTuple):
     """A result that is one of the arguments."""
 
-    index: int
+    path: str
 
 
 class Same(NamedTuple):
     """A result that occurs earlier among the results."""
 
-    index: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,31 @@ class Output:
     dtype: torch.dtype
 
 
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shapes of tensor arguments, by their paths in the arguments."""
+
+
 @dataclass(frozen=True)
 class BlockCall:
     """One call of a block: shapes of its tensor arguments, and its results."""
 
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: Shapes
     leaves: tuple[Any, ...]
     """An `Argument`, `Same` or `Output` for each tensor of the result, and the other leaves as they are."""
     spec: pytree.TreeSpec
-    changed: frozenset[int]
+    changed: frozenset[str]
     """Arguments that the block changed in place."""
+
+
+def tensor_arguments(arguments: Any) -> dict[str, Tensor]:
+    """Return the tensors among the arguments of a call, by their paths."""
+    leaves, _ = pytree.tree_flatten_with_path(arguments)
+    return {pytree.keystr(path): leaf for path, leaf in leaves if isinstance(leaf, Tensor)}
+
+
+def shapes_of(tensors: Mapping[str, Tensor]) -> Shapes:
+    """Return the shapes of tensor arguments."""
+    return {path: tuple(tensor.shape) for path, tensor in tensors.items()}
 
 
 def describe_call(arguments: Any, result: Any, numbers: Mapping[int, int], changed: Sequence[bool]) -> BlockCall:
@@ -59,35 +74,32 @@ def describe_call(arguments: Any, result: Any, numbers: Mapping[int, int], chang
         numbers: The values of known tensors, by id.
         changed: Whether each value was changed in place.
     """
-    given = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)]
-    indices = {id(tensor): index for index, tensor in reversed(list(enumerate(given)))}
+    given = tensor_arguments(arguments)
+    paths = {id(tensor): path for path, tensor in reversed(given.items())}
     leaves, spec = pytree.tree_flatten(result)
     described: list[Any] = []
     earlier: dict[int, int] = {}
     for index, leaf in enumerate(leaves):
         if not isinstance(leaf, Tensor):
             described.append(leaf)
-        elif id(leaf) in indices:
-            described.append(Argument(indices[id(leaf)]))
+        elif id(leaf) in paths:
+            described.append(Argument(paths[id(leaf)]))
         elif id(leaf) in earlier:
             described.append(Same(earlier[id(leaf)]))
         else:
             earlier[id(leaf)] = index
-            order = sorted(range(leaf.dim()), key=lambda dim: -leaf.stride(dim))  # noqa: B023
+            strides = leaf.stride()
+            order = sorted(range(leaf.dim()), key=strides.__getitem__, reverse=True)
             described.append(Output(tuple(leaf.shape), tuple(order), leaf.dtype))
     return BlockCall(
-        tuple(tuple(tensor.shape) for tensor in given),
+        shapes_of(given),
         tuple(described),
         spec,
-        frozenset(
-            index for index, tensor in enumerate(given) if id(tensor) in numbers and changed[numbers[id(tensor)]]
-        ),
+        frozenset(path for path, tensor in given.items() if id(tensor) in numbers and changed[numbers[id(tensor)]]),
     )
 
 
-def predict_shape(
-    samples: Sequence[BlockCall], position: int, shapes: Sequence[tuple[int, ...]], name: str
-) -> tuple[int, ...]:
+def predict_shape(samples: Sequence[BlockCall], position: int, shapes: Shapes, name: str) -> tuple[int, ...]:
     """Predict the shape of a result for arguments of these shapes.
 
     Args:
@@ -99,46 +111,45 @@ def predict_shape(
     Raises:
         InputError: The samples do not determine the shape.
     """
-    outputs = [sample.leaves[position].shape for sample in samples]
-    for sample in samples:
-        if list(sample.shapes) == list(shapes):
-            result: tuple[int, ...] = sample.leaves[position].shape
-            return result
-    if len({len(shape) for shape in outputs}) != 1 or any(len(sample.shapes) != len(shapes) for sample in samples):
+    outputs: list[tuple[int, ...]] = [sample.leaves[position].shape for sample in samples]
+    for sample, output in zip(samples, outputs, strict=True):
+        if sample.shapes == shapes:
+            return output
+    if len({len(shape) for shape in outputs}) != 1:
         raise _unpredictable(name)
-    return tuple(_predict_size(samples, [shape[dim] for shape in outputs], dim, shapes, name) for dim in range(len(outputs[0])))
-
-
-def _predict_size(
-    samples: Sequence[BlockCall], sizes: Sequence[int], dim: int, shapes: Sequence[tuple[int, ...]], name: str
-) -> int:
-    places = [(index, place) for index, shape in enumerate(shapes) for place in range(len(shape))]
-    places.sort(key=lambda place: (place[1] != dim, place[0]))  # the same dimension of an argument first
-    known = [
-        (index, place)
-        for index, place in places
-        if all(len(sample.shapes[index]) == len(shapes[index]) for sample in samples)
+    columns = [
+        _Column(dim, [sample.shapes[path][dim] for sample in samples], shape[dim])
+        for path, shape in shapes.items()
+        if all(len(sample.shapes.get(path, ())) == len(shape) for sample in samples)
+        for dim in range(len(shape))
     ]
-    constant = len(set(sizes)) == 1
-    for index, place in known:
-        if all(sample.shapes[index][place] == size for sample, size in zip(samples, sizes, strict=True)):
-            varies = len({sample.shapes[index][place] for sample in samples}) > 1
-            if varies or place == dim:
-                return shapes[index][place]
-    if constant and all(
-        len({sample.shapes[index][place] for sample in samples}) > 1 or shapes[index][place] == samples[0].shapes[index][place]
-        for index, place in known
-    ):
+    return tuple(
+        _predict_size([shape[dim] for shape in outputs], [item for item in columns if item.dim == dim], columns, name)
+        for dim in range(len(outputs[0]))
+    )
+
+
+class _Column(NamedTuple):
+    """One dimension of an argument: its sizes in the samples, and its size now."""
+
+    dim: int
+    samples: list[int]
+    now: int
+
+
+def _predict_size(sizes: list[int], aligned: Sequence[_Column], columns: Sequence[_Column], name: str) -> int:
+    """Predict one dimension. `aligned` are the columns of the same dimension."""
+    for column in (*aligned, *(item for item in columns if len(set(item.samples)) > 1)):
+        if column.samples == sizes:
+            return column.now
+    if len(set(sizes)) == 1 and all(len(set(item.samples)) > 1 or item.samples[0] == item.now for item in columns):
         return sizes[0]  # no argument has a size that the samples do not cover
-    for index, place in known:
-        if place != dim:
-            continue
-        ratios = {(size / sample.shapes[index][place]) for sample, size in zip(samples, sizes, strict=True) if sample.shapes[index][place]}
-        if len(ratios) == 1 and len({sample.shapes[index][place] for sample in samples}) > 1:
-            scaled = shapes[index][place] * ratios.pop()
-            if scaled == int(scaled):
-                return int(scaled)
-    if constant:
+    for column in aligned:
+        first, now = column.samples[0], column.now
+        is_ratio = all(size * first == sizes[0] * sample for size, sample in zip(sizes, column.samples, strict=True))
+        if len(set(column.samples)) > 1 and is_ratio and first and now * sizes[0] % first == 0:
+            return now * sizes[0] // first
+    if len(set(sizes)) == 1:
         return sizes[0]
     raise _unpredictable(name)
 

@@ -20,14 +20,6 @@ from torch.utils import _pytree as pytree
 
 COARSER_BLOCKS = "Use an nn.Sequential, or name coarser blocks that contain the whole computation."
 
-# `__get__` covers attributes such as shape.
-METADATA_QUERIES = frozenset(
-    ("__get__", "__set__", "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous", "type",
-     "is_floating_point", "is_complex", "is_signed", "element_size", "get_device", "storage_offset", "__len__",
-     "is_tensor", "is_inference", "is_conj", "is_neg", "is_same_size", "__hash__", "result_type")
-)  # fmt: skip
-"""Functions that query metadata of a tensor or set a flag. They are no events."""
-
 
 class Slot(NamedTuple):
     """A leaf of an event's result that is a tensor: the number of its value."""
@@ -63,6 +55,18 @@ class Call:
     leaves: tuple[Any, ...]
     spec: pytree.TreeSpec
     context: Context
+
+    @cached_property
+    def keywords(self) -> tuple[str, ...]:
+        """The names of keyword arguments."""
+        names = pytree.tree_unflatten(range(len(self.leaves)), self.spec)[1]
+        return tuple(names)
+
+    @cached_property
+    def num_plain(self) -> int:
+        """The number of positional arguments, if no argument is a structure; else -1."""
+        args, kwargs = pytree.tree_unflatten(range(len(self.leaves)), self.spec)
+        return len(args) if [*args, *kwargs.values()] == list(range(len(self.leaves))) else -1
 
     @cached_property
     def is_repeatable(self) -> bool:

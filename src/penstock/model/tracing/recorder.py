@@ -15,9 +15,24 @@ from penstock.model.blocks import Activations, call_model
 from penstock.model.tracing.abstraction import Abstraction
 from penstock.model.tracing.block_calls import BlockCall, describe_call
 from penstock.model.tracing.intercept import intercept_calls, suspend_mode
-from penstock.model.tracing.record import COARSER_BLOCKS, METADATA_QUERIES, Call, Context, Event, Record, Slot, State, Value
+from penstock.model.tracing.record import (
+    COARSER_BLOCKS,
+    Call,
+    Context,
+    Event,
+    Record,
+    Slot,
+    State,
+    Value,
+)
 from penstock.model.trees import tensors_of
 
+_METADATA = frozenset(
+    ("__set__", "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous", "type",
+     "is_floating_point", "is_complex", "is_signed", "element_size", "get_device", "storage_offset", "__len__",
+     "is_tensor", "is_inference", "is_conj", "is_neg", "is_same_size", "__hash__", "result_type")
+)  # fmt: skip
+_TENSOR_ATTRIBUTES = frozenset((".T", ".mT", ".H", ".mH", ".real", ".imag", ".data", ".grad", "._base"))
 _IN_ORDER = "Name the blocks in the order in which forward calls them, once for each call."
 _RANDOM = ("rand", "dropout", "normal", "bernoulli", "uniform", "multinomial", "poisson", "exponential")
 
@@ -67,8 +82,14 @@ def run_and_record(
 
 
 def function_name(func: Callable[..., Any]) -> str:
-    """Return the name of a torch function."""
-    return getattr(func, "__name__", str(func))
+    """Return the name of a torch function; of an attribute such as `.T`, with a dot."""
+    name: str = getattr(func, "__name__", str(func))
+    return f".{getattr(func.__self__, '__name__', '')}" if name == "__get__" else name  # type: ignore[attr-defined]
+
+
+def is_metadata_query(name: str) -> bool:
+    """Return whether a torch function needs no data and makes no tensor, as `shape` and `size`. It is no event."""
+    return name in _METADATA or (name.startswith(".") and name not in _TENSOR_ATTRIBUTES)
 
 
 class _Recorder(TorchFunctionMode):
@@ -92,24 +113,24 @@ class _Recorder(TorchFunctionMode):
     @contextmanager
     def note_functions(self) -> Iterator[None]:
         """Note whether forward applies an autograd function, whose calls no function mode sees."""
-        own = Function.apply
+        own = Function.__dict__["apply"]
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
             self.has_functions |= not self.inside
-            return own.__func__(cls, *args, **kwargs)  # type: ignore[attr-defined]
+            return own.__func__(cls, *args, **kwargs)
 
         Function.apply = classmethod(apply)  # type: ignore[assignment]
         try:
             yield
         finally:
-            Function.apply = own  # type: ignore[method-assign]
+            Function.apply = own
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         name = function_name(func)
-        if self.inside or name in METADATA_QUERIES:
+        if self.inside or is_metadata_query(name):
             return func(*args, **kwargs)
         random_before, before = torch.get_rng_state(), self._versions()
         if self.abstraction is None:
@@ -234,5 +255,5 @@ class _Recorder(TorchFunctionMode):
 
 
 def _context() -> Context:
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: FBT003
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return Context(torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), hooks is not None)

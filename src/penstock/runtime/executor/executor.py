@@ -128,7 +128,7 @@ class Executor:
         self._arrivals.clear()
         self._reductions.clear()
         for runner in self._runners.values():
-            runner.begin()
+            runner.begin(iteration.inputs)
         expected = self._count_losses(iteration)
         for run, action in _in_ranges(self._jobs) if torch._C._autograd._profiler_enabled() else self._jobs:
             if run is None:

@@ -31,8 +31,8 @@ class StageRunner(Protocol):
     replica_sync: ReplicaSync | None
     """Communication with other replicas inside an action, if the stage has any."""
 
-    def begin(self) -> None:
-        """Start an iteration."""
+    def begin(self, inputs: Any) -> None:
+        """Start an iteration with these inputs of the whole batch."""
 
     def run(
         self,

@@ -19,7 +19,7 @@ from penstock.runtime.stage.graph import Graph, attach_inputs
 from penstock.runtime.stage.instrumentation import NULL_CONTEXT, EnterLayer, Instrumentation
 from penstock.runtime.stage.replica_sync import ReplicaSync
 from penstock.runtime.stage.wgrad_queue import WeightGradQueue
-from penstock.runtime.tensors import PackedPayload, Rows, pack, unpack
+from penstock.runtime.tensors import PackedPayload, Rows, pack, slice_rows, unpack
 
 ComputeLoss = Callable[[Activations], Activations]
 """Computes the loss from the output of the last layer."""
@@ -64,6 +64,8 @@ class TorchStage:
         self._instrumentation = Instrumentation(
             model, self.trained.values(), seed=seed, is_split=is_split, device=device, replica_sync=replica_sync
         )
+        self._inputs: Activations = None
+        self._needs_inputs = any(block.needs_inputs for block in blocks)
         held = {id(buffer) for block in blocks for buffer in block.buffers.values()}
         self._buffers = [
             (module, name)
@@ -72,8 +74,13 @@ class TorchStage:
             if buffer is not None and id(buffer) in held
         ]
 
-    def begin(self) -> None:
-        """Start an iteration: read which modules are in training mode."""
+    def begin(self, inputs: Activations = None) -> None:
+        """Start an iteration: read which modules are in training mode.
+
+        Args:
+            inputs: The model's inputs of the whole batch. Stages compute masks and the like from them.
+        """
+        self._inputs = inputs
         self._instrumentation.begin_iteration()
 
     def reseed(self, seed: int) -> None:
@@ -165,11 +172,14 @@ class TorchStage:
         if self._check_finite and self._first_unit == 0:
             check_batch(activations, step, rows)
         layer = self._first_unit
+        inputs = activations
+        if layer and self._needs_inputs:
+            inputs = slice_rows(self._inputs, rows, self._device)
         for layer, block in enumerate(self.blocks, start=self._first_unit):
             if enter_layer is not None:
                 enter_layer(layer)
             try:
-                activations = block.call(activations)
+                activations = block.call(activations, inputs)
             except Exception as error:
                 error.add_note(
                     ModelLocation(f"In the forward of layer {layer} ({block.name}), {describe_rows(step, rows)}.")

@@ -20,7 +20,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError, ModelLocation
-from penstock.model import Block, PartialForward, call_model, is_plain_sequential
+from penstock.model import (
+    Block,
+    PartialForward,
+    call_model,
+    function_name,
+    is_metadata_query,
+    is_plain_sequential,
+    training_only,
+)
 from penstock.runtime.random_functions import RandomFunctionMode
 from penstock.runtime.rng import RowRng
 from penstock.runtime.tensors import Rows, count_rows
@@ -102,7 +110,7 @@ def _forward(
     rows: Rows,
 ) -> Tensor:
     """The loss of one micro-batch. It counts as a separate layer after the last one."""
-    tracker = _LayerTracker(blocks, rng, is_training=model.training)
+    tracker = _LayerTracker(blocks, rng)
     try:
         output = tracker.call(model, inputs)
         tracker.enter(len(blocks))
@@ -121,11 +129,12 @@ def _forward(
 class _LayerTracker(TorchFunctionMode):
     """Enters the layers of the random numbers while the model's own forward runs."""
 
-    def __init__(self, blocks: Sequence[Block], rng: RowRng, *, is_training: bool) -> None:
+    def __init__(self, blocks: Sequence[Block], rng: RowRng) -> None:
         super().__init__()
         self._modules = [block.module for block in blocks]
         self._rng = rng
-        self._traced_layers = _traced_layers(blocks, is_training=is_training)
+        self._blocks = blocks
+        self._traced_layers: list[int] | None = None
         self._position = 0
         self._depth = 0
         self.layer = 0
@@ -133,6 +142,7 @@ class _LayerTracker(TorchFunctionMode):
     def call(self, model: nn.Module, inputs: Any) -> Any:
         """Call the model."""
         self.enter(0)
+        self._traced_layers = _traced_layers(self._blocks, inputs)
         if is_plain_sequential(model) and any(isinstance(item, torch.jit.ScriptModule) for item in self._modules):
             return self._call_children(inputs)
         with ExitStack() as stack:
@@ -140,7 +150,8 @@ class _LayerTracker(TorchFunctionMode):
                 stack.enter_context(_observe(module, self._begin_block, self._end_block))
             if self._traced_layers is not None:
                 stack.enter_context(self)
-            return call_model(model, inputs)
+            with training_only(model):
+                return call_model(model, inputs)
 
     def enter(self, layer: int) -> None:
         """Start a layer."""
@@ -157,7 +168,7 @@ class _LayerTracker(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Count the torch functions that forward calls outside the blocks."""
-        if not self._depth:
+        if not self._depth and not is_metadata_query(function_name(func)):
             self._advance()
         return func(*args, **(kwargs or {}))
 
@@ -178,15 +189,10 @@ class _LayerTracker(TorchFunctionMode):
             self.enter(layer)
 
 
-def _traced_layers(blocks: Sequence[Block], *, is_training: bool) -> list[int] | None:
-    """The layer of each call of the model's own forward; None for the children of an nn.Sequential."""
+def _traced_layers(blocks: Sequence[Block], inputs: Any) -> list[int] | None:
+    """The layer of each call of the model's own forward on these inputs; None for the children of an nn.Sequential."""
     partial = blocks[0].call
-    if not isinstance(partial, PartialForward):
-        return None
-    if not is_training and partial.evaluation is not None:
-        partial = partial.evaluation
-    # The first event stands for the inputs.
-    return [event.unit for event in partial.trace.record.events[1:]]
+    return partial.traces.find(inputs).layers if isinstance(partial, PartialForward) else None
 
 
 @contextmanager
