@@ -123,7 +123,7 @@ class _Recorder(TorchFunctionMode):
         try:
             yield
         finally:
-            Function.apply = own
+            Function.apply = own  # type: ignore[method-assign]
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
