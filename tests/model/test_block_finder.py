@@ -1,6 +1,6 @@
 """The blocks of a model: children, named or detected submodules; and errors where a model cannot be split."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -146,9 +146,85 @@ def test_blocks_inside_of_blocks_are_refused() -> None:
         find_blocks(GPT(), ["layers.0", "layers.0.mlp"], torch.zeros(2, 7, dtype=torch.long))
 
 
-def test_no_list_at_all() -> None:
-    with pytest.raises(InputError, match=r"cannot detect the blocks of Once: it has no nn\.ModuleList"):
-        find_blocks(Once(), None, torch.ones(2, 3))
+def test_without_a_list_the_blocks_are_the_children() -> None:
+    assert [block.name for block in find_blocks(Once(), None, torch.ones(2, 3))] == [
+        "layer",
+        "layer (2)",
+        "layer (3)",
+        "head",
+    ]
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Once()
+
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = self.inner(x)
+            return result
+
+    assert [block.name for block in find_blocks(Wrapped(), None, torch.ones(2, 3))][::3] == [
+        "inner.layer",
+        "inner.head",
+    ]
+
+
+def test_a_single_module_has_no_blocks() -> None:
+    with pytest.raises(InputError, match="blocks of Linear: forward calls fewer than two modules with parameters"):
+        find_blocks(nn.Linear(2, 2), None, torch.ones(2, 2))
+
+
+def test_an_item_that_all_positions_share() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.groups = nn.ModuleList([nn.Linear(3, 3)])
+            self.head = nn.Linear(3, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(3):
+                x = torch.tanh(self.groups[0](x))
+            result: Tensor = self.head(x)
+            return result
+
+    blocks = find_blocks(Shared(), None, torch.ones(2, 3))
+    assert [block.name for block in blocks] == ["groups.0", "groups.0 (2)", "groups.0 (3)", "head"]
+
+
+def test_blocks_in_a_dict() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleDict({name: nn.Linear(3, 3) for name in ("low", "middle", "high")})
+            self.head = nn.Linear(3, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers.values():
+                x = torch.tanh(layer(x))
+            result: Tensor = self.head(x)
+            return result
+
+    names = [block.name for block in find_blocks(Named(), None, torch.ones(2, 3))]
+    assert names == ["layers.low", "layers.middle", "layers.high", "head"]
+
+
+def test_the_models_own_plan_names_the_list() -> None:
+    class Planned(nn.Module):
+        pp_plan: ClassVar = {"layers": (["x"], ["x"])}
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+            self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.stem(x)
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    names = [block.name for block in find_blocks(Planned(), None, torch.ones(2, 3))]
+    assert names == ["stem", "layers.0", "layers.1"]
 
 
 def test_a_list_whose_items_are_not_called_one_after_another() -> None:

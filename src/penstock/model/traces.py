@@ -5,7 +5,7 @@ of its own, made by an abstract run (`tracing/abstraction.py`), which needs no v
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from penstock.model.tracing import (
     find_flow,
     local_values,
     run_and_record,
+    suspend_all_modes,
 )
 from penstock.model.trees import map_tensors
 
@@ -168,11 +169,14 @@ class ForwardTraces:
     def _trace(self, inputs: Activations) -> Trace:
         abstraction = Abstraction(self.samples, self.guide, self.device)
         copied = map_tensors(lambda tensor: tensor.detach().clone(), inputs)
-        with preserve_state(self.model), abstraction.fake_state(self.model), training_only(self.model):
+        state = (preserve_state(self.model), abstraction.fake_state(self.model), training_only(self.model))
+        with ExitStack() as stack:
+            for context in (suspend_all_modes(), *state):
+                stack.enter_context(context)
             run = run_and_record(self.model, self.names, copied, abstraction)
         record = choose_cuts(run.record, local_values(run.record))
-        state = PythonState(self.model, self.modules)
-        return Trace(record, find_flow(record), run.has_functions or state.has_hooks, state)
+        python = PythonState(self.model, self.modules)
+        return Trace(record, find_flow(record), run.has_functions or python.has_hooks, python)
 
     def _kind(self, inputs: Activations) -> Any:
         leaves, spec = pytree.tree_flatten(inputs)

@@ -103,6 +103,11 @@ class BlockHarness:
         for tensor in forward.inputs:
             note(tensor)
         outgoing = [] if self.loss else tensors_of(forward.activations)
+        held = {tensor.untyped_storage().data_ptr() for tensor in forward.inputs}
+        for tensor in tensors_of(self.inputs):
+            # The batch stays on every rank, whether or not this block uses it.
+            if tensor.untyped_storage().data_ptr() not in held:
+                kept.pop(tensor.untyped_storage().data_ptr(), None)
         for tensor in (*self.block.parameters.values(), *self.block.buffers.values(), *outgoing):
             kept.pop(tensor.untyped_storage().data_ptr(), None)
         return Bytes(bytes_of(outgoing), sum(kept.values()))

@@ -174,7 +174,7 @@ def test_same_bits_as_one_stage(name: str, bf16: bool) -> None:
 def test_calls_between_blocks_belong_to_both_neighbours() -> None:
     """Otherwise the case above would not show that the layer of such calls is right."""
     _, blocks = make(CASES["draws between blocks"])
-    events = blocks[0].call.trace.record.events  # type: ignore[attr-defined]
+    events = blocks[0].call.traces.find(pair(0)[0]).record.events  # type: ignore[attr-defined]
     calls = [number for number, event in enumerate(events) if event.is_block]
     random = [(number, event.unit) for number, event in enumerate(events) if event.is_random]
     behind = [unit - sum(call < number for call in calls) for number, unit in random if number > calls[0]]

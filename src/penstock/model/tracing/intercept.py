@@ -6,7 +6,13 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from torch import nn
-from torch.overrides import TorchFunctionMode, _get_current_function_mode
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode,
+    _get_current_function_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
 
 Handler: TypeAlias = Callable[[nn.Module, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """Called with the module, its original call and the arguments; its result is returned to the caller."""
@@ -48,6 +54,17 @@ def suspend_mode(mode: TorchFunctionMode) -> Iterator[None]:
     finally:
         if on_top:
             mode.__enter__()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def suspend_all_modes() -> Iterator[None]:
+    """Suspend all function modes within the context, such as those that draw random numbers."""
+    modes = [_pop_mode() for _ in _get_current_function_mode_stack()]  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            _push_mode(mode)  # type: ignore[no-untyped-call]
 
 
 @cache

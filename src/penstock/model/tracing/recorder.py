@@ -101,6 +101,7 @@ class _Recorder(TorchFunctionMode):
         self.num_calls = 0
         self.inside = False
         self.has_functions = False
+        self.ambient_hooks = _saved_tensors_hooks()
         self.values: list[Value] = []
         self.events: list[Event] = []
         self.calls: list[BlockCall] = []
@@ -197,7 +198,7 @@ class _Recorder(TorchFunctionMode):
             f"the result of block {name!r}" if is_block else f"the result of {name!r} near block {self.names[unit]!r}"
         )
         leaves, spec = pytree.tree_flatten(result)
-        call = Call(function or call_model, tuple(map(self._argument, given)), given_spec, _context())
+        call = Call(function or call_model, tuple(map(self._argument, given)), given_spec, self._context())
         self.events.append(
             Event(
                 name=name,
@@ -247,6 +248,10 @@ class _Recorder(TorchFunctionMode):
         number = self.numbers.get(id(leaf))
         return leaf if number is None else Slot(number)
 
+    def _context(self) -> Context:
+        saves = _saved_tensors_hooks() != self.ambient_hooks
+        return Context(torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), saves)
+
     def _wrong_order(self, module: nn.Module) -> InputError:
         name = next(name for name, named in zip(self.names, self.modules, strict=True) if named is module)
         done = self.num_calls
@@ -254,6 +259,5 @@ class _Recorder(TorchFunctionMode):
         return InputError(f"forward calls block {name!r} {expected}", hint=_IN_ORDER)
 
 
-def _context() -> Context:
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return Context(torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), hooks is not None)
+def _saved_tensors_hooks() -> Any:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
