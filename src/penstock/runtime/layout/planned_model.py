@@ -58,8 +58,8 @@ def check_planned_model(plan: Plan, blocks: Sequence[Block], profile: Profile | 
     theirs = "it has" if layer.name == name else f"layer {layer.name!r} has"
     raise MismatchError(
         f"the plan was made for another model ({plan.profile.name!r}): layer {name!r} of this model has "
-        f"{show_bytes(sizes[first])} of parameters{unit}, but {theirs} {show_bytes(layer.parameter_bytes)} in the plan's "
-        "profile",
+        f"{show_bytes(sizes[first])} of parameters{unit}, but {theirs} {show_bytes(layer.parameter_bytes)} in the "
+        "plan's profile",
         hint="Profile this model and plan with that profile, or use the model that the plan was made for.",
     )
 
