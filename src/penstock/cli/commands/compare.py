@@ -11,6 +11,7 @@ from penstock.cli.options import AutoOptions, profile_options
 from penstock.cli.render import comparison_data, show_comparison, warn_if_old
 from penstock.cli.workflows import planned_problems, plans_of
 from penstock.errors import InputError
+from penstock.names import suggest_names
 from penstock.units import show_count
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _parse_names(text: str | None, known: Mapping[str, object], what: str) -> li
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known:
-            raise InputError(f"unknown {what} {name[:60]!r}", hint=f"Known: {', '.join(known)}.")
+            raise InputError(f"unknown {what} {name[:60]!r}", hint=suggest_names(name, known, label="Known", most=20))
     if not names:
         raise InputError(
             f"no {what} is named", where=f"--{what}s", hint=f"Use, for example, --{what}s {','.join([*known][:2])}."

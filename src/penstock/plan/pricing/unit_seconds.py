@@ -1,5 +1,6 @@
 """Seconds of a profile's units on a cluster's devices."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -7,17 +8,44 @@ from msgspec.structs import replace
 
 from penstock.arrays import Floats
 from penstock.cluster import Cluster, Device
-from penstock.profile import CostModel, Overhead, Profile, fit, relative_speed
+from penstock.errors import InputError
+from penstock.names import ask_names, near_names
+from penstock.profile import KINDS, UNNAMED_KIND, CostModel, Overhead, Profile, find_kind, fit, relative_speed
 
 Part = Literal["forward_s", "input_grad_s", "weight_grad_s", "step_s"]
+
+
+def check_kinds(profile: Profile, devices: Iterable[Device]) -> None:
+    """Check that the speed of every device is known.
+
+    A kind is known if the profile has times for it, or if it has a data sheet. A device of any other kind, such as a
+    misspelled one, needs a speed of its own. A profile that does not name the device that it was measured on holds for
+    every kind.
+
+    Raises:
+        InputError: The kind of a device is unknown, and its speed is not specified.
+    """
+    if profile.kinds == (UNNAMED_KIND,):
+        return
+    for kind in dict.fromkeys(device.kind for device in devices if device.speed == 1.0):
+        if kind in profile.kinds or find_kind(kind) is not None:
+            continue
+        known = tuple(dict.fromkeys((*profile.kinds, *KINDS)))
+        question = ask_names(near_names(kind, known, most=2, cutoff=0.5))
+        raise InputError(
+            f"the speed of device kind {kind!r} is unknown: the profile {profile.name!r} has no times for it, and it "
+            "has no data sheet",
+            hint=f"{question} Known kinds: {', '.join(known)}. For another kind, specify the speed of its "
+            f"devices in the cluster file, relative to {profile.kinds[0]}; for equal speed, name that kind.".strip(),
+        )
 
 
 class UnitClock:
     """Seconds of units on devices, as running sums, computed once for every kind, speed and share.
 
     A device of a profiled kind takes the measured times, divided by its speed. Times of another kind are scaled from
-    the first profiled kind for which both data sheets are known; without one, the kind is assumed to be as fast as
-    the first profiled kind. `notes` lists these assumptions.
+    the first profiled kind for which both data sheets are known; without one, a known kind is assumed to be as fast
+    as the first profiled kind, and an unknown kind is an error (`check_kinds`). `notes` lists these assumptions.
     """
 
     def __init__(self, profile: Profile, cluster: Cluster, micro_batch_size: int) -> None:
@@ -41,11 +69,11 @@ class UnitClock:
     def _model(self, device: Device) -> tuple[CostModel, float]:
         kind = device.kind
         if kind not in self._models:
-            self._models[kind] = self._find(kind)
+            self._models[kind] = self._find(device)
         return self._models[kind]
 
-    def _find(self, kind: str) -> tuple[CostModel, float]:
-        kinds = self._profile.kinds
+    def _find(self, device: Device) -> tuple[CostModel, float]:
+        kind, kinds = device.kind, self._profile.kinds
         if kind in kinds:
             return fit(self._profile, kind), 1.0
         for known in kinds:
@@ -53,6 +81,7 @@ class UnitClock:
             if speed is not None:
                 self.notes.append(f"{kind} was not profiled: assumed {speed:.2f} x as fast as {known} (data sheets)")
                 return fit(self._profile, known), speed
+        check_kinds(self._profile, [device])
         self.notes.append(
             f"the profile has no times for {kind}, and no data sheets relate it to {', '.join(kinds)}: "
             f"assumed to be as fast as {kinds[0]}"
