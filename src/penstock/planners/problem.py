@@ -7,7 +7,7 @@ from functools import cached_property
 from penstock.cluster import Cluster
 from penstock.errors import InputError
 from penstock.plan import MAX_MICROBATCHES, Group, Origin, Plan, PlannedLayer, Shape, Stage, on, planned_layers
-from penstock.plan.pricing import UnitClock, check_kinds
+from penstock.plan.pricing import UnitClock
 from penstock.profile import MAX_MICRO_BATCH_SIZE, Profile
 
 
@@ -31,7 +31,7 @@ class Problem:
         cluster_source: Where the cluster comes from, for the plan file.
 
     Raises:
-        InputError: If the numbers are out of range or do not fit each other, or the speed of a device is unknown.
+        InputError: If the numbers are out of range or do not fit each other.
     """
 
     profile: Profile
@@ -62,7 +62,6 @@ class Problem:
             raise InputError(
                 f"a straight pipeline has 1 stage per device, not {self.num_chunks}", hint="Use the shape loop or v."
             )
-        check_kinds(self.profile, self.cluster.devices)
         units, devices = self.profile.num_units, self.cluster.num_devices
         if self.pipeline_depth is not None:
             if not 1 <= self.pipeline_depth <= devices:

@@ -60,6 +60,7 @@ def command(
     With --ablate: run the planner auto with its full search space, without each part of it, and without all parts.
     """
     from penstock.cluster import load_cluster
+    from penstock.plan.pricing import check_kinds
     from penstock.planners import PLANNERS, Problem, single_device_s
     from penstock.planners.bounds import lower_bound
     from penstock.schedules import SCHEDULES
@@ -70,6 +71,7 @@ def command(
     warn_if_old(console, cluster)
     profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, precision).for_cluster(cluster)
     profile = profile_source.load()
+    check_kinds(profile, cluster.devices)
     options = AutoOptions(work=work, seed=seed)
     command_line = f'--profile {profile_source.text} --cluster "{cluster_source}" -m {num_microbatches}'
     title = f"{profile.name} on {cluster.name}, {_batches(num_microbatches, profile)}"

@@ -44,8 +44,8 @@ class UnitClock:
     """Seconds of units on devices, as running sums, computed once for every kind, speed and share.
 
     A device of a profiled kind takes the measured times, divided by its speed. Times of another kind are scaled from
-    the first profiled kind for which both data sheets are known; without one, a known kind is assumed to be as fast
-    as the first profiled kind, and an unknown kind is an error (`check_kinds`). `notes` lists these assumptions.
+    the first profiled kind for which both data sheets are known; without one, the kind is assumed to be as fast as
+    the first profiled kind, which `check_kinds` refuses for unknown kinds. `notes` lists these assumptions.
     """
 
     def __init__(self, profile: Profile, cluster: Cluster, micro_batch_size: int) -> None:
@@ -81,7 +81,6 @@ class UnitClock:
             if speed is not None:
                 self.notes.append(f"{kind} was not profiled: assumed {speed:.2f} x as fast as {known} (data sheets)")
                 return fit(self._profile, known), speed
-        check_kinds(self._profile, [device])
         self.notes.append(
             f"the profile has no times for {kind}, and no data sheets relate it to {', '.join(kinds)}: "
             f"assumed to be as fast as {kinds[0]}"
