@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _collect_rarely() -> None:
-    """Keep the garbage collector from traversing imported modules, which takes a tenth or more of a short command's time.
+    """Keep the garbage collector from traversing imported modules, a tenth or more of a short command's time.
 
     Nearly all objects of a command are freed by their reference counts; the others are garbage in cycles. At exit the
     interpreter would traverse all objects once more, only to free memory that the system takes back anyway.
