@@ -1,5 +1,7 @@
 """The command `penstock`: dispatches to subcommands, and turns errors into one message and an exit code."""
 
+import atexit
+import gc
 import io
 import os
 import sys
@@ -61,8 +63,13 @@ def cli() -> None:
     """
 
 
+OBJECTS_BETWEEN_COLLECTIONS = 500_000
+"""New container objects between two runs of the garbage collector."""
+
+
 def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 a check or a run failed, 2 invalid input, 130 interrupted."""
+    _collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         # Characters that the terminal cannot show appear as escape codes.
         if isinstance(stream, io.TextIOWrapper):
@@ -102,6 +109,16 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _collect_rarely() -> None:
+    """Keep the garbage collector from traversing imported modules, a tenth or more of a short command's time.
+
+    Nearly all objects of a command are freed by their reference counts; the others are garbage in cycles. At exit the
+    interpreter would traverse all objects once more, only to free memory that the system takes back anyway.
+    """
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    atexit.register(gc.freeze)
 
 
 def _is_interrupt(error: SystemError) -> bool:

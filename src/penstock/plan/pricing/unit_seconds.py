@@ -14,6 +14,9 @@ from penstock.profile import KINDS, UNNAMED_KIND, CostModel, Overhead, Profile, 
 
 Part = Literal["forward_s", "input_grad_s", "weight_grad_s", "step_s"]
 
+MAX_SUMS = 10_000
+"""How many running sums are kept at once: a long search tries many shares."""
+
 
 def check_kinds(profile: Profile, devices: Iterable[Device]) -> None:
     """Check that the speed of every device is known.
@@ -54,34 +57,46 @@ class UnitClock:
         self._rows = micro_batch_size
         self._models: dict[str, tuple[CostModel, float]] = {}
         self._sums: dict[tuple[str, float, float, Part], Floats] = {}
-        self.notes: list[str] = []
+        self._notes: dict[str, str] = {}
+
+    def is_for(self, profile: Profile, cluster: Cluster, micro_batch_size: int) -> bool:
+        """Whether it was made for this profile, cluster and micro-batch size."""
+        return self._profile is profile and self._cluster is cluster and self._rows == micro_batch_size
+
+    def notes(self, devices: Iterable[int]) -> tuple[str, ...]:
+        """The assumptions about these devices, each once, in the order of the devices."""
+        kinds = dict.fromkeys(self._cluster.devices[device].kind for device in devices)
+        for kind in kinds:
+            self._model(kind)
+        return tuple(self._notes[kind] for kind in kinds if kind in self._notes)
 
     def prefix(self, device: int, share: float, part: Part) -> Floats:
         """Running sums over the units: the seconds of units a up to b are sums[b] - sums[a]."""
         found = self._cluster.devices[device]
         key = (found.kind, found.speed, share, part)
         if key not in self._sums:
-            model, speed = self._model(found)
+            if len(self._sums) >= MAX_SUMS:
+                self._sums.clear()
+            model, speed = self._model(found.kind)
             values = getattr(model.at(self._rows * share), part) / (speed * found.speed)
             self._sums[key] = np.concatenate([[0.0], np.cumsum(values)])
         return self._sums[key]
 
-    def _model(self, device: Device) -> tuple[CostModel, float]:
-        kind = device.kind
+    def _model(self, kind: str) -> tuple[CostModel, float]:
         if kind not in self._models:
-            self._models[kind] = self._find(device)
+            self._models[kind] = self._find(kind)
         return self._models[kind]
 
-    def _find(self, device: Device) -> tuple[CostModel, float]:
-        kind, kinds = device.kind, self._profile.kinds
+    def _find(self, kind: str) -> tuple[CostModel, float]:
+        kinds = self._profile.kinds
         if kind in kinds:
             return fit(self._profile, kind), 1.0
         for known in kinds:
             speed = relative_speed(kind, known)
             if speed is not None:
-                self.notes.append(f"{kind} was not profiled: assumed {speed:.2f} x as fast as {known} (data sheets)")
+                self._notes[kind] = f"{kind} was not profiled: assumed {speed:.2f} x as fast as {known} (data sheets)"
                 return fit(self._profile, known), speed
-        self.notes.append(
+        self._notes[kind] = (
             f"the profile has no times for {kind}, and no data sheets relate it to {', '.join(kinds)}: "
             f"assumed to be as fast as {kinds[0]}"
         )

@@ -76,7 +76,7 @@ def find_links(program: Program, devices: Sequence[str], kinds: Collection[Kind]
 def find_split_backwards(program: Program, devices: Sequence[str]) -> set[tuple[int, int, int]]:
     """Return the split backwards (I and W as two actions) as rank, stage and micro-batch."""
     rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
-    rows = np.flatnonzero(program.kind == Kind.I)
+    rows = program.rows_of(Kind.I)
     columns = (program.device_of[rows], program.stage[rows], program.microbatch[rows])
     return {(rank_of[device], stage, mb) for device, stage, mb in zip(*(c.tolist() for c in columns), strict=True)}
 
