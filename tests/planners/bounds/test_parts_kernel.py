@@ -51,7 +51,7 @@ def test_joined_parts(seed: int) -> None:
             jobs=jobs,
             step=numbers(draw, 1, num_units, num_devices),
             cut=cut,
-            turn_bytes=numbers(draw, 1, num_units),
+            turn_bytes=0.0,
             net=net,
             num_microbatches=num,
             remote_backward=remote,
