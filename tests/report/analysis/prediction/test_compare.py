@@ -10,7 +10,13 @@ import penstock
 from penstock.arrays import Floats
 from penstock.plan.types import on
 from penstock.program.actions import Kind
-from penstock.report.analysis.prediction.compare import compare_timelines, difference_sentences, median_iteration
+from penstock.report.analysis.prediction.compare import (
+    KindRow,
+    compare_timelines,
+    difference_sentences,
+    median_iteration,
+    row_name,
+)
 from penstock.report.analysis.summation_order import reordered_sums
 from penstock.simulate.evaluation import Evaluation
 from penstock.timeline.build import build_timeline
@@ -45,6 +51,19 @@ def test_every_kind_of_every_stage(predicted: Evaluation) -> None:
     # Work and messages alike are twice as long, so as much is left idle.
     assert comparison.measured_bubble == pytest.approx(comparison.predicted_bubble)
     assert median_iteration(measured) is measured[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage", "name"),
+    [
+        (Kind.B, 1, "backward of stage 1"),
+        (Kind.STEP, None, "optimizer step"),
+        (Kind.REDUCE_GRAD, 0, "all-reduce of a group of stage 0"),
+        (Kind.REDUCE_TIE, 2, "all-reduce of shared parameters 2"),
+    ],
+)
+def test_names_of_rows(kind: Kind, stage: int | None, name: str) -> None:
+    assert row_name(KindRow(kind, stage, ("d0",), 1, 1.0, 1.0)) == name
 
 
 def test_what_differs_most_is_named(predicted: Evaluation) -> None:
