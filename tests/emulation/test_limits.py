@@ -17,7 +17,7 @@ PUNCTUAL = Lateness(num_jobs=10, asleep_s=1.0)
 
 
 def two_devices(
-    rate: float = 1e9, *, back: float = 1e9, message_bytes: float = 100e6, slow_down: float = 1.0
+    rate: float = 1e9, *, back: float = 1e9, message_bytes: int = 100_000_000, slow_down: float = 1.0
 ) -> Emulation:
     """Two stages of 10 ms a pass. Activations are sent at `rate` bytes per second, gradients at `back`."""
     times = Times(kind="X", micro_batch_size=1, forward_s=0.01, input_grad_s=0.005, weight_grad_s=0.005, step_s=0.0)
@@ -85,7 +85,9 @@ def test_the_runtime_may_take_a_hundredth_of_an_iteration(slow_down: float) -> N
     ]
 
 
-@pytest.mark.parametrize(("slow_down", "shaped", "best"), [(1.0, "1.00 GB/s", "500 MB/s"), (2.0, "500 MB/s", "250 MB/s")])
+@pytest.mark.parametrize(
+    ("slow_down", "shaped", "best"), [(1.0, "1.00 GB/s", "500 MB/s"), (2.0, "500 MB/s", "250 MB/s")]
+)
 def test_a_link_that_does_not_reach_its_bandwidth(slow_down: float, shaped: str, best: str) -> None:
     emulation = two_devices(slow_down=slow_down)
     measured = two_devices(back=0.5e9).evaluation.timeline
@@ -111,10 +113,10 @@ def test_the_link_that_costs_most_is_named() -> None:
 
 def test_links_are_checked_only_where_bandwidth_shows() -> None:
     # Any idle machine reaches 200 MB/s.
-    slow = two_devices(200e6, back=200e6, message_bytes=20e6)
-    assert limits(slow, two_devices(50e6, back=50e6, message_bytes=20e6).evaluation.timeline) == []
+    slow = two_devices(200e6, back=200e6, message_bytes=20_000_000)
+    assert limits(slow, two_devices(50e6, back=50e6, message_bytes=20_000_000).evaluation.timeline) == []
     # The duration of small messages says nothing about bandwidth.
-    for message_bytes, is_checked in ((0.99e6, False), (1e6, True)):
+    for message_bytes, is_checked in ((990_000, False), (1_000_000, True)):
         measured = two_devices(20e6, back=20e6, message_bytes=message_bytes).evaluation.timeline
         assert bool(limits(two_devices(message_bytes=message_bytes), measured)) == is_checked
     # Loopback is not shaped.
@@ -125,7 +127,7 @@ def test_links_are_checked_only_where_bandwidth_shows() -> None:
 
 def test_only_messages_that_a_device_waits_for_are_counted() -> None:
     # Each message takes 5 ms instead of 1 ms, and each pass 10 ms: d1 waits for the first message only.
-    measured = two_devices(0.2e9, message_bytes=1e6).evaluation.timeline
-    (text,) = limits(two_devices(message_bytes=1e6), measured)
+    measured = two_devices(0.2e9, message_bytes=1_000_000).evaluation.timeline
+    (text,) = limits(two_devices(message_bytes=1_000_000), measured)
     assert text.startswith("the link from d0 to d1 is shaped to 1.00 GB/s, but no message exceeded 200 MB/s")
     assert text.endswith(f"which costs up to {show_percent(0.004 / measured.iteration_s)} of an iteration")

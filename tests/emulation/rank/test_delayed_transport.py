@@ -79,7 +79,7 @@ def test_every_send_starts_late_by_the_latency_of_its_link() -> None:
 
 def test_sends_that_are_due_together_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(module.time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
     sends = Sends({1: 0.05, 2: 0.05})
     for tag in range(20):
         sends.send(1 + tag % 2, tag)
@@ -159,4 +159,3 @@ def test_payloads_are_received_in_scratch_memory_and_the_rest_in_its_own() -> No
         buffer = _allocate(scratch, shape, stride, dtype)
         assert (tuple(buffer.shape), buffer.stride(), buffer.dtype) == (shape, stride, dtype)
         assert (buffer.data_ptr() == address) == is_shared
-

@@ -101,7 +101,9 @@ BACKWARD = {"recompute_s": 0.02, "input_grad_s": 0.01, "weight_grad_s": 0.01, "b
         ("d3", {1: BACKWARD, 2: {**FORWARD, **BACKWARD}}, 0.01),
     ],
 )
-def test_durations_of_a_device(device: str, durations: dict[int, dict[str, float]], step_s: float, factor: float) -> None:
+def test_durations_of_a_device(
+    device: str, durations: dict[int, dict[str, float]], step_s: float, factor: float
+) -> None:
     emulation = small()
     costs = emulation.evaluation.costs
     runners, slow_step_s = _make_runners(costs, Clock(), costs.cluster.index[device], factor, Scratch(costs))
