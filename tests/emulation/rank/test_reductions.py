@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
+from msgspec.structs import replace
 
+from penstock.cluster.types import Wire
 from penstock.dist import Describe
 from penstock.emulation.rank import grad_reduce as module
 from penstock.emulation.rank import rank as rank_module
@@ -145,7 +147,9 @@ def test_returns_have_the_time_at_which_the_weights_arrive() -> None:
 
 @pytest.mark.parametrize("slow_down", [0.0, 3.0])
 def test_ranks_take_part_in_their_own_reductions(monkeypatch: pytest.MonkeyPatch, slow_down: float) -> None:
-    costs = small().evaluation.costs
+    emulation = small()
+    hosts = tuple(replace(host, inside=Wire(bandwidth=100e6, latency_s=1e-3)) for host in emulation.cluster.hosts)
+    costs = replace(emulation, cluster=replace(emulation.cluster, hosts=hosts)).evaluation.costs
     asked: list[tuple[int, ...]] = []
 
     def make_ring_groups(rings: list[tuple[int, ...]], _new_group: object) -> list[str]:
@@ -162,4 +166,5 @@ def test_ranks_take_part_in_their_own_reductions(monkeypatch: pytest.MonkeyPatch
     assert item.group == f"group of {asked[0]}"
     # The gradients of two layers of 0.8 MB.
     assert item.numbers.nbytes == 1_600_000
+    assert costs.reductions[0].ring.latency_s > 0
     assert item.latency_s == pytest.approx(slow_down * costs.reductions[0].ring.latency_s)
