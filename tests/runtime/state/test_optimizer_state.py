@@ -108,6 +108,8 @@ def test_checkpoints_that_do_not_fit() -> None:
         check_fits(["torch.SGD"], groups[:1], merged)
     with pytest.raises(MismatchError, match="'d' is in group 1 of the checkpoint, but not of the optimizer"):
         check_fits(["torch.SGD"], [groups[0], {"params": ["c", "d"]}], merged)
+    with pytest.raises(MismatchError, match="'d' is in group 1 of the checkpoint"):
+        check_fits(["torch.SGD"], [groups[0], {"params": ["f", "c", "d", "e"]}], merged)
     with pytest.raises(MismatchError, match="'b' is in group 0 of the optimizer, but not of the checkpoint"):
         check_fits(["torch.SGD"], [{"params": ["a"]}, groups[1]], merged)
 
