@@ -65,11 +65,16 @@ def test_a_rank_that_does_not_respond_is_named() -> None:
     assert "elsewhere" in str(answer.error)
 
 
+def leave(exchange: StoreExchange, left: threading.Event) -> None:
+    exchange.leave()
+    left.set()
+
+
 def test_rank_0_waits_for_the_others_before_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = exchanges()
     left = threading.Event()
     monkeypatch.setattr(store_exchange, "LEAVE_S", 60.0)
-    threading.Thread(target=lambda: (first.leave(), left.set()), daemon=True).start()
+    threading.Thread(target=leave, args=(first, left), daemon=True).start()
     second.leave()
     assert not left.wait(0.2)
     third.leave()
@@ -78,6 +83,6 @@ def test_rank_0_waits_for_the_others_before_it_leaves(monkeypatch: pytest.Monkey
     first, second, _ = exchanges()
     left.clear()
     monkeypatch.setattr(store_exchange, "LEAVE_S", 0.1)
-    threading.Thread(target=lambda: (first.leave(), left.set()), daemon=True).start()
+    threading.Thread(target=leave, args=(first, left), daemon=True).start()
     second.leave()
     assert left.wait(30)

@@ -25,15 +25,15 @@ class Wires:
     """Sends and receives of threads, matched by sender, receiver and tag. Each thread knows its rank."""
 
     def __init__(self) -> None:
-        self.messages: defaultdict[tuple[int, int, int], queue.Queue[int]] = defaultdict(queue.Queue)
+        self.messages: defaultdict[tuple[int, int, int], queue.Queue[Any]] = defaultdict(queue.Queue)
         self.lock = threading.Lock()
         self.own = threading.local()
         self.sent: list[tuple[int, int, int]] = []
         """Receiver, bytes, tag."""
 
-    def _queue(self, *key: int) -> "queue.Queue[Any]":
+    def _queue(self, source: int, target: int, tag: int) -> "queue.Queue[Any]":
         with self.lock:
-            return self.messages[key]
+            return self.messages[source, target, tag]
 
     def isend(self, tensor: torch.Tensor, peer: int, *, tag: int = 0) -> SimpleNamespace:
         self.sent.append((peer, tensor.nbytes, tag))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
+import torch.distributed as dist
 from msgspec.structs import replace
 
 from penstock.cluster.types import Wire
 from penstock.dist import Describe
-from penstock.emulation.rank import grad_reduce as module
 from penstock.emulation.rank import rank as rank_module
 from penstock.emulation.rank.grad_reduce import EmulatedReducer, EmulatedSum
 from penstock.emulation.rank.rank import _make_sums
@@ -50,7 +50,7 @@ class Network:
 
 
 def reducer_of(network: Network, monkeypatch: pytest.MonkeyPatch) -> EmulatedReducer:
-    monkeypatch.setattr(module.dist, "all_reduce", network.all_reduce)
+    monkeypatch.setattr(dist, "all_reduce", network.all_reduce)
     sums = {
         (False, 0): EmulatedSum("stage", torch.tensor([1.0]), 0.0),
         (True, 0): EmulatedSum("tie", torch.tensor([2.0]), LATENCY_S),

@@ -48,6 +48,7 @@ def test_actions_of_a_stage(defer: bool, is_first: bool) -> None:
     assert clock.take() == SECONDS.forward_s
     assert [tuple(item.shape) for item in out.tensors] == [(3, 7)]
     assert graph.loss_grads == []
+    assert runner.buffers() == runner.buffer_versions() == []
     grads = runner.backward(graph, [])
     assert clock.take() == (SECONDS.input_grad_s if defer else SECONDS.backward_s)
     assert [None if item is None else tuple(item.shape) for item in grads] == ([] if is_first else [(3, 5)])

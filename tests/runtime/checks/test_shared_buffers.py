@@ -16,6 +16,8 @@ from penstock.runtime.layout.layout import StageView
 class Table(nn.Module):
     """Reads a buffer that it may share."""
 
+    table: Tensor
+
     def __init__(self, table: Tensor) -> None:
         super().__init__()
         self.register_buffer("table", table)
@@ -31,12 +33,11 @@ def stage(start: int, stop: int, *ranks: int, backward: tuple[int, ...] = ()) ->
     return StageView(start, stop, shares, ranks, backward or ranks, recompute=False, needs_sync=False)
 
 
-def tables() -> nn.Sequential:
-    """Blocks 0 and 2 share a buffer; block 1 has its own."""
-    shared = torch.zeros(2)
-    model = nn.Sequential(Table(shared), Table(torch.zeros(2)), Table(torch.zeros(2)))
-    model[2].table = model[0].table
-    return model
+def tables() -> tuple[nn.Sequential, Table, Table]:
+    """Blocks 0 and 2 share a buffer; block 1 has its own. Returns the model, block 0 and block 1."""
+    first, second, third = (Table(torch.zeros(2)) for _ in range(3))
+    third.table = first.table
+    return nn.Sequential(first, second, third), first, second
 
 
 def check_of(model: nn.Sequential, *cuts: int) -> SharedBufferCheck:
@@ -48,15 +49,15 @@ def check_of(model: nn.Sequential, *cuts: int) -> SharedBufferCheck:
 
 @pytest.mark.parametrize("how", ["in place", "replaced"])
 def test_a_shared_buffer_must_not_change(how: str) -> None:
-    model = tables()
+    model, first, second = tables()
     check = check_of(model, 0, 1, 3)
     check.check()
-    model[1].table.add_(1)  # of one stage only
+    second.table.add_(1)  # of one stage only
     check.check()
     if how == "in place":
-        model[0].table.add_(0)
+        first.table.add_(0)
     else:
-        model[0].table = torch.zeros(2)
+        first.table = torch.zeros(2)
     with pytest.raises(InputError, match=r"buffer '0\.table' changes in training, but layers of several stages"):
         check.check()
     # The next iteration has a state of its own.
@@ -65,28 +66,26 @@ def test_a_shared_buffer_must_not_change(how: str) -> None:
 
 
 def test_layers_of_one_stage_may_change_what_they_share() -> None:
-    model = tables()
+    model, first, _ = tables()
     check = check_of(model, 0, 3)
-    model[0].table.add_(1)
+    first.table.add_(1)
     check.check()
 
 
 def test_a_rank_keeps_what_its_blocks_use() -> None:
-    model = nn.Sequential(Table(torch.ones(2)), Table(torch.ones(2)), nn.Linear(2, 2))
-    model[2].weight = model[0].layer.weight
-    model[1].layer.bias.requires_grad_(False)
-    tied = model[1].layer.weight
-    model.again = Table(torch.ones(2))
-    model.again.layer.weight = tied
-    kept = find_blocks(nn.Sequential(*model[:1]))
-    release_unused(model, kept)
+    kept, other, again, last = *(Table(torch.ones(2)) for _ in range(3)), nn.Linear(2, 2)
+    last.weight = kept.layer.weight
+    again.layer.weight = other.layer.weight
+    other.layer.bias.requires_grad_(False)
+    model = nn.Sequential(kept, other, again, last)
+    release_unused(model, find_blocks(nn.Sequential(kept)))
     assert {name for name, item in model.named_parameters() if not item.is_meta} == {"0.layer.weight", "0.layer.bias"}
     assert {name for name, item in model.named_buffers() if not item.is_meta} == {"0.table"}
-    assert not model[2].weight.is_meta
+    assert last.weight is kept.layer.weight
     # Parameters that were shared still are, and frozen ones stay frozen.
-    assert model.again.layer.weight is model[1].layer.weight
-    assert not model[1].layer.bias.requires_grad
-    assert model[1].layer.weight.requires_grad
+    assert again.layer.weight is other.layer.weight
+    assert not other.layer.bias.requires_grad
+    assert other.layer.weight.requires_grad
 
 
 def test_a_rank_materializes_its_forwards_and_backwards() -> None:

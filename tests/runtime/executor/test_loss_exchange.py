@@ -135,9 +135,10 @@ def test_evaluation_runs_the_forwards_of_a_program_in_its_order() -> None:
 
 
 def test_the_mode_of_every_module_is_restored() -> None:
-    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout(), nn.Linear(1, 1)))
-    model[1].eval()
-    model[1][1].train()
+    inner = nn.Sequential(nn.Dropout(), nn.Linear(1, 1))
+    model = nn.Sequential(nn.Dropout(), inner)
+    inner.eval()
+    inner[1].train()
     before = [module.training for module in model.modules()]
     assert before == [True, True, False, False, True]
 

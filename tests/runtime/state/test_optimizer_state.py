@@ -29,7 +29,8 @@ def sgd(*groups: tuple[dict[str, Any], str]) -> OptimizerLayout:
 
 def test_optimizers_are_described_by_names() -> None:
     one, other, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(0))
-    optimizer = torch.optim.SGD([{"params": [one, unused], "lr": 0.5}, {"params": [other]}], lr=0.1, momentum=0.9)
+    groups: list[dict[str, Any]] = [{"params": [one, unused], "lr": 0.5}, {"params": [other]}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
     layout = describe_optimizer(optimizer, {one: "a", other: "b"})
     assert layout.kind == "torch.optim.sgd.SGD"
     assert [(options["lr"], options["momentum"], names) for options, names in layout.groups] == [
@@ -117,7 +118,10 @@ def test_checkpoints_that_do_not_fit() -> None:
 def test_a_restored_optimizer_continues() -> None:
     def made() -> tuple[dict[str, nn.Parameter], torch.optim.Optimizer]:
         parameters = {name: nn.Parameter(torch.full((2,), float(number))) for number, name in enumerate("abc")}
-        groups = [{"params": [parameters["b"], parameters["a"]]}, {"params": [parameters["c"]], "lr": 0.5}]
+        groups: list[dict[str, Any]] = [
+            {"params": [parameters["b"], parameters["a"]]},
+            {"params": [parameters["c"]], "lr": 0.5},
+        ]
         return parameters, torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 
     def step(parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> None:

@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections.abc import Iterator
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -212,17 +211,27 @@ def test_polled_work_keeps_its_deadline_and_its_error() -> None:
     PolledWork(Polled(0)).wait(timedelta(seconds=-1))
 
 
+class TwoRanks:
+    """The group of a link, which records its messages."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[Tensor], int]] = []
+
+    def send(self, tensors: list[Tensor], peer: int, _tag: int) -> Polled:
+        self.calls.append(("send", tensors, peer))
+        return Polled(0)
+
+    def recv(self, tensors: list[Tensor], peer: int, _tag: int) -> Polled:
+        self.calls.append(("recv", tensors, peer))
+        return Polled(0)
+
+
 def test_ordered_links_send_bytes_between_two_ranks() -> None:
-    calls: list[tuple[str, list[Tensor], int]] = []
-    group = SimpleNamespace(
-        send=lambda tensors, peer, tag: calls.append(("send", tensors, peer)) or Polled(0),
-        recv=lambda tensors, peer, tag: calls.append(("recv", tensors, peer)) or Polled(0),
-    )
-    tensor = torch.ones(3, dtype=torch.bfloat16)
+    group, tensor = TwoRanks(), torch.ones(3, dtype=torch.bfloat16)
     OrderedLink((7, 4), group).send([tensor], 4, 99).wait(timedelta(seconds=LIMIT_S))
     OrderedLink((7, 4), group).recv([tensor], 7, 99).wait(timedelta(seconds=LIMIT_S))
-    assert [(name, peer) for name, _, peer in calls] == [("send", 0), ("recv", 1)]
-    for _, (sent,), _ in calls:
+    assert [(name, peer) for name, _, peer in group.calls] == [("send", 0), ("recv", 1)]
+    for _, (sent,), _ in group.calls:
         assert (sent.dtype, sent.numel(), sent.data_ptr()) == (torch.uint8, 6, tensor.data_ptr())
 
 
