@@ -1,5 +1,6 @@
 """File reads with located errors, and atomic writes."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -122,3 +123,18 @@ def test_digests() -> None:
     assert io.digest(Thing(count=1)) != io.digest(Thing(count=2))
     assert io.digest(Thing(count=1)).startswith("sha256:")
     assert len(io.digest(Thing(count=1))) == len("sha256:") + 32
+
+
+def test_data_reaches_the_disk_before_the_file_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash after the rename must not leave an empty file: everything is written when fsync is called."""
+    path, synced = tmp_path / "x", []
+    fsync = os.fsync
+
+    def record(handle: int) -> None:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            synced.append((os.fstat(handle).st_size, path.exists()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", record)
+    io.write_whole(path, b"abc")
+    assert synced == [(3, False)]

@@ -1,7 +1,7 @@
 """The re-laid tree against the one before: the same results to the bit, and faster.
 
     python benchmarks/house/main.py            all of it
-    python benchmarks/house/main.py --quick    one repetition, fewer problems: about 70 seconds
+    python benchmarks/house/main.py --quick    one repetition, 3 problems, 10 steps
 
 Both trees run in turn with the same interpreter and libraries. The tree before is the commit `BEFORE`, in a worktree
 under build/. Prints one line per target: what it is, the target, what was measured, and `ok` or `short`; exits 1 if any
@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -27,7 +27,12 @@ from benchmarks.results import Result
 REPOSITORY = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 BEFORE = "a817759"
+STEPS, QUICK_STEPS = 40, 10
+"""Steps of a pipeline in each round."""
 PLAN = "from penstock.cli.main import main; main()"
+
+
+Measured = TypeVar("Measured")
 
 
 class Tree(NamedTuple):
@@ -65,10 +70,8 @@ def tree_before() -> Tree:
     return Tree(path, "--rows")
 
 
-def in_turn(repeats: int, *measured: Callable[[], float]) -> list[list[float]]:
+def in_turn(repeats: int, *measured: Callable[[], Measured]) -> list[list[Measured]]:
     """Measure several things in turn, so that what else happens on the machine hits all of them."""
-    for run in measured:
-        run()  # compiles and caches
     rounds = [[run() for run in measured] for _ in range(repeats)]
     return [list(column) for column in zip(*rounds, strict=True)]
 
@@ -76,6 +79,13 @@ def in_turn(repeats: int, *measured: Callable[[], float]) -> list[list[float]]:
 def commands(before: Tree, now: Tree, repeats: int) -> Iterator[Result]:
     """The command line as whole processes."""
     vgg = ("plan", "--profile", "vgg16", "--cluster", "8 x A100-40 @ 100 GB/s")
+
+    def gpt(tree: Tree) -> float:
+        cluster = str(REPOSITORY / "examples" / "clusters" / "two-hosts.toml")
+        return tree.command("plan", "--profile", "gpt2-xl", tree.micro_batch_size, "4", "--cluster", cluster)
+
+    for tree in (before, now):
+        gpt(tree)  # compiles and caches what both problems and --help need
     old, new, help_s = in_turn(
         repeats, lambda: before.command(*vgg), lambda: now.command(*vgg), lambda: now.command("--help")
     )
@@ -89,23 +99,19 @@ def commands(before: Tree, now: Tree, repeats: int) -> Iterator[Result]:
     seconds = statistics.median(help_s)
     yield Result("penstock --help", "<= 0.1 s", f"{seconds:.3f} s", seconds <= 0.1)
 
-    def gpt(tree: Tree) -> float:
-        cluster = str(REPOSITORY / "examples" / "clusters" / "two-hosts.toml")
-        return tree.command("plan", "--profile", "gpt2-xl", tree.micro_batch_size, "4", "--cluster", cluster)
-
     old, new = in_turn(repeats, lambda: gpt(before), lambda: gpt(now))
     ratio = statistics.median(one / other for one, other in zip(old, new, strict=True))
     figures = f"{ratio:.2f} x ({statistics.median(old):.2f} s, {statistics.median(new):.2f} s)"
     yield Result("plan gpt2-xl on two hosts, times as fast", ">= 1.4 x", figures, ratio >= 1.4)
 
 
-def ranks(tree: Tree, mode: str, plan: Path) -> dict[str, float]:
-    """Two ranks of one pipeline; the slower one's seconds."""
+def ranks(tree: Tree, plan: Path, num_steps: int) -> dict[str, float]:
+    """Two ranks of one pipeline; the slower one's seconds for making it and, if it runs steps, for a step."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         for file in ("plan.json", "profile.json"):
             (directory / file).write_bytes((plan / file).read_bytes())
-        command = [sys.executable, str(HERE / "rank.py"), mode, name]
+        command = [sys.executable, str(HERE / "rank.py"), "run", name, str(num_steps)]
         processes = [
             subprocess.Popen([*command, str(rank)], env=tree.environment, stderr=subprocess.PIPE) for rank in range(2)
         ]
@@ -124,26 +130,23 @@ def plan_files(tree: Tree, directory: Path) -> Path:
     return directory
 
 
-def pipelines(before: Tree, now: Tree, repeats: int) -> Iterator[Result]:
+def pipelines(before: Tree, now: Tree, repeats: int, num_steps: int) -> Iterator[Result]:
     """Making a pipeline from a plan file, and the runtime's cost per action."""
     with tempfile.TemporaryDirectory() as name:
         old_files, new_files = plan_files(before, Path(name) / "before"), plan_files(now, Path(name) / "now")
+        for tree, files in ((before, old_files), (now, new_files)):
+            ranks(tree, files, 0)  # compiles and caches
         old, new = in_turn(
-            repeats,
-            lambda: ranks(before, "start", old_files)["start_s"],
-            lambda: ranks(now, "start", new_files)["start_s"],
+            repeats, lambda: ranks(before, old_files, num_steps), lambda: ranks(now, new_files, num_steps)
         )
-        ratio = statistics.median(one / other for one, other in zip(old, new, strict=True))
-        figures = f"{ratio:.2f} x ({statistics.median(old):.3f} s, {statistics.median(new):.3f} s)"
-        yield Result("make a pipeline of 2 ranks from a plan file, times as fast", ">= 2 x", figures, ratio >= 2)
-        old, new = in_turn(
-            repeats,
-            lambda: ranks(before, "step", old_files)["step_s"],
-            lambda: ranks(now, "step", new_files)["step_s"],
-        )
-        ratio = statistics.median(other / one for one, other in zip(old, new, strict=True))
-        figures = f"{ratio:.3f} ({statistics.median(old) * 1e3:.2f} ms, {statistics.median(new) * 1e3:.2f} ms a step)"
-        yield Result("runtime cost of a step, now / before", "<= 1.05", figures, ratio <= 1.05)
+    old_s, new_s = ([item["start_s"] for item in rounds] for rounds in (old, new))
+    ratio = statistics.median(one / other for one, other in zip(old_s, new_s, strict=True))
+    figures = f"{ratio:.2f} x ({statistics.median(old_s):.3f} s, {statistics.median(new_s):.3f} s)"
+    yield Result("make a pipeline of 2 ranks from a plan file, times as fast", ">= 2 x", figures, ratio >= 2)
+    old_s, new_s = ([item["step_s"] for item in rounds] for rounds in (old, new))
+    ratio = statistics.median(other / one for one, other in zip(old_s, new_s, strict=True))
+    figures = f"{ratio:.3f} ({statistics.median(old_s) * 1e3:.2f} ms, {statistics.median(new_s) * 1e3:.2f} ms a step)"
+    yield Result("runtime cost of a step, now / before", "<= 1.05", figures, ratio <= 1.05)
 
 
 def records(before: Tree, now: Tree, instances: Path, *, quick: bool) -> Iterator[Result]:
@@ -179,7 +182,7 @@ def main(words: Sequence[str]) -> int:
     reached = True
     for part in (
         commands(before, now, repeats),
-        pipelines(before, now, repeats),
+        pipelines(before, now, repeats, QUICK_STEPS if asked.quick else STEPS),
         records(before, now, asked.instances, quick=asked.quick),
     ):
         for result in part:

@@ -1,7 +1,7 @@
 """One rank of the pipelines that the benchmark of the house starts: how long making one takes, and how long a step.
 
 Run as a script with the source tree to measure on PYTHONPATH: `rank.py plan DIRECTORY` writes the plan, then
-`rank.py start DIRECTORY RANK` or `rank.py step DIRECTORY RANK` is one rank. It uses only what the
+`rank.py run DIRECTORY STEPS RANK` is one rank, which makes the pipeline and runs steps, if any. It uses only what the
 trees before and after the re-layout have in common.
 """
 
@@ -22,7 +22,6 @@ WIDTH = 8
 CLUSTER = "2 x cpu @ 1 GB/s"
 NUM_MICROBATCHES = 64
 WARM_UP_STEPS = 5
-STEPS = 40
 
 
 def model() -> nn.Sequential:
@@ -53,7 +52,7 @@ def write_plan(directory: Path) -> None:
     api.save_plan(plan, directory / "plan.json")
 
 
-def run_rank(mode: str, directory: Path, rank: int) -> None:
+def run_rank(directory: Path, num_steps: int, rank: int) -> None:
     """Write what was measured to DIRECTORY/RANK.json."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
@@ -64,13 +63,13 @@ def run_rank(mode: str, directory: Path, rank: int) -> None:
     plan = penstock.load_plan(directory / "plan.json")
     pipe = penstock.Pipeline(model(), plan, mean_square, profile=profile, cluster=cluster)
     seconds = {"start_s": time.perf_counter() - begun}
-    if mode == "step":
+    if num_steps:
         rows = NUM_MICROBATCHES
         inputs, targets = torch.ones(rows, WIDTH), torch.zeros(rows, WIDTH)
         for _ in range(WARM_UP_STEPS):
             pipe.step(inputs, targets)
         took = []
-        for _ in range(STEPS):
+        for _ in range(num_steps):
             dist.barrier()
             begun = time.perf_counter()
             pipe.step(inputs, targets)
@@ -85,4 +84,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "plan":
         write_plan(Path(sys.argv[2]))
     else:
-        run_rank(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+        run_rank(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -47,7 +47,7 @@ def main(output: str, instances: str, *, quick: bool = False) -> None:
             profile = penstock.load_profile(name, kinds=["A100-40"], **options)
         for cluster_name, spec in CLUSTERS.items():
             cluster = penstock.load_cluster(spec)
-            for num in MICROBATCHES:
+            for num in MICROBATCHES[-1:] if quick else MICROBATCHES:
                 problem = f"{name} | {cluster_name} | {num}"
                 for key, value in _problem(profile, cluster, num):
                     records[f"{problem} | {key}"] = value

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from penstock.errors import FileError, InputError
+from penstock.names import ask_names, suggest_files
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -33,7 +34,8 @@ def read_bytes(path: str | Path) -> bytes:
             raise FileError(f"file size ({size:,} bytes) exceeds the limit of {MAX_INPUT_BYTES:,}", where=str(path))
         return path.read_bytes()
     except FileNotFoundError:
-        raise FileError("no such file", where=str(path), hint="Check the path.") from None
+        hint = ask_names(suggest_files(path)) or "Check the path."
+        raise FileError("no such file", where=str(path), hint=hint) from None
     except (OSError, ValueError) as error:
         raise FileError(f"cannot be read: {reason(error)}", where=repr(str(path))) from None
 

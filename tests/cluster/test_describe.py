@@ -94,6 +94,24 @@ def test_classes_of_paired_devices() -> None:
     ]
 
 
+def test_an_example_is_the_first_pair() -> None:
+    # Three hosts of two devices: 2 directed links inside each, and 6 x 4 between hosts.
+    cluster = parse_spec("3 x 2 x T4 @ 10 GB/s / 1 GB/s")
+    inside, between = Wire(bandwidth=10e9), Wire(bandwidth=1e9)
+    assert link_classes(cluster) == [
+        LinkClass(wire=between, num_links=24, source="h0.d0", target="h1.d0"),
+        LinkClass(wire=inside, num_links=6, source="h0.d0", target="h0.d1"),
+    ]
+    # Where the first pair has a link of its own, the next one is the example.
+    own = Wire(bandwidth=2e9)
+    links = (Link(source="h0.d0", target="h0.d1", wire=own), Link(source="h0.d0", target="h1.d0", wire=own))
+    assert link_classes(msgspec.structs.replace(cluster, links=links)) == [
+        LinkClass(wire=between, num_links=23, source="h0.d0", target="h1.d1"),
+        LinkClass(wire=own, num_links=2, source="h0.d0", target="h0.d1"),
+        LinkClass(wire=inside, num_links=5, source="h0.d1", target="h0.d0"),
+    ]
+
+
 def test_the_bottleneck_is_the_slowest_link() -> None:
     # Two hosts of two: 2 x 2 pairs across, in two directions.
     slowest = bottleneck(parse_spec("2 x 2 x T4 @ 10 GB/s / 1 GB/s"))

@@ -37,6 +37,12 @@ def test_all_is_the_cluster_itself() -> None:
     assert select_devices(cluster, [2, 0, 1]) is cluster
 
 
+def test_the_order_is_that_of_the_cluster() -> None:
+    # A set of integers has an order of its own: {64, 9, 8} iterates from 64.
+    part = select_devices(one_host(70), [64, 9, 8, 9])
+    assert [device.name for device in part.devices] == ["d8", "d9", "d64"]
+
+
 @pytest.mark.parametrize("places", [[], [3], [-1, 0]])
 def test_positions_out_of_range(places: list[int]) -> None:
     with pytest.raises(InputError, match="positions must be at least one index from 0 to 2, not "):

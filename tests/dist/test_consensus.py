@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.dist.consensus import Consensus, PeerExchange
+from penstock.dist.consensus import GRACE_S, Consensus, Failed, PeerExchange
 from penstock.dist.failures import Describe
 from penstock.errors import InputError, PeerLost, RunError
 
@@ -130,3 +130,42 @@ def test_a_rank_that_is_missing_is_named() -> None:
         "None",
         "rank 0, saving (with rank 1)",
     ]
+
+
+def test_a_rank_that_cannot_be_reached_does_not_keep_others_from_the_failure() -> None:
+    sent: list[tuple[int, Any]] = []
+
+    class Broken:
+        """Rank 1 cannot be reached."""
+
+        def send_object(self, value: Any, peer: int, _tag: int, describe: Describe) -> None:
+            if peer == 1:
+                raise PeerLost(describe())
+            sent.append((peer, value))
+
+        def receive_object(self, peer: int, tag: int, describe: Describe, extra_s: float = 0.0) -> Any:
+            raise AssertionError("rank 0 receives nothing here")
+
+    exchange = PeerExchange(Broken(), 0, WORLD)
+    failed = Failed(InputError("bad"))
+    assert exchange.scatter(failed, "saving", 0.0) is failed
+    assert sent == [(2, failed)]
+    # An answer that cannot be sent is a failure of its own.
+    with pytest.raises(PeerLost, match=r"rank 0, saving \(with rank 1\)"):
+        exchange.scatter([1, 2, 3], "saving", 0.0)
+
+
+def test_other_ranks_wait_longer_than_rank_0() -> None:
+    limits: list[tuple[int, float]] = []
+
+    class Noting:
+        def send_object(self, value: Any, peer: int, tag: int, describe: Describe) -> None:
+            pass
+
+        def receive_object(self, peer: int, tag: int, describe: Describe, extra_s: float = 0.0) -> Any:
+            limits.append((peer, extra_s))
+
+    PeerExchange(Noting(), 0, WORLD).gather(0, "saving", 7.0)
+    PeerExchange(Noting(), 2, WORLD).gather(0, "saving", 7.0)
+    PeerExchange(Noting(), 2, WORLD).scatter(None, "saving", 7.0)
+    assert limits == [(1, 7.0), (2, 7.0), (0, 7.0 + GRACE_S)]

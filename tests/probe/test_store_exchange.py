@@ -1,11 +1,14 @@
 """The exchange of a probe: one answer for all ranks, and failures as text."""
 
+import threading
+
 import msgspec
 import pytest
 import torch.distributed as dist
 
 from penstock.dist import Consensus, Failed
 from penstock.errors import RunError
+from penstock.probe import store_exchange
 from penstock.probe.store_exchange import ReportedError, StoreExchange
 
 
@@ -60,3 +63,26 @@ def test_a_rank_that_does_not_respond_is_named() -> None:
     answer = second.scatter(None, "a step", 0.0)
     assert isinstance(answer, Failed)
     assert "elsewhere" in str(answer.error)
+
+
+def leave(exchange: StoreExchange, left: threading.Event) -> None:
+    exchange.leave()
+    left.set()
+
+
+def test_rank_0_waits_for_the_others_before_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = exchanges()
+    left = threading.Event()
+    monkeypatch.setattr(store_exchange, "LEAVE_S", 60.0)
+    threading.Thread(target=leave, args=(first, left), daemon=True).start()
+    second.leave()
+    assert not left.wait(0.2)
+    third.leave()
+    assert left.wait(30)
+    # A rank that has exited does not keep it.
+    first, second, _ = exchanges()
+    left.clear()
+    monkeypatch.setattr(store_exchange, "LEAVE_S", 0.1)
+    threading.Thread(target=leave, args=(first, left), daemon=True).start()
+    second.leave()
+    assert left.wait(30)

@@ -29,6 +29,8 @@ def make_scheduler(optimizer):
     return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
 """
 CLUSTER = 'hosts = 1\ndevices_per_host = 2\nkind = "cpu-1-thread"\nmemory = "1 GiB"\ninside = "1 GB/s, 60 us"\n'
+PARAMETER_BYTES = (448, 0, 0, 1088, 0, 136)
+"""Of the layers of the script's model, in fp32."""
 IS_RANK_1 = 'os.environ.get("RANK") == "1"'
 
 
@@ -42,11 +44,11 @@ def write_problem(path: Path) -> None:
     units = [
         penstock.Unit(
             name=str(number),
-            parameter_bytes=1000,
+            parameter_bytes=parameter_bytes,
             sizes=(penstock.Sizes(micro_batch_size=4, cut_bytes=256, saved_bytes=512),),
             times=tuple(times),
         )
-        for number in range(6)
+        for number, parameter_bytes in enumerate(PARAMETER_BYTES)
     ]
     profile = penstock.Profile(name="tiny", micro_batch_size=4, units=tuple(units), input_bytes=96)
     penstock.save_profile(profile, path / "profile.json")

@@ -4,7 +4,6 @@ from penstock.cluster.describe import HostRow, cluster_rows, link_classes
 from penstock.cluster.diagnostics import age_warning, cluster_warnings
 from penstock.cluster.from_wires import cluster_from_wires
 from penstock.cluster.load import load_cluster
-from penstock.cluster.names import suggest_names
 from penstock.cluster.provenance import ProbeRecord
 from penstock.cluster.subset import select_devices
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
@@ -24,5 +23,4 @@ __all__ = [
     "link_classes",
     "load_cluster",
     "select_devices",
-    "suggest_names",
 ]

@@ -7,8 +7,8 @@ from itertools import chain, permutations, product
 
 import msgspec
 
-from penstock.cluster.names import list_names
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
+from penstock.names import list_names
 
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,12})")
 

@@ -4,9 +4,9 @@ from datetime import datetime
 
 import msgspec
 
-from penstock.cluster.names import list_names
 from penstock.cluster.provenance import MAX_AGE
 from penstock.cluster.types import Cluster
+from penstock.names import list_names
 from penstock.units import show_rate
 
 UNEVEN = 1.25

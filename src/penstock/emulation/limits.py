@@ -73,7 +73,7 @@ def _lacking(emulation: Emulation, timelines: Sequence[Timeline]) -> str:
     for (source, target), (moved, best) in _fastest(emulation, timelines).items():
         names = [emulation.cluster.devices[end].name for end in (source, target)]
         rate = network.rate(*(rank_of[name] for name in names))
-        if rate <= SURE_RATE or best >= rate:
+        if rate <= SURE_RATE:
             continue
         lacking_s = moved * (1 / best - 1 / rate)
         share = lacking_s / (max(item.iteration_s for item in timelines) * emulation.slow_down)

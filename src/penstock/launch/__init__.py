@@ -3,13 +3,22 @@
 from penstock.launch.busy_processes import busy_processes
 from penstock.launch.emulation import EmulationRun, emulate
 from penstock.launch.hosts import Hosts, default_threads
-from penstock.launch.model_script import check_script, is_script, load_model, run_in_script, script_path
+from penstock.launch.model_script import (
+    DEFAULT_FUNCTION,
+    check_script,
+    is_script,
+    load_model,
+    run_in_script,
+    script_function,
+    script_path,
+)
 from penstock.launch.numerics import check_numerics
 from penstock.launch.probe import is_rank, run_local
 from penstock.launch.train_options import DEFAULT_STEPS, DEFAULT_TIMEOUT_S, TrainOptions, shell_command
 from penstock.launch.training import TrainResult, loss_difference, train, train_command
 
 __all__ = [
+    "DEFAULT_FUNCTION",
     "DEFAULT_STEPS",
     "DEFAULT_TIMEOUT_S",
     "EmulationRun",
@@ -27,6 +36,7 @@ __all__ = [
     "loss_difference",
     "run_in_script",
     "run_local",
+    "script_function",
     "script_path",
     "shell_command",
     "train",

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from penstock.cluster import suggest_names
 from penstock.errors import FileError, InputError, ModelLocation, PenstockError
+from penstock.names import ask_names, suggest_files, suggest_names
 
 _EXPECTED = (
     "It must return (model, inputs, loss) or (model, inputs, loss, targets), or an object with these attributes."
@@ -93,7 +93,8 @@ def check_script(source: str) -> None:
     if not is_script(source):
         raise InputError("this is not a Python script", where=source, hint="Write script.py, or script.py:make_model.")
     if not Path(script_path(source)).is_file():
-        raise FileError("no such file", where=script_path(source), hint="Check the path.")
+        path = script_path(source)
+        raise FileError("no such file", where=path, hint=ask_names(suggest_files(path)) or "Check the path.")
 
 
 def run_in_script(path: str, call: Callable[[], Any]) -> Any:

@@ -11,10 +11,12 @@ from penstock.plan.types import (
     Order,
     Origin,
     Plan,
+    PlannedLayer,
     Replica,
     Stage,
     load_plan,
     on,
+    planned_layers,
     save_plan,
 )
 
@@ -27,11 +29,13 @@ __all__ = [
     "Order",
     "Origin",
     "Plan",
+    "PlannedLayer",
     "Replica",
     "Shape",
     "Stage",
     "ink_on",
     "load_plan",
     "on",
+    "planned_layers",
     "save_plan",
 ]

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from penstock import io
-from penstock.profile import Rows
+from penstock.profile import Profile, Rows
 
 FORMAT = "penstock.plan/2"
 
@@ -84,6 +84,23 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     source: str = ""
 
 
+class PlannedLayer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A layer of the profile that a plan was made for: what a model must agree with to be trained by the plan.
+
+    Attributes:
+        name: The name of the layer.
+        parameter_bytes: Bytes of its parameters.
+    """
+
+    name: str
+    parameter_bytes: Annotated[int, msgspec.Meta(ge=0)]
+
+
+def planned_layers(profile: Profile) -> tuple[PlannedLayer, ...]:
+    """The layers of a profile, as its plans record them."""
+    return tuple(PlannedLayer(unit.name, unit.parameter_bytes) for unit in profile.units)
+
+
 class DeviceOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The compute actions of one device in order, packed (`penstock.program.with_order`)."""
 
@@ -113,6 +130,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     profile: Origin
     cluster: Origin
     stages: tuple[Stage, ...]
+    layers: tuple[PlannedLayer, ...] = ()
+    """The layers of the profile; empty for a plan that does not record them."""
     order: Order | None = None
     """The order of the compute actions; None: the schedule computes it."""
 
@@ -124,6 +143,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             if stage.start != expected:
                 raise ValueError(f"stage {number} starts at layer {stage.start}, not at {expected}")
             expected = stage.stop
+        if self.layers and len(self.layers) != expected:
+            raise ValueError(f"layers has {len(self.layers)} entries, but the stages cover {expected} layers")
 
     @property
     def num_stages(self) -> int:

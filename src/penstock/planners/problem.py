@@ -6,7 +6,7 @@ from functools import cached_property
 
 from penstock.cluster import Cluster
 from penstock.errors import InputError
-from penstock.plan import MAX_MICROBATCHES, Group, Origin, Plan, Shape, Stage, on
+from penstock.plan import MAX_MICROBATCHES, Group, Origin, Plan, PlannedLayer, Shape, Stage, on, planned_layers
 from penstock.plan.pricing import UnitClock
 from penstock.profile import MAX_MICRO_BATCH_SIZE, Profile
 
@@ -92,6 +92,11 @@ class Problem:
         return self.shape.lanes(self.pipeline_depth or most, self.num_chunks)
 
     @cached_property
+    def layers(self) -> tuple[PlannedLayer, ...]:
+        """The layers of the profile, as every plan records them."""
+        return planned_layers(self.profile)
+
+    @cached_property
     def clock(self) -> UnitClock:
         """Seconds of layers on devices."""
         return UnitClock(self.profile, self.cluster, self.rows_per_microbatch)
@@ -123,4 +128,5 @@ class Problem:
             profile=Origin(name=self.profile.name, digest=self.profile.digest, source=self.profile_source),
             cluster=Origin(name=self.cluster.name, digest=self.cluster.digest, source=self.cluster_source),
             stages=tuple(stages),
+            layers=self.layers,
         )

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.errors import InputError
+from penstock.names import suggest_names
 from penstock.plan import Plan
 from penstock.planners.auto import auto
 from penstock.planners.methods import balanced, data_parallel, uniform
@@ -60,5 +61,7 @@ def find_planner(name: str) -> Planner:
         InputError: If there is no planner of that name.
     """
     if name not in PLANNERS:
-        raise InputError(f"unknown planner {name!r}", hint=f"Available planners: {', '.join(PLANNERS)}.")
+        raise InputError(
+            f"unknown planner {name!r}", hint=suggest_names(name, PLANNERS, label="Available planners", most=20)
+        )
     return PLANNERS[name]

@@ -32,5 +32,5 @@ def make_solution(costs: Costs, program: Program) -> Solution:
 
 def order_plan(plan: Plan, problem: Problem) -> Solution:
     """A plan of a problem, priced, and ordered by its schedule."""
-    costs = price(plan, problem.profile, problem.cluster)
+    costs = price(plan, problem.profile, problem.cluster, clock=problem.clock)
     return make_solution(costs, schedule(costs))

@@ -1,13 +1,14 @@
 """Profiles: the cost of each layer of a model. Readers of other formats, and analytic profiles."""
 
 from penstock.profile.affine_model import CostModel, UnitCosts, affine, fit
-from penstock.profile.device_kinds import KINDS, find_kind, relative_speed
+from penstock.profile.device_kinds import KINDS, find_kind, near_kinds, relative_speed
 from penstock.profile.load import is_computed, load_profile, save_profile
-from penstock.profile.types import MAX_MICRO_BATCH_SIZE, Overhead, Profile, Rows, Sizes, Tie, Times, Unit
+from penstock.profile.types import MAX_MICRO_BATCH_SIZE, UNNAMED_KIND, Overhead, Profile, Rows, Sizes, Tie, Times, Unit
 
 __all__ = [
     "KINDS",
     "MAX_MICRO_BATCH_SIZE",
+    "UNNAMED_KIND",
     "CostModel",
     "Overhead",
     "Profile",
@@ -22,6 +23,7 @@ __all__ = [
     "fit",
     "is_computed",
     "load_profile",
+    "near_kinds",
     "relative_speed",
     "save_profile",
 ]

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from penstock.names import near_names
+
 Precision = Literal["bf16", "fp32"]
 
 
@@ -145,6 +147,15 @@ def find_kind(name: str) -> DeviceKind | None:
     True
     """
     return KINDS.get(name)
+
+
+def near_kinds(name: str) -> list[str]:
+    """Return the most similar device kinds with data sheets, for a name without one.
+
+    >>> near_kinds("T5"), near_kinds("A100"), near_kinds("abacus")
+    (['T4'], ['A100-80', 'A100-40'], [])
+    """
+    return near_names(name, KINDS, most=2, cutoff=0.5)
 
 
 def relative_speed(kind: str, reference: str) -> float | None:

@@ -1,6 +1,5 @@
 """Loading of profiles: files of Penstock, PipeDream and Piper, Hugging Face config.json files, built-in model names."""
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -9,8 +8,9 @@ import msgspec
 
 from penstock import io
 from penstock.errors import InputError
+from penstock.names import near_names, suggest_files
 from penstock.profile.readers import parse_pipedream, parse_piper
-from penstock.profile.types import FORMAT, MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS, Profile
+from penstock.profile.types import FORMAT, MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS, UNNAMED_KIND, Profile
 
 if TYPE_CHECKING:
     from penstock.profile.analytic import ParsedConfig
@@ -76,7 +76,7 @@ def load_profile(
             raise InputError("the profile already names its device kinds", where=source, hint="Omit --kind.")
         profile = io.decode_json(text.encode(), Profile, where=source, expected_format=FORMAT)
         return _with_micro_batch_size(profile, micro_batch_size, source)
-    kind = kinds[0] if len(kinds) == 1 else "profiled"
+    kind = kinds[0] if len(kinds) == 1 else UNNAMED_KIND
     notes = []
     if form == "piper":
         profile = _with_micro_batch_size(
@@ -157,7 +157,9 @@ def _builtin(source: str) -> str:
 
     if source in BUILTIN_NAMES:
         return source
-    near = difflib.get_close_matches(source[:100].lower(), BUILTIN_NAMES, n=3, cutoff=0.5)
+    # A name with a suffix or a folder is meant to be a file.
+    is_path = bool(Path(source).suffix) or "/" in source
+    near = suggest_files(source) or near_names(source, BUILTIN_NAMES, most=3, cutoff=0.8 if is_path else 0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Built-in names: {', '.join(BUILTIN_NAMES)}."
     raise InputError(f"{source[:100]!r} is neither a file nor a built-in model", hint=hint)
 

@@ -16,6 +16,8 @@ MAX_SECONDS = 1e9
 MAX_BYTES = 2**60
 MAX_MICRO_BATCH_SIZE = 2**40
 MAX_RATIO = 1e6
+UNNAMED_KIND = "profiled"
+"""The device kind of a file that does not name the device that it was measured on."""
 LATER_FIELDS = ("largest_parameter_bytes", "overheads")
 """Fields that the digest leaves out while they are empty: files that were written without them keep their digest."""
 

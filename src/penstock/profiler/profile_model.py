@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from penstock.errors import PenstockError
 from penstock.profile import Profile
 from penstock.profiler.measurement import DEFAULT_SECONDS, DEFAULT_STEADY, measure
+from penstock.profiler.overhead_text import describe_overhead
 from penstock.profiler.steadiness import Steadiness
-from penstock.units import show_percent, show_seconds
 
 if TYPE_CHECKING:
     from torch import nn
@@ -124,10 +124,5 @@ def with_overheads(
         # The profile is usable without it, such as for blocks whose backward cannot be split, or without subprocesses.
         text = f"The overhead of the runtime is unknown: assumed none. {error.what}"
         return replace(profile, assumptions=(*profile.assumptions, f"{text.rstrip('.')}."))
-    text = (
-        f"Measured overhead of the runtime: {show_seconds(overhead.job_s)} per action, "
-        f"{show_seconds(overhead.message_s)} per message sent or received, {show_seconds(overhead.byte_s * 1e6)} per "
-        f"MB sent; a split backward takes {show_percent(overhead.split_ratio)} longer than a fused one, forward and "
-        f"remote backward {show_percent(overhead.remote_ratio)} longer than both on one device."
-    )
+    text = f"Measured overhead of the runtime: {describe_overhead(overhead)}."
     return replace(profile, overheads=(overhead,), assumptions=(*profile.assumptions, text))

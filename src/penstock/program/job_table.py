@@ -5,12 +5,16 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Ints
-from penstock.program.actions import NONE, Kind, is_one_of
+from penstock.program.actions import NONE, Kind
 from penstock.program.placement import Replicas
 from penstock.program.types import Program
 
 FORWARD_SIDE = (Kind.F, Kind.SEND_F, Kind.RECV_F, Kind.SEND_S, Kind.RECV_P)
 """Kinds that run on the forward's device; the others run on the backward's device."""
+
+_IS_FORWARD = np.zeros(1 << 8, dtype=bool)
+_IS_FORWARD[list(FORWARD_SIDE)] = True
+"""Over all values of a kind's type."""
 
 FORWARD, RECOMPUTE, BACKWARD, WEIGHTS = range(4)
 """The passes of a replica and micro-batch. A fused backward is both BACKWARD and WEIGHTS."""
@@ -25,8 +29,8 @@ def replicas_of(program: Program, replicas: Replicas) -> Ints:
     """
     num_stages = len(replicas.recompute)
     kind, stage = program.kind, program.stage
-    is_forward = is_one_of(kind, FORWARD_SIDE)
-    is_valid = (stage >= 0) & (stage < num_stages) & (kind != Kind.REDUCE_TIE)
+    is_forward = _IS_FORWARD[kind]
+    is_valid = (stage >= 0) & (stage < num_stages) & (kind != int(Kind.REDUCE_TIE))
     key = np.where(is_valid, program.device_of.astype(np.int64) * num_stages + stage, 0)
     replica = np.where(is_forward, replicas.forward_replicas[key], replicas.backward_replicas[key])
     return np.where(is_valid, replica, NONE)
@@ -79,9 +83,11 @@ def find_jobs(program: Program, replicas: Replicas) -> JobTable:
         (BACKWARD, (Kind.I, Kind.B)),
         (WEIGHTS, (Kind.W, Kind.B)),
     ):
-        rows = np.flatnonzero(usable & is_one_of(program.kind, kinds))
+        rows = program.rows_of(*kinds)
+        rows = rows[usable[rows]]
         passes[number * num + replica[rows], program.microbatch[rows]] = rows
     step = np.full(num, NONE, dtype=np.int64)
-    rows = np.flatnonzero((replica != NONE) & (program.kind == Kind.STEP))
+    rows = program.rows_of(Kind.STEP)
+    rows = rows[replica[rows] != NONE]
     step[replica[rows]] = rows
     return JobTable(replica, passes, step)

@@ -19,6 +19,6 @@ def durations(program: Program, costs: Costs, replica: Ints) -> Floats:
         (Kind.B, costs.backward_s),
         (Kind.STEP, costs.step_s),
     ):
-        rows = np.flatnonzero(program.kind == int(kind))
+        rows = program.rows_of(kind)
         seconds[rows] = values[replica[rows]]
     return seconds

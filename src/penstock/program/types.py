@@ -58,6 +58,21 @@ class Program:
         """The device of each action."""
         return np.repeat(np.arange(len(self.devices), dtype=np.int32), np.diff(self.offsets))
 
+    def rows_of(self, *kinds: Kind) -> Ints:
+        """The indices of the actions of some kinds, in the order of the program."""
+        order, begin = self._by_kind
+        parts = [order[begin[kind] : begin[kind + 1]] for kind in map(int, kinds) if begin[kind] < begin[kind + 1]]
+        if len(parts) > 1:
+            return np.sort(np.concatenate(parts))
+        return parts[0] if parts else order[:0]
+
+    @cached_property
+    def _by_kind(self) -> tuple[Ints, list[int]]:
+        """The actions sorted by kind, and where each kind begins."""
+        order = np.argsort(self.kind, kind="stable")
+        order.setflags(write=False)
+        return order, np.searchsorted(self.kind[order], np.arange(len(Kind) + 1)).tolist()
+
     def action(self, index: int) -> Action:
         """The action at an index."""
         peer = int(self.peer[index])

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.errors import InputError
+from penstock.names import suggest_names
 from penstock.plan import Shape
 from penstock.plan.pricing import Costs
 from penstock.program import Program, program_of_order
@@ -44,7 +45,9 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
 def find_schedule(name: str) -> Schedule:
     """The schedule of that name."""
     if name not in SCHEDULES:
-        raise InputError(f"unknown schedule {name!r}", hint=f"Available schedules: {', '.join(SCHEDULES)}.")
+        raise InputError(
+            f"unknown schedule {name!r}", hint=suggest_names(name, SCHEDULES, label="Available schedules", most=20)
+        )
     return SCHEDULES[name]
 
 

@@ -59,7 +59,7 @@ def compute_before(program: Program) -> Ints:
 def _reductions_at_home(proof: Proof, cause: Ints) -> None:
     """Actions that wait for a reduction get the reduction's action on their own device as the cause."""
     program, dependencies = proof.program, proof.dependencies
-    rows = np.flatnonzero(program.kind == Kind.STEP)
+    rows = program.rows_of(Kind.STEP)
     rows = rows[cause[rows] != NONE]
     rows = rows[is_reduction(program.kind[cause[rows]])]
     issuers: dict[tuple[int, int], int] = {}

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,24 @@ def test_the_verbs(run: Run) -> None:
         assert f"\n  {name} " in out
     assert run("cluster")[0] == 2
     assert run("cluster", "show", "2 x T4 @ 1 GB/s")[1] == run("cluster", "2 x T4 @ 1 GB/s")[1]
+
+
+@pytest.mark.parametrize(
+    ("declared", "interface"),
+    [
+        ("hosts = 1\n", "-"),
+        ("hosts = 2\n", "one per device"),
+        ('hosts = 2\nshared_interface = "3 GB/s"\n', "shared, 3.00 GB/s"),
+        ("hosts = 2\nshared_interface = true\n", "shared, 2.00 GB/s"),
+        ("hosts = 2\nshared_interface = false\n", "one per device"),
+    ],
+)
+def test_the_interface_of_a_host(run: Run, tmp_path: Path, declared: str, interface: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(declared + 'devices_per_host = 2\nkind = "T4"\ninside = "8 GB/s, 5 us"\nbetween = "2 GB/s"\n')
+    _, out, _ = run("cluster", str(path))
+    (row,) = (line for line in out.splitlines() if " x T4 " in line)
+    assert re.split(r"\s{2,}", row.strip())[-1] == interface
 
 
 def test_a_verb_that_is_misspelt(run: Run) -> None:

@@ -173,7 +173,7 @@ def test_numbers_of_devices_that_cannot_be(run: Run) -> None:
     _refused(
         run(*GPT2, *QUICK, "--under", "1ms"), "no plan on 1 to 4 devices has an iteration time under 1.00 ms", "devices"
     )
-    _refused(
-        run(*GPT2, *QUICK, "--devices", "1..2", "-m", "auto", "--global-batch-size", "8"),
-        "-m auto cannot be used with --under",
-    )
+    for words in (("--devices", "1..2"), ("--under", "9s"), ("--devices", "2", "--under", "9s")):
+        _refused(
+            run(*GPT2, *QUICK, *words, "-m", "auto", "--global-batch-size", "8"), "-m auto cannot be used with --under"
+        )

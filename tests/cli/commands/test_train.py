@@ -283,3 +283,19 @@ def test_batches_of_other_sizes_are_told(run: Run, folder: Path, script: Callabl
     code, out, err = run("train", path, "--plan", str(folder / "plan.json"), "--steps", "2")
     assert code == 0, err
     assert "the script's batches do not have 12 rows, the global batch size of the prediction" in out
+
+
+def test_a_plan_for_another_model_is_refused(run: Run, folder: Path, tmp_path: Path) -> None:
+    """A model with as many layers, one of them wider: training, its reference and the check of numerics name it."""
+    path, plan = tmp_path / "wider.py", str(folder / "plan.json")
+    wider = SCRIPT.replace("nn.Linear(6, 16)", "nn.Linear(6, 24)").replace("nn.Linear(16, 16)", "nn.Linear(24, 16)")
+    path.write_text(wider.replace("FAULT", "pass"))
+    for words in (("train", "--steps", "2"), ("train", "--steps", "2", "--also-single-process"), ("check",)):
+        inputs = (str(path), "--plan", plan) if words[0] == "train" else (plan, "--numerics", str(path))
+        code, _, err = run(*words, *inputs)
+        assert code == 2, err
+        assert err.count("error: ") == 1
+        assert "Traceback" not in err
+        # (6 x 24 + 24) x 4 bytes, and (6 x 16 + 16) x 4.
+        assert "another model ('tiny'): layer '0' of this model has 672 B of parameters, but it has 448 B" in err
+        assert "Profile this model" in err

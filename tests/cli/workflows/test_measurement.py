@@ -11,6 +11,7 @@ import torch
 
 import penstock
 from penstock.profiler.measurement import measure
+from penstock.profiler.runtime_overhead import measure_overhead, solve_costs
 
 Run = Callable[..., "tuple[int, str, str]"]
 
@@ -70,6 +71,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     path = tmp_path / "model.py"
     path.write_text(SCRIPT)
     monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
     torch.set_num_threads(1)
     return str(path)
 
@@ -116,13 +118,30 @@ def test_rows_blocks_and_json(run: Run, script: str) -> None:
     found = json.loads(out)
     assert [unit["name"] for unit in found["units"]] == ["0", "2"]
     assert found["micro_batch_size"] == 6
+    assert not list(Path().glob("*.profile.json"))
     assert [size["micro_batch_size"] for size in found["units"][0]["sizes"]] == [6, 3]
 
 
-def test_a_dict_will_do_and_an_unwritten_profile_says_how_to_write_it(run: Run, script: str) -> None:
+def test_a_dict_will_do_and_the_result_is_written_to_a_file_of_its_own(run: Run, script: str, tmp_path: Path) -> None:
+    (tmp_path / "model-as_dict.profile.json").write_text("an earlier result")
     code, out, err = run("profile", f"{script}:as_dict", "--seconds", "0")
     assert code == 0, err
-    assert out.rstrip().endswith(f"next: penstock profile {script}:as_dict -o profile.json")
+    assert (tmp_path / "model-as_dict.profile.json").read_text() == "an earlier result"
+    assert "wrote model-as_dict-2.profile.json\n" in out
+    assert "next: penstock plan --profile model-as_dict-2.profile.json --cluster " in out
+    assert penstock.load_profile("model-as_dict-2.profile.json").num_units == 3
+
+
+def test_overheads_below_the_noise_are_a_warning(run: Run, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Plans with more actions that take no more time, as on a busy machine.
+    monkeypatch.setattr("penstock.profiler.runtime_overhead.solve_costs", lambda _seconds: solve_costs([1.0] * 4))
+    measure_overhead.cache_clear()
+    code, out, err = run("profile", script, "--seconds", "0", "-v")
+    measure_overhead.cache_clear()
+    assert code == 0, err
+    assert "warning: the runtime's overhead per action and per message could not be distinguished from noise" in err
+    assert "Measured overhead of the runtime: not distinguishable from noise per action, assumed none; " in out
+    assert ": 0 s per" not in out
 
 
 def test_unsteady_times_are_a_warning(run: Run, script: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,14 @@
 """The canonical order of devices does not depend on how they are numbered or named."""
 
+from itertools import pairwise
+
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 
 from penstock.cluster.load import load_cluster
-from penstock.cluster.types import Cluster
+from penstock.cluster.types import Cluster, Link, Wire
 from penstock.planners.auto.canonical_order import canonical_order
 from tests.support.reach import reach, reaches
 from tests.support.strategies import clusters
@@ -47,6 +50,30 @@ def test_the_same_from_every_numbering() -> None:
     for seed in range(10):
         order = np.random.default_rng(seed).permutation(4)
         other = msgspec.structs.replace(cluster, devices=tuple(devices[device] for device in order))
+        assert _seen_from_outside(other, canonical_order(other)) == first
+
+
+@pytest.mark.parametrize("odd", [0, 2])
+def test_devices_that_differ_by_their_distance_only(odd: int) -> None:
+    # A row of equal devices with fast links between neighbours; one is slower. Each round of refinement tells the
+    # devices one step further from it apart, and those on its two sides by their distance from the ends.
+    num = 8
+    cluster = load_cluster(f"{num} x X @ 1 GB/s")
+    names = [device.name for device in cluster.devices]
+    devices = tuple(
+        msgspec.structs.replace(device, speed=0.5 if index == odd else 1.0)
+        for index, device in enumerate(cluster.devices)
+    )
+    links = tuple(
+        Link(source=source, target=target, wire=Wire(bandwidth=5e9))
+        for pair in pairwise(names)
+        for source, target in (pair, pair[::-1])
+    )
+    row = msgspec.structs.replace(cluster, devices=devices, links=links)
+    first = _seen_from_outside(row, canonical_order(row))
+    for seed in range(10):
+        order = np.random.default_rng(seed).permutation(num)
+        other = msgspec.structs.replace(row, devices=tuple(devices[device] for device in order))
         assert _seen_from_outside(other, canonical_order(other)) == first
 
 

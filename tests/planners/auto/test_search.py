@@ -14,7 +14,8 @@ from penstock.plan.pricing.pricing import price
 from penstock.plan.types import Plan, Replica
 from penstock.planners.api import plan
 from penstock.planners.auto.moves import Moves
-from penstock.planners.auto.search import Progress, auto
+from penstock.planners.auto.search import auto
+from penstock.planners.auto.search_state import Progress
 from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS
 from penstock.planners.search_space import SearchSpace

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.arrays import Floats
+from penstock.cluster.types import Cluster
 from penstock.plan.shapes import Shape
 from penstock.plan.types import Plan
 from penstock.planners.methods.balanced import balanced, balanced_cuts
 from penstock.planners.methods.bipartition.cuts import TwoSets, bottleneck, two_sets_of_cuts
 from penstock.planners.methods.bipartition.kernel import furthest_cuts
-from penstock.planners.methods.bipartition.planner import MAX_CUTS, bipartition
+from penstock.planners.methods.bipartition.planner import MAX_CUTS, bipartition, rate_between
 from penstock.planners.methods.bipartition.priced_cuts import Joint, Row, priced_cuts
 from penstock.planners.problem import Problem
 from penstock.profile.affine_model import fit
@@ -29,7 +30,7 @@ from tests.support.plain_cuts import plain_furthest_cuts
 from tests.support.planner_cases import cluster_of, profile_of
 from tests.support.reach import reach, reaches
 from tests.support.small import equal_profile, one_host
-from tests.support.strategies import clusters, profiles
+from tests.support.strategies import clusters, profiles, sizes_up_to
 from tests.support.thoroughness import examples
 
 GAINS = {
@@ -268,6 +269,23 @@ def test_a_gain_by_hand() -> None:
     # 16 micro-batches of 3 seconds and about one forward and backward through both, against 16 of 4 seconds.
     assert iteration_s(problem, plan) < 56
     assert iteration_s(problem, balanced(problem)) > 64
+
+
+@reaches(own=0.1, interface=0.02, one_host=0.1)
+@given(clusters(), st.data())
+def test_rates_are_limited_by_interfaces_between_hosts_only(cluster: Cluster, data: st.DataObject) -> None:
+    source, target = (data.draw(sizes_up_to(cluster.num_devices)) - 1 for _ in range(2))
+    ends = [cluster.devices[index] for index in (source, target)]
+    own = float(cluster.bandwidth[source, target])
+    interfaces = [
+        host.interface_bandwidth
+        for host in cluster.hosts
+        if host.name in {device.host for device in ends} and host.interface_bandwidth is not None
+    ]
+    is_one_host = ends[0].host == ends[1].host
+    expected = own if is_one_host else min([own, *interfaces])
+    assert rate_between(cluster, source, target) == expected
+    reach("one_host" if is_one_host else "own" if expected == own else "interface")
 
 
 def test_slow_links_keep_the_cuts_together() -> None:

@@ -50,6 +50,19 @@ def test_by_hand() -> None:
     assert best.num_devices == 8
 
 
+def test_counts_in_any_order() -> None:
+    problem = Problem(equal_profile(33), one_host(33), 1)
+
+    def plan_on(part: Cluster) -> Plan:
+        return balanced(Problem(problem.profile, part, problem.num_microbatches))
+
+    choice = choose_devices(problem, [32, 33, 1, 32], plan_on)
+    assert [item.num_devices for item in choice.counts] == [1, 32, 33]
+    for counts in ([], [0, 1], [1, 34]):
+        with pytest.raises(InputError, match="number of devices must be at least 1 and at most 33"):
+            choose_devices(problem, counts, plan_on)
+
+
 def test_the_fewest_under_a_target() -> None:
     # 192 s of work: 1 device takes 192 s, 2 take 108, 3 (stages of 3, 3 and 2 layers) 90, 4 take 66.
     problem = Problem(equal_profile(8), one_host(8), 8)

@@ -146,6 +146,36 @@ def test_candidate_sizes(batch: int, most: int) -> None:
     reach("too_small", smallest > 1)
 
 
+@reaches(every=0.05, fewer=0.2, too_small=0.05)
+@given(st.sampled_from([1, 2, 12, 60, 720, 4097, 5040, 8190, 9240, 12_288]), st.integers(2, 12))
+def test_every_size_or_those_nearest_to_equal_ratios(batch: int, most: int) -> None:
+    every = [rows for rows in range(1, batch + 1) if batch % rows == 0 and batch // rows <= 4096]
+    sizes = candidate_sizes(batch, most)
+    if len(every) <= most:
+        assert sizes == every
+        reach("every")
+        return
+    ratio = every[-1] / every[0]
+    targets = [every[0] * ratio ** (step / (most - 1)) for step in range(most)]
+
+    def distance(rows: int, target: float) -> float:
+        return abs(math.log(rows / target))
+
+    nearest = [min(distance(rows, target) for rows in every) for target in targets]
+    for target, least in zip(targets, nearest, strict=True):
+        assert min(distance(rows, target) for rows in sizes) == pytest.approx(least, abs=1e-9)
+    for rows in sizes:
+        assert any(
+            distance(rows, target) == pytest.approx(least, abs=1e-9)
+            for target, least in zip(targets, nearest, strict=True)
+        )
+    reach("fewer")
+    reach("too_small", every[0] > 1)
+
+
 def test_invalid_global_batch_size() -> None:
     with pytest.raises(InputError, match=r"global batch size \(0\) must be at least 1"):
         candidate_sizes(0)
+    with pytest.raises(InputError, match="must be at least 1 and at most 1,099,511,627,776"):
+        candidate_sizes(2**40 + 1)
+    assert candidate_sizes(2**40)[-1] == 2**40

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from penstock import evaluate, plan
 from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.errors import FileError, InputError
+from penstock.plan.types import Stage, on
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.program.actions import NONE, Kind
 from penstock.program.dependencies.messages import sends_and_consumers
@@ -22,6 +23,7 @@ from penstock.program.types import program_from_actions
 from penstock.report.trace.chrome import chrome_trace, microseconds, save_trace
 from penstock.timeline.types import Timeline
 from tests.support.reach import reach, reaches
+from tests.support.small import equal_profile, hand_plan, one_host
 from tests.support.strategies import Case, cases
 from tests.support.thoroughness import examples
 
@@ -300,3 +302,19 @@ def test_a_trace_is_saved_whole(tmp_path: Path) -> None:
     assert about == {"origin": "simulated", "planner": "balanced", "schedule": "gpipe"}
     with pytest.raises(FileError, match="cannot be written"):
         save_trace(timeline, tmp_path / "missing" / "trace.json")
+
+
+def test_times_up_to_the_exact_microseconds_of_a_float() -> None:
+    # 2**50 ns: a thousandth of a microsecond is then still exact in a double.
+    profile, cluster = equal_profile(1), one_host(1)
+    stage = Stage(start=0, stop=1, forward=on("d0"), backward=on("d0"))
+    timeline = evaluate(hand_plan(profile, cluster, [stage]), profile, cluster).timeline
+
+    def ending(seconds: float) -> Timeline:
+        end_s = timeline.end_s.copy()
+        end_s[-1] = seconds
+        return dataclasses.replace(timeline, end_s=end_s)
+
+    assert chrome_trace(ending(2**50 / 1e9))
+    with pytest.raises(InputError, match="the action runs from"):
+        chrome_trace(ending(math.nextafter(2**50 / 1e9, math.inf)))

@@ -11,7 +11,8 @@ from penstock.model.blocks import find_blocks
 from penstock.plan.pricing.pricing import price
 from penstock.plan.types import Origin, Plan
 from penstock.runtime.layout.compile import compile_plan, placeholder_cluster, placeholder_profile
-from penstock.runtime.layout.layout import check_num_layers, make_layout
+from penstock.runtime.layout.layout import make_layout
+from penstock.runtime.layout.planned_model import check_planned_model
 from tests.support.runtime.careless_models import (
     clamped_after_the_step,
     different_buffers,
@@ -158,7 +159,7 @@ def test_a_profile_without_the_models_parameters() -> None:
 def test_a_plan_for_another_number_of_layers() -> None:
     blocks = find_blocks(KINDS["mlp"].model())
     with pytest.raises(MismatchError, match="covers 5 layers, but the model has 7"):
-        check_num_layers(plan_of([0, 2, 5], [["d0"], ["d1"]]), blocks)
+        check_planned_model(plan_of([0, 2, 5], [["d0"], ["d1"]]), blocks)
 
 
 def test_placeholders_for_a_plan_without_profile_and_cluster() -> None:

@@ -3,11 +3,12 @@
 import warnings
 from collections.abc import Sequence
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from penstock.cluster.types import Cluster
-from penstock.errors import ProfileWarning
+from penstock.errors import MismatchError, ProfileWarning
 from penstock.plan.types import Plan
 from penstock.profile.types import Profile
 from penstock.runtime.pipeline import Pipeline
@@ -26,15 +27,22 @@ def loss(out: Tensor, targets: Tensor) -> Tensor:
 
 
 def train(
-    profile: Profile, cluster: Cluster, plan: Plan, width: int, shapes: Sequence[Shape], bf16: bool
+    profile: Profile, cluster: Cluster, plan: Plan, dtype: torch.dtype, shapes: Sequence[Shape], bf16: bool
 ) -> tuple[list[str], list[Tensor]]:
     """The warnings and losses of a rank."""
-    pipe = Pipeline(make_model(width), plan, loss, profile=profile, cluster=cluster)
+    pipe = Pipeline(make_model().to(dtype), plan, loss, profile=profile, cluster=cluster)
     losses = []
     with warnings.catch_warnings(record=True) as seen, torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         warnings.simplefilter("always")
         for shape in shapes:
-            losses.append(pipe.step(torch.ones(shape), torch.zeros(shape[0])))
+            losses.append(pipe.step(torch.ones(shape, dtype=dtype), torch.zeros(shape[0], dtype=dtype)))
     pipe.close()
     assert all(item.category is ProfileWarning for item in seen)
     return [str(item.message) for item in seen], losses
+
+
+def refusal(plan: Plan, width: int) -> str:
+    """The error of a pipeline for a model of another width, without the profile of the plan."""
+    with pytest.raises(MismatchError) as caught:
+        Pipeline(make_model(width), plan, loss)
+    return str(caught.value)

@@ -1,11 +1,12 @@
 """penstock cluster: show a cluster, measure one, or import one from other tools."""
 
-import difflib
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
 import click
+
+from penstock.names import ask_names, near_names
 
 
 class _Verbs(click.Group):
@@ -19,9 +20,9 @@ class _Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.summaries, *ctx.help_option_names):
-            near = difflib.get_close_matches(args[0], self.summaries, n=1, cutoff=0.75)
+            near = near_names(args[0], self.summaries, cutoff=0.75)
             if near and not Path(args[0]).exists():
-                raise click.UsageError(f"no such file or command: {args[0]!r}. Did you mean {near[0]!r}?", ctx)
+                raise click.UsageError(f"no such file or command: {args[0]!r}. {ask_names(near)}", ctx)
             args = ["show", *args]
         return super().parse_args(ctx, args)
 

@@ -11,6 +11,7 @@ from penstock.cli.options import AutoOptions, profile_options
 from penstock.cli.render import comparison_data, show_comparison, warn_if_old
 from penstock.cli.workflows import planned_problems, plans_of
 from penstock.errors import InputError
+from penstock.names import suggest_names
 from penstock.units import show_count
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def command(
     With --ablate: run the planner auto with its full search space, without each part of it, and without all parts.
     """
     from penstock.cluster import load_cluster
+    from penstock.plan.pricing import check_kinds
     from penstock.planners import PLANNERS, Problem, single_device_s
     from penstock.planners.bounds import lower_bound
     from penstock.schedules import SCHEDULES
@@ -69,6 +71,7 @@ def command(
     warn_if_old(console, cluster)
     profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, precision).for_cluster(cluster)
     profile = profile_source.load()
+    check_kinds(profile, cluster.devices)
     options = AutoOptions(work=work, seed=seed)
     command_line = f'--profile {profile_source.text} --cluster "{cluster_source}" -m {num_microbatches}'
     title = f"{profile.name} on {cluster.name}, {_batches(num_microbatches, profile)}"
@@ -114,7 +117,7 @@ def _parse_names(text: str | None, known: Mapping[str, object], what: str) -> li
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known:
-            raise InputError(f"unknown {what} {name[:60]!r}", hint=f"Known: {', '.join(known)}.")
+            raise InputError(f"unknown {what} {name[:60]!r}", hint=suggest_names(name, known, label="Known", most=20))
     if not names:
         raise InputError(
             f"no {what} is named", where=f"--{what}s", hint=f"Use, for example, --{what}s {','.join([*known][:2])}."

@@ -1,6 +1,9 @@
 """penstock profile: the time and memory of a model, layer by layer."""
 
+import os
 from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +14,7 @@ from penstock.cli.console import Console, console_options
 from penstock.cli.options import check_outputs, computed_options, refuse_unused
 from penstock.cli.workflows import MeasureOptions, measure_script
 from penstock.errors import InputError
-from penstock.launch import is_script, script_path
+from penstock.launch import DEFAULT_FUNCTION, check_script, is_script, script_function, script_path
 from penstock.profile import Profile
 from penstock.units import show_bytes, show_count, show_seconds
 
@@ -50,7 +53,12 @@ class _MicroBatchSizes(click.ParamType[tuple[int, ...]]):
     metavar="N",
     help="For a measured model: run the same measurement in N other processes at the same time.",
 )
-@click.option("-o", "--output", help="Write the profile to this file.")
+@click.option(
+    "-o",
+    "--output",
+    help="Write the profile to this file [default for a measured model: MODEL.profile.json in the current directory, "
+    "unless --json is set].",
+)
 @console_options
 def command(
     console: Console,
@@ -69,7 +77,8 @@ def command(
 
     SOURCE is a profile of Penstock, a PipeDream graph, a Piper file, a Hugging Face config.json, a built-in model such
     as gpt2-xl, or script.py:make_model: a function that returns (model, inputs, loss) or (model, inputs, loss,
-    targets). Such a model is measured: every block, then the runtime's overhead per action and message.
+    targets). Such a model is measured: every block, then the runtime's overhead per action and message. The result is
+    written to a file.
     Without SOURCE, the built-in models and device kinds are listed.
     """
     from penstock.profile import save_profile
@@ -81,6 +90,9 @@ def command(
         _list(console)
         return
     measured = is_script(source)
+    if measured and output is None and not console.as_json:
+        check_script(source)
+        output = _default_output(source)
     check_outputs((script_path(source) if measured else source,), (output,))
     if measured:
         _refuse("only valid for computed profiles, not for measured models", computing)
@@ -105,12 +117,22 @@ def command(
     console.assumptions(*profile.assumptions)
     if output:
         console.wrote(output)
-    if reusable:
+    if reusable:  # not with --json, which has no such line
         kind = profile.kinds[0]
         shape = f"2 x {kind} @ 2 GB/s" if kind.startswith("cpu") else f"8 x {kind} @ 100 GB/s"
         console.next(f'penstock plan --profile {reusable} --cluster "{shape}"')
-    else:
-        console.next(f"penstock profile {source} -o profile.json")
+
+
+def _default_output(source: str) -> str:
+    """A file in the current directory that does not exist yet, named after the script and its function."""
+    if not os.access(".", os.W_OK):
+        raise InputError("the profile cannot be written to the current directory", hint="Name a file with -o.")
+    function = script_function(source)
+    name = Path(script_path(source)).stem
+    if function not in ("", DEFAULT_FUNCTION):
+        name = f"{name}-{function}"
+    names = (f"{name}{'' if number == 1 else f'-{number}'}.profile.json" for number in count(1))
+    return next(path for path in names if not Path(path).exists())
 
 
 def _refuse(why: str, options: Mapping[str, object]) -> None:

@@ -107,7 +107,9 @@ def method_options(verb: F) -> F:
             help="Split the backward into input and weight gradients, under any schedule.",
         ),
         click.option(
-            "--shape", type=click.Choice([shape.value for shape in Shape]), help="Assignment of stages to devices."
+            "--shape",
+            type=click.Choice([shape.value for shape in Shape], case_sensitive=False),
+            help="Assignment of stages to devices.",
         ),
         click.option("--chunks", type=int, help="Stages per device [default: that of the schedule]."),
         click.option(

@@ -30,7 +30,7 @@ def computed_options(verb: F) -> F:
     for option in (
         click.option(
             "--precision",
-            type=click.Choice(get_args(Precision)),
+            type=click.Choice(get_args(Precision), case_sensitive=False),
             help="Precision of a computed profile [default: bf16].",
         ),
         click.option("--sequence", type=int, help="Tokens per row, for computed profiles of transformers."),

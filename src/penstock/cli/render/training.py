@@ -165,5 +165,6 @@ def prediction_data(predicted: Evaluation, measured: Sequence[Timeline]) -> dict
         "devices": devices,
         "links": links,
         "ratio": comparison.ratio,
+        "common_ratio": comparison.common_ratio,
         "words": difference_sentences(comparison),
     }

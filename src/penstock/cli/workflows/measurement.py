@@ -10,7 +10,7 @@ from penstock.cli.console import Console
 from penstock.errors import InputError
 from penstock.launch import busy_processes, load_model, run_in_script, script_path
 from penstock.profile import Profile
-from penstock.profiler import DEFAULT_SECONDS, Steadiness, measure, with_overheads
+from penstock.profiler import DEFAULT_SECONDS, Steadiness, indistinct_parts, measure, with_overheads
 from penstock.units import show_count, show_percent, show_seconds
 
 
@@ -87,6 +87,13 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
             f"the times are only steady to {show_percent(reports[-1].overall)}; run nothing else at the same time, or "
             "use more --seconds"
         )
+    for overhead in profile.overheads:
+        parts = indistinct_parts(overhead)
+        if parts:
+            console.warn(
+                f"the runtime's overhead {' and '.join(parts)} could not be distinguished from noise, so plans assume "
+                "none; measure on an idle machine"
+            )
     if options.busy_processes:
         text = f"Measured while {show_count(options.busy_processes, 'other process', 'es')} ran the same measurement."
         profile = replace(profile, assumptions=(*profile.assumptions, text))

@@ -11,6 +11,7 @@ from penstock.cli.workflows.search import make_plan
 from penstock.cluster import Cluster
 from penstock.errors import InputError
 from penstock.plan import Plan
+from penstock.plan.pricing import check_kinds
 from penstock.planners import Problem, Solution, order_plan
 from penstock.planners.studies import choose_devices, choose_microbatches, select_cluster
 from penstock.profile import Profile, is_computed
@@ -38,6 +39,7 @@ def plan_problem(
             hint="Pass a number to -m, or a single number to --devices without --under.",
         )
     profile = source.load()
+    check_kinds(profile, cluster.devices)
     planning = _Planning(console, source, profile, cluster, cluster_source, amounts, method)
     if counts is not None:
         return planning.devices(counts)

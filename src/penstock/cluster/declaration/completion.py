@@ -11,9 +11,9 @@ from penstock.cluster.declaration.types import (
     Traits,
 )
 from penstock.cluster.declaration.wires import wire_up
-from penstock.cluster.names import list_names, suggest_names
 from penstock.cluster.types import Cluster, Device
 from penstock.errors import InputError
+from penstock.names import list_names, suggest_names
 
 MAX_DEVICES = 65_536
 

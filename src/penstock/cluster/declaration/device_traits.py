@@ -1,11 +1,9 @@
 """Device kind, memory and speed of a device, from its own table, its host's and the top level of the file."""
 
-import difflib
-
 import msgspec
 
 from penstock.cluster.declaration.types import Traits
-from penstock.profile import KINDS, find_kind
+from penstock.profile import find_kind, near_kinds
 from penstock.units import show_bytes
 
 
@@ -51,6 +49,6 @@ def _memory_assumption(kind: str, memory_bytes: int | None) -> str:
     missing = f"The memory of kind {kind!r} is not specified"
     if memory_bytes is not None:
         return f"{missing}: {show_bytes(memory_bytes)} from its data sheet."
-    near = difflib.get_close_matches(kind[:60], KINDS, n=1)
+    near = near_kinds(kind)
     question = f" (did you mean {near[0]!r}?)" if near else ""
     return f"{missing} and the kind has no data sheet{question}: no memory limit is assumed."

@@ -5,9 +5,9 @@ from collections import Counter
 import msgspec
 
 from penstock.cluster.declaration.types import REGULAR, ClusterDeclaration, HostDeclaration, WireDeclaration
-from penstock.cluster.names import list_names, suggest_names
 from penstock.cluster.types import NEVER_USED, Device, Host, Link, Wire
 from penstock.errors import InputError
+from penstock.names import list_names, suggest_names
 
 
 class Wiring(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,5 @@
 """Typed access to the values of a TOML table; errors name the key path."""
 
-import difflib
 import math
 import re
 import sys
@@ -12,6 +11,7 @@ import msgspec
 from penstock.cluster.declaration import UNLIMITED, Traits, WireDeclaration
 from penstock.cluster.types import MAX_MEMORY_BYTES, Wire
 from penstock.errors import InputError
+from penstock.names import near_names
 from penstock.units import parse_bytes, parse_rate, parse_seconds
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
@@ -41,7 +41,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.values:
             if name in known:
                 continue
-            near = difflib.get_close_matches(_short(name).lower(), known, n=1)
+            near = near_names(_short(name), known)
             if name in elsewhere:
                 hint = f"{name!r} belongs {elsewhere[name]}."
             elif near:

@@ -10,10 +10,10 @@ from types import MappingProxyType
 
 import msgspec
 
-from penstock.cluster.names import suggest_names
 from penstock.cluster.toml import parse_wire
 from penstock.cluster.types import Wire
 from penstock.errors import InputError
+from penstock.names import suggest_names
 
 MAX_LINKS_OF_A_GPU = 128
 

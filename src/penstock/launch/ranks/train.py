@@ -192,13 +192,13 @@ def _pipeline(spec: ModelSpec, bundle: PlanBundle, options: TrainOptions, device
 
 def _single_process(spec: ModelSpec, bundle: PlanBundle, options: TrainOptions, device: "torch.device") -> Any:
     from penstock.model import find_blocks
-    from penstock.runtime.layout import check_num_layers
+    from penstock.runtime.layout import check_planned_model
     from penstock.runtime.state import materialize
     from penstock.runtime.verify import SingleProcess
 
     materialize(spec.model, seed=options.seed, device=device)
     blocks = find_blocks(spec.model, _block_names(spec, bundle.profile), spec.inputs)
-    check_num_layers(bundle.plan, blocks)
+    check_planned_model(bundle.plan, blocks, bundle.profile)
     return SingleProcess(spec.model, blocks, bundle.plan.num_microbatches, _loss(spec), seed=options.seed)
 
 

@@ -5,7 +5,7 @@ from penstock.plan.pricing.costs import Costs, Reduction, replicas_by_device
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Flows
 from penstock.plan.pricing.pricing import price
 from penstock.plan.pricing.row_overlap import NEGLIGIBLE_SHARE, overlaps, whole_rows
-from penstock.plan.pricing.unit_seconds import Part, UnitClock
+from penstock.plan.pricing.unit_seconds import Part, UnitClock, check_kinds
 
 __all__ = [
     "ACTIVATION",
@@ -18,6 +18,7 @@ __all__ = [
     "Part",
     "Reduction",
     "UnitClock",
+    "check_kinds",
     "overlaps",
     "price",
     "reduce_ring",

@@ -16,7 +16,9 @@ from penstock.plan.types import Plan
 from penstock.profile import Profile, fit
 
 
-def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True) -> Costs:
+def price(
+    plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True, clock: UnitClock | None = None
+) -> Costs:
     """Price a plan.
 
     Args:
@@ -24,6 +26,8 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         profile: The profile that the plan was made for.
         cluster: The cluster that the plan was made for.
         strict: Whether to reject other profiles and clusters.
+        clock: The seconds of the layers on the devices, where they are known; computed if they are for another
+            micro-batch size.
 
     Returns:
         The costs of the plan's stages on its devices.
@@ -44,7 +48,8 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
     index = cluster.index
     forward_device = np.array([index[replica.device] for stage in stages for replica in stage.forward])
     backward_device = np.array([index[replica.device] for stage in stages for replica in stage.backward])
-    clock = UnitClock(profile, cluster, plan.micro_batch_size)
+    if clock is None or not clock.is_for(profile, cluster, plan.micro_batch_size):
+        clock = UnitClock(profile, cluster, plan.micro_batch_size)
     starts = np.array([stage.start for stage in stages])
     stops = np.array([stage.stop for stage in stages])
 
@@ -94,7 +99,7 @@ def price(plan: Plan, profile: Profile, cluster: Cluster, *, strict: bool = True
         copies_sent=np.zeros(cluster.num_devices, dtype=np.bool_),
         tied_bytes=tied_bytes,
         tied_stages=tied_stages,
-        notes=(*notes, *clock.notes),
+        notes=(*notes, *clock.notes([*forward_device.tolist(), *backward_device.tolist()])),
     )
     costs = with_overheads(costs, clock)
     if not costs.has_whole_rows:

@@ -1,5 +1,6 @@
 """Seconds of a profile's units on a cluster's devices."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -7,9 +8,39 @@ from msgspec.structs import replace
 
 from penstock.arrays import Floats
 from penstock.cluster import Cluster, Device
-from penstock.profile import CostModel, Overhead, Profile, fit, relative_speed
+from penstock.errors import InputError
+from penstock.names import ask_names, near_names
+from penstock.profile import KINDS, UNNAMED_KIND, CostModel, Overhead, Profile, find_kind, fit, relative_speed
 
 Part = Literal["forward_s", "input_grad_s", "weight_grad_s", "step_s"]
+
+MAX_SUMS = 10_000
+"""How many running sums are kept at once: a long search tries many shares."""
+
+
+def check_kinds(profile: Profile, devices: Iterable[Device]) -> None:
+    """Check that the speed of every device is known.
+
+    A kind is known if the profile has times for it, or if it has a data sheet. A device of any other kind, such as a
+    misspelled one, needs a speed of its own. A profile that does not name the device that it was measured on holds for
+    every kind.
+
+    Raises:
+        InputError: The kind of a device is unknown, and its speed is not specified.
+    """
+    if profile.kinds == (UNNAMED_KIND,):
+        return
+    for kind in dict.fromkeys(device.kind for device in devices if device.speed == 1.0):
+        if kind in profile.kinds or find_kind(kind) is not None:
+            continue
+        known = tuple(dict.fromkeys((*profile.kinds, *KINDS)))
+        question = ask_names(near_names(kind, known, most=2, cutoff=0.5))
+        raise InputError(
+            f"the speed of device kind {kind!r} is unknown: the profile {profile.name!r} has no times for it, and it "
+            "has no data sheet",
+            hint=f"{question} Known kinds: {', '.join(known)}. For another kind, specify the speed of its "
+            f"devices in the cluster file, relative to {profile.kinds[0]}; for equal speed, name that kind.".strip(),
+        )
 
 
 class UnitClock:
@@ -17,7 +48,7 @@ class UnitClock:
 
     A device of a profiled kind takes the measured times, divided by its speed. Times of another kind are scaled from
     the first profiled kind for which both data sheets are known; without one, the kind is assumed to be as fast as
-    the first profiled kind. `notes` lists these assumptions.
+    the first profiled kind, which `check_kinds` refuses for unknown kinds. `notes` lists these assumptions.
     """
 
     def __init__(self, profile: Profile, cluster: Cluster, micro_batch_size: int) -> None:
@@ -26,20 +57,32 @@ class UnitClock:
         self._rows = micro_batch_size
         self._models: dict[str, tuple[CostModel, float]] = {}
         self._sums: dict[tuple[str, float, float, Part], Floats] = {}
-        self.notes: list[str] = []
+        self._notes: dict[str, str] = {}
+
+    def is_for(self, profile: Profile, cluster: Cluster, micro_batch_size: int) -> bool:
+        """Whether it was made for this profile, cluster and micro-batch size."""
+        return self._profile is profile and self._cluster is cluster and self._rows == micro_batch_size
+
+    def notes(self, devices: Iterable[int]) -> tuple[str, ...]:
+        """The assumptions about these devices, each once, in the order of the devices."""
+        kinds = dict.fromkeys(self._cluster.devices[device].kind for device in devices)
+        for kind in kinds:
+            self._model(kind)
+        return tuple(self._notes[kind] for kind in kinds if kind in self._notes)
 
     def prefix(self, device: int, share: float, part: Part) -> Floats:
         """Running sums over the units: the seconds of units a up to b are sums[b] - sums[a]."""
         found = self._cluster.devices[device]
         key = (found.kind, found.speed, share, part)
         if key not in self._sums:
-            model, speed = self._model(found)
+            if len(self._sums) >= MAX_SUMS:
+                self._sums.clear()
+            model, speed = self._model(found.kind)
             values = getattr(model.at(self._rows * share), part) / (speed * found.speed)
             self._sums[key] = np.concatenate([[0.0], np.cumsum(values)])
         return self._sums[key]
 
-    def _model(self, device: Device) -> tuple[CostModel, float]:
-        kind = device.kind
+    def _model(self, kind: str) -> tuple[CostModel, float]:
         if kind not in self._models:
             self._models[kind] = self._find(kind)
         return self._models[kind]
@@ -51,9 +94,9 @@ class UnitClock:
         for known in kinds:
             speed = relative_speed(kind, known)
             if speed is not None:
-                self.notes.append(f"{kind} was not profiled: assumed {speed:.2f} x as fast as {known} (data sheets)")
+                self._notes[kind] = f"{kind} was not profiled: assumed {speed:.2f} x as fast as {known} (data sheets)"
                 return fit(self._profile, known), speed
-        self.notes.append(
+        self._notes[kind] = (
             f"the profile has no times for {kind}, and no data sheets relate it to {', '.join(kinds)}: "
             f"assumed to be as fast as {kinds[0]}"
         )

@@ -115,7 +115,7 @@ class PlanScorer:
 
     def _price(self, plan: Plan) -> Costs:
         if self._priced is None or self._priced.plan is not plan:
-            self._priced = price(plan, self._problem.profile, self._problem.cluster)
+            self._priced = price(plan, self._problem.profile, self._problem.cluster, clock=self._problem.clock)
         return self._priced
 
     def _ordered(self, costs: Costs) -> Program:

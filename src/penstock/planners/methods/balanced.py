@@ -81,10 +81,9 @@ def _search(work: Sequence[Floats], limit: float) -> list[int] | None:
         reaches.append(np.searchsorted(sums, sums + limit, side="right") - 1)
         # A stage from `start` may end anywhere behind it, up to its reach: add +1 and -1 at the ends of that range.
         start = np.flatnonzero(reached[stage] & (reaches[-1] > np.arange(num_units + 1)))
-        ends = np.zeros(num_units + 2, dtype=np.int64)
-        np.add.at(ends, start + 1, 1)
-        np.add.at(ends, reaches[-1][start] + 1, -1)
-        reached[stage + 1] = np.cumsum(ends)[:-1] > 0
+        begun = np.bincount(start + 1, minlength=num_units + 2)
+        ended = np.bincount(reaches[-1][start] + 1, minlength=num_units + 2)
+        reached[stage + 1] = np.cumsum(begun - ended)[:-1] > 0
     if not reached[-1, -1]:
         return None
     cuts = [num_units]

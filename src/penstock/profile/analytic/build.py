@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from penstock.errors import InputError
+from penstock.names import ask_names
 from penstock.profile.analytic.assumptions import assumptions
 from penstock.profile.analytic.builtin import BUILTIN, Model
 from penstock.profile.analytic.configs import (
@@ -20,7 +21,7 @@ from penstock.profile.analytic.model_parts import Batch, Design
 from penstock.profile.analytic.roofline import part_sizes, part_times
 from penstock.profile.analytic.transformer import bert_design, gpt2_design, llama_design, vit_design, vit_sequence
 from penstock.profile.analytic.vision import ResnetConfig, VggConfig, resnet_design, vgg_design
-from penstock.profile.device_kinds import KINDS, DeviceKind, Precision, find_kind
+from penstock.profile.device_kinds import KINDS, DeviceKind, Precision, find_kind, near_kinds
 from penstock.profile.types import Profile, Tie, Unit
 
 MAX_MICRO_BATCH_SIZE = 1_000_000
@@ -178,7 +179,8 @@ def _find_kinds(kinds: Sequence[str]) -> list[DeviceKind]:
     for name in names:
         kind = find_kind(name) if isinstance(name, str) else None
         if kind is None:
-            hint = f"Choose from: {', '.join(KINDS)}."
+            question = ask_names(near_kinds(name)) if isinstance(name, str) else ""
+            hint = f"{question} Choose from: {', '.join(KINDS)}.".strip()
             raise InputError(f"no data sheet for device kind {name!r}", where="kinds", hint=hint)
         if kind in device_kinds:
             raise InputError(f"duplicate device kind {name!r}", where="kinds", hint="Name each kind once.")

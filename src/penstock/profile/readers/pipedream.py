@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from penstock.errors import InputError
 from penstock.profile.readers.graph import Node, Tensor, chain_profile, check_bytes, check_seconds, linearise
-from penstock.profile.types import Profile
+from penstock.profile.types import UNNAMED_KIND, Profile
 
 _NODE_START = re.compile(r"node([0-9]{1,18}) -- ")
 _EDGE = re.compile(r"node([0-9]{1,18}) -- node([0-9]{1,18})")
@@ -29,7 +29,9 @@ _ASSUMPTIONS = (
 )
 
 
-def parse_pipedream(text: str, *, name: str, where: str, micro_batch_size: int = 1, kind: str = "profiled") -> Profile:
+def parse_pipedream(
+    text: str, *, name: str, where: str, micro_batch_size: int = 1, kind: str = UNNAMED_KIND
+) -> Profile:
     """Parse a PipeDream graph.
 
     A node is an input of the model if its description starts with "Input" and it has neither parameters nor incoming

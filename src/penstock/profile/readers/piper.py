@@ -4,7 +4,7 @@ import msgspec
 
 from penstock.errors import InputError
 from penstock.profile.readers.graph import Node, Tensor, chain_profile, check_bytes, check_seconds, linearise
-from penstock.profile.types import Profile
+from penstock.profile.types import UNNAMED_KIND, Profile
 
 _VARIANT = "vanilla"
 
@@ -21,7 +21,7 @@ _ASSUMPTIONS = (
 )
 
 
-def parse_piper(text: str, *, name: str, where: str, kind: str = "profiled") -> Profile:
+def parse_piper(text: str, *, name: str, where: str, kind: str = UNNAMED_KIND) -> Profile:
     """Parse a Piper file.
 
     Args:

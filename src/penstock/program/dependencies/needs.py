@@ -99,7 +99,7 @@ def _closing_edges(program: Program, placement: Placement, jobs: JobTable, cause
             pairs += [
                 (last[device, stage], action) for stage in _reduced(program, action, ties) if (device, stage) in last
             ]
-    for step in np.flatnonzero(program.kind == Kind.STEP).tolist():
+    for step in program.rows_of(Kind.STEP).tolist():
         device, stage = int(program.device_of[step]), int(program.stage[step])
         for action in reductions.get(device, ()):
             known = program.kind[action] == Kind.REDUCE_GRAD or ties is not None

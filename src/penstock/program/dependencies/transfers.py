@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.arrays import Floats, Int32s, Ints
 from penstock.plan.pricing import Costs, Reduction
-from penstock.program.actions import NONE, Kind, is_reduction
+from penstock.program.actions import NONE, Kind
 from penstock.program.dependencies.messages import match_messages
 from penstock.program.dependencies.passes import passes_to
 from penstock.program.job_table import JobTable
@@ -68,7 +68,7 @@ def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Depende
     for number, actions in enumerate(participants):
         transfer_of[actions] = len(send) + number
 
-    what = program.kind[send].astype(np.int64) - Kind.SEND_F
+    what = program.kind[send].astype(np.int64) - int(Kind.SEND_F)
     flow = costs.flows.outgoing(what, jobs.replica[send], program.peer[send])
     num_bytes = costs.flows.num_bytes[flow]
     source, target = program.device_of[send].astype(np.int64), program.peer[send].astype(np.int64)
@@ -95,7 +95,7 @@ def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Depende
 
 def _participants(program: Program, costs: Costs) -> list[Ints]:
     """For each reduction the actions that issue it, in ring order."""
-    rows = np.flatnonzero(is_reduction(program.kind))
+    rows = program.rows_of(Kind.REDUCE_GRAD, Kind.REDUCE_TIE)
     where = {(int(program.kind[row]), int(program.stage[row]), int(program.device_of[row])): int(row) for row in rows}
     found = []
     for item in costs.reductions:

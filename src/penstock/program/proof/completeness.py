@@ -41,7 +41,7 @@ def check_complete(program: Program, costs: Costs, replica: Ints) -> Ints:
     ):
         rows = np.flatnonzero(np.isin(program.kind, kinds))
         _check_once(program, rows, job[rows], expected, partial(_job, costs, kinds[0]))
-    rows = np.flatnonzero(program.kind == Kind.STEP)
+    rows = program.rows_of(Kind.STEP)
     everywhere = np.ones(costs.num_replicas, dtype=bool)
     _check_once(program, rows, replica[rows], everywhere, partial(_step, costs))
     _check_reductions(program, costs)

@@ -82,35 +82,32 @@ def memory_changes(program: Program, costs: Costs, replica: Ints) -> MemoryChang
         for what in (ACTIVATION, GRADIENT)
     }
 
-    def rows_of(kind: Kind) -> Ints:
-        return np.flatnonzero(program.kind == int(kind))
-
-    rows = rows_of(Kind.F)
+    rows = program.rows_of(Kind.F)
     saved_before[rows] = kept[replica[rows]]
     received_before[rows] = -inbound[ACTIVATION][replica[rows]]
-    rows = rows_of(Kind.R)
+    rows = program.rows_of(Kind.R)
     saved_before[rows] = (saved - kept)[replica[rows]]
-    rows = rows_of(Kind.I)
+    rows = program.rows_of(Kind.I)
     saved_after[rows] = (pending - saved)[replica[rows]]
     received_after[rows] = -inbound[GRADIENT][replica[rows]]
-    rows = rows_of(Kind.W)
+    rows = program.rows_of(Kind.W)
     saved_after[rows] = -pending[replica[rows]]
-    rows = rows_of(Kind.B)
+    rows = program.rows_of(Kind.B)
     saved_after[rows] = -saved[replica[rows]]
     received_after[rows] = -inbound[GRADIENT][replica[rows]]
-    rows = rows_of(Kind.STEP)
+    rows = program.rows_of(Kind.STEP)
     saved_before[rows] = costs.more_at_step_bytes[program.device_of[rows]]
     saved_after[rows] = -saved_before[rows]
-    rows = rows_of(Kind.RECV_S)
+    rows = program.rows_of(Kind.RECV_S)
     there = _there_from(rows, flows.incoming(SAVED, replica[rows], program.peer[rows]), costs.leaves_at_once)
     np.add.at(saved_before, there, kept[replica[rows]])
 
     for kind, what in ((Kind.RECV_F, ACTIVATION), (Kind.RECV_B, GRADIENT)):
-        rows = rows_of(kind)
+        rows = program.rows_of(kind)
         received_before[rows] = flows.num_bytes[flows.incoming(what, replica[rows], program.peer[rows])]
     compute = np.append(np.flatnonzero(is_compute(program.kind)), size)
     for kind, what in ((Kind.SEND_F, ACTIVATION), (Kind.SEND_B, GRADIENT), (Kind.SEND_S, SAVED)):
-        rows = rows_of(kind)
+        rows = program.rows_of(kind)
         flow = flows.outgoing(what, replica[rows], program.peer[rows])
         num_bytes = flows.num_bytes[flow]
         leaves = np.where(costs.leaves_at_once[flow], rows, compute[np.searchsorted(compute, rows)])

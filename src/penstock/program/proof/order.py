@@ -57,13 +57,13 @@ def _rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_Rule]:
     split = jobs.backward != jobs.weights
     yield _Rule(jobs.backward[split], jobs.weights[split], "a weight gradient needs its input gradient")
     for kind, what in ((Kind.SEND_F, ACTIVATION), (Kind.SEND_B, GRADIENT), (Kind.SEND_S, SAVED)):
-        rows = np.flatnonzero(program.kind == kind)
+        rows = program.rows_of(kind)
         table = jobs.backward if what == GRADIENT else jobs.forward
         yield _Rule(table[jobs.replica[rows], program.microbatch[rows]], rows, "its payload is not computed yet")
     for kind, table in ((Kind.RECV_F, jobs.forward), (Kind.RECV_B, jobs.backward)):
-        rows = np.flatnonzero(program.kind == kind)
+        rows = program.rows_of(kind)
         yield _Rule(rows, table[jobs.replica[rows], program.microbatch[rows]], "it needs the received payload")
-    rows = np.flatnonzero(program.kind == Kind.RECV_S)
+    rows = program.rows_of(Kind.RECV_S)
     consumer = np.where(
         again[jobs.replica[rows], None], jobs.recompute[jobs.replica[rows]], jobs.backward[jobs.replica[rows]]
     )
@@ -75,15 +75,15 @@ def _rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_Rule]:
 def _closing_rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_Rule]:
     last_weights, last_forward = jobs.weights.max(axis=1), jobs.forward.max(axis=1)
     yield _Rule(last_weights, jobs.step, "the step needs all gradients")
-    rows = np.flatnonzero(program.kind == Kind.SEND_P)
+    rows = program.rows_of(Kind.SEND_P)
     yield _Rule(jobs.step[jobs.replica[rows]], rows, "it sends weights before their optimizer step")
-    rows = np.flatnonzero(program.kind == Kind.RECV_P)
+    rows = program.rows_of(Kind.RECV_P)
     yield _Rule(last_forward[jobs.replica[rows]], rows, "the old weights are still in use")
-    rows = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)
+    rows = program.rows_of(Kind.REDUCE_GRAD)
     yield _Rule(last_weights[jobs.replica[rows]], rows, "a gradient is not complete yet")
     yield _Rule(rows, jobs.step[jobs.replica[rows]], "the step needs the reduced gradients")
     ties = {item.number: item.stages for item in costs.reductions if item.is_tie}
-    for row in np.flatnonzero(program.kind == Kind.REDUCE_TIE).tolist():
+    for row in program.rows_of(Kind.REDUCE_TIE).tolist():
         stages = ties[int(program.stage[row])]
         held = np.isin(costs.replica_stage, stages) & (costs.backward_device == program.device_of[row])
         at = np.full(int(held.sum()), row)

@@ -9,7 +9,7 @@ from torch import nn
 from penstock.model import Block, find_blocks
 from penstock.plan import Plan
 from penstock.program.proof import Proof
-from penstock.runtime.layout import Layout, check_num_layers, check_replica_sync, compile_plan, make_layout
+from penstock.runtime.layout import Layout, check_planned_model, check_replica_sync, compile_plan, make_layout
 from penstock.runtime.options import PipelineOptions
 from penstock.runtime.state import check_materializable
 
@@ -28,15 +28,15 @@ class Validated:
 
 
 def validate(model: nn.Module, plan: Plan, options: PipelineOptions) -> Validated:
-    """Phase 1: find the layers of the model, and check that the plan has as many.
+    """Phase 1: find the layers of the model, and check that they are those of the plan.
 
     Raises:
         InputError: The model is not a chain of blocks, or nothing fills its tensors on the meta device.
-        MismatchError: The plan is for another number of layers.
+        MismatchError: The plan is for another model.
     """
     check_materializable(model, options.init)
     blocks = find_blocks(model, options.blocks, options.inputs, torch.device(options.device))
-    check_num_layers(plan, blocks)
+    check_planned_model(plan, blocks, options.profile)
     real = (item.device for block in blocks for item in block.parameters.values() if not item.is_meta)
     return Validated(model, plan, blocks, next(real, torch.device(options.device)))
 

@@ -4,19 +4,19 @@ from penstock.runtime.layout.compile import PLACEHOLDER_KIND, compile_plan, plac
 from penstock.runtime.layout.layout import (
     Layout,
     StageView,
-    check_num_layers,
     find_grad_owners,
     find_links,
     find_split_backwards,
     make_layout,
 )
+from penstock.runtime.layout.planned_model import check_planned_model
 from penstock.runtime.layout.replica_sync_proof import check_replica_sync
 
 __all__ = [
     "PLACEHOLDER_KIND",
     "Layout",
     "StageView",
-    "check_num_layers",
+    "check_planned_model",
     "check_replica_sync",
     "compile_plan",
     "find_grad_owners",

@@ -9,7 +9,6 @@ from torch import nn
 
 from penstock.errors import InputError, MismatchError
 from penstock.model import Block, is_compiled, shared_parameters
-from penstock.plan import Plan
 from penstock.plan.pricing import PARAMETERS, Costs
 from penstock.program import Kind, Program
 from penstock.runtime.tensors import Rows, microbatch_rows, replica_rows
@@ -77,22 +76,9 @@ def find_links(program: Program, devices: Sequence[str], kinds: Collection[Kind]
 def find_split_backwards(program: Program, devices: Sequence[str]) -> set[tuple[int, int, int]]:
     """Return the split backwards (I and W as two actions) as rank, stage and micro-batch."""
     rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
-    rows = np.flatnonzero(program.kind == Kind.I)
+    rows = program.rows_of(Kind.I)
     columns = (program.device_of[rows], program.stage[rows], program.microbatch[rows])
     return {(rank_of[device], stage, mb) for device, stage, mb in zip(*(c.tolist() for c in columns), strict=True)}
-
-
-def check_num_layers(plan: Plan, blocks: Sequence[Block]) -> None:
-    """Check that a plan has as many layers as the model.
-
-    Raises:
-        MismatchError: The numbers differ.
-    """
-    if plan.num_units != len(blocks):
-        raise MismatchError(
-            f"the plan covers {plan.num_units} layers, but the model has {len(blocks)}",
-            hint="Plan with a profile of this model, or list the same blocks as for the profile.",
-        )
 
 
 def make_layout(costs: Costs, blocks: Sequence[Block]) -> Layout:

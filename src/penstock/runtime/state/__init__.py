@@ -1,8 +1,9 @@
 """Model and optimizer state: checkpoints, materialization, names of entries."""
 
-from penstock.runtime.state.checkpoint import DEFAULT_KEEP, Checkpoints, LoadedCheckpoint, RankState
+from penstock.runtime.state.checkpoint import DEFAULT_KEEP, Checkpoints, LoadedCheckpoint
 from penstock.runtime.state.checkpoint_dir import find_checkpoints
 from penstock.runtime.state.meta_device import Init, check_materializable, is_on_meta, materialize, materialize_tensors
+from penstock.runtime.state.rank_state import RankState
 from penstock.runtime.state.state_index import state_entries, writers
 
 __all__ = [

@@ -12,30 +12,20 @@ State is stored under the model's own names, so it does not depend on which rank
 
 import time
 import weakref
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from penstock.dist import Consensus
-from penstock.errors import FileError, InputError, MismatchError
+from penstock.errors import FileError, InputError
 from penstock.io import reason
-from penstock.runtime.rng import get_rng_states, set_rng_states
 from penstock.runtime.state import checkpoint_dir
 from penstock.runtime.state.checkpoint_dir import Lock, Record
-from penstock.runtime.state.optimizer_state import (
-    OptimizerLayout,
-    check_fits,
-    describe_optimizer,
-    merge_layouts,
-    param_groups,
-    restore_optimizer,
-)
-from penstock.runtime.state.state_index import Entry
+from penstock.runtime.state.optimizer_state import OptimizerLayout, check_fits, merge_layouts
+from penstock.runtime.state.rank_state import RankState, read_state, restore_state, state_to_write
 
 DEFAULT_KEEP = 2
 VISIBLE_WITHIN_S = 3.0
@@ -52,32 +42,6 @@ class LoadedCheckpoint:
     """The value of `extra=` when the checkpoint was saved; None if there was none."""
     path: Path
     seed: int
-
-
-@dataclass(frozen=True, eq=False)
-class RankState:
-    """The part of the training state that a rank holds."""
-
-    model: nn.Module
-    entries: tuple[Entry, ...]
-    """All entries of the model."""
-    writers: Mapping[str, int]
-    """By name: the rank that writes an entry."""
-    trained: Mapping[str, nn.Parameter]
-    """The parameters that this rank trains."""
-    device: torch.device
-
-    def optimizer_layouts(self, optimizers: Sequence[torch.optim.Optimizer]) -> list[OptimizerLayout]:
-        """Describe the optimizers of this rank."""
-        return [describe_optimizer(item, self.names()) for item in optimizers]
-
-    def names(self) -> dict[Tensor, str]:
-        """The names of the parameters that this rank trains."""
-        return {item: name for name, item in self.trained.items()}
-
-    def order(self) -> dict[str, int]:
-        """The position of each name in the model."""
-        return {entry.name: index for index, entry in enumerate(self.entries)}
 
 
 class Checkpoints:
@@ -129,7 +93,7 @@ class Checkpoints:
             consensus.run_everywhere(
                 "looking for the checkpoint directory", lambda: _wait_until_visible(unfinished, consensus.rank)
             )
-            write_state(_state(rank_state, consensus.rank, optimizers, merged, extra), unfinished, consensus)
+            write_state(state_to_write(rank_state, consensus.rank, optimizers, merged, extra), unfinished, consensus)
 
             def finish(_: list[None]) -> list[Path]:
                 number = checkpoint_dir.next_number(folder)
@@ -171,10 +135,13 @@ class Checkpoints:
             "choosing a checkpoint", lambda: rank_state.optimizer_layouts(optimizers), choose
         )
         path = folder / name
-        read = consensus.run_everywhere(
-            "reading a checkpoint", lambda: _read(rank_state, path, consensus.rank, with_state=with_optimizers)
-        )
-        _restore_state(rank_state, optimizers, read)
+
+        def read_own() -> dict[str, Any]:
+            _wait_until_visible(path, consensus.rank)
+            return read_state(rank_state, path, consensus.rank, with_state=with_optimizers)
+
+        read = consensus.run_everywhere("reading a checkpoint", read_own)
+        restore_state(rank_state, optimizers, read)
         return LoadedCheckpoint(record.step, read.get("extra", (None,))[0], path, record.seed)
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
@@ -208,104 +175,3 @@ def _wait_until_visible(path: Path, rank: int) -> None:
                 hint="Pass the same directory on every rank, on storage that all hosts share.",
             )
         time.sleep(0.05)
-
-
-def _state(
-    rank_state: RankState,
-    rank: int,
-    optimizers: Sequence[torch.optim.Optimizer],
-    merged: Sequence[OptimizerLayout],
-    extra: Any,
-) -> dict[str, Any]:
-    """The state that this rank writes."""
-    own = [entry for entry in rank_state.entries if rank_state.writers[entry.name] == rank]
-    state: dict[str, Any] = {
-        "model": {key: entry.tensor(rank_state.model).detach() for entry in own for key in entry.keys},
-        "random": {str(rank): get_rng_states(rank_state.device)},
-    }
-    if optimizers:
-        own_names = {entry.name for entry in own}
-        written = {item: name for item, name in rank_state.names().items() if name in own_names}
-        state["optim"] = {
-            "state": {
-                written[item]: dict(values)
-                for optimizer in optimizers
-                for item, values in optimizer.state.items()
-                if item in written
-            }
-        }
-    if rank == 0 and optimizers:
-        state["optim"]["param_groups"] = param_groups(merged)
-    if rank == 0 and extra is not None:
-        # In a tuple, which is written as one object. A dictionary would be flattened, and its keys become strings.
-        state["extra"] = (extra,)
-    return state
-
-
-def _read(rank_state: RankState, path: Path, rank: int, *, with_state: bool) -> dict[str, Any]:
-    """Read the part of a checkpoint that this rank needs."""
-    from penstock.runtime.state.checkpoint_io import StoredCheckpoint
-
-    _wait_until_visible(path, rank)
-    stored = StoredCheckpoint(path)
-    _check_model(stored.shapes("model"), rank_state.entries, path)
-    held = {entry.name for entry in rank_state.entries if not entry.tensor(rank_state.model).is_meta}
-    has_own = any(key[:2] == ("random", str(rank)) for key in stored.paths.values())
-    # A rank that did not exist when the checkpoint was written continues with the generators of rank 0.
-    random = str(rank) if has_own else "0"
-
-    def select(key: tuple[str | int, ...]) -> bool:
-        match key:
-            case ("model", name):
-                return name in held
-            case ("optim", "state", name, *_):
-                return with_state and name in rank_state.trained
-            case ("optim", "param_groups", *_):
-                return with_state
-            case ("random", name, *_):
-                return name == random
-        return key[0] == "extra"
-
-    read = stored.read(select)
-    read["random"] = read.get("random", {}).get(random, [])
-    return read
-
-
-def _check_model(
-    saved: Mapping[str, tuple[tuple[int, ...], torch.dtype]], entries: Sequence[Entry], path: Path
-) -> None:
-    """Reject a checkpoint of another model."""
-    expected = {key: entry for entry in entries for key in entry.keys}
-    for key, entry in expected.items():
-        if key not in saved:
-            raise _other_model(f"it lacks {key!r} of the model", path)
-        shape, dtype = saved[key]
-        if (shape, dtype) != (entry.shape, entry.dtype):
-            text = f"{key!r} has shape {shape} and type {dtype}, but {entry.shape} and {entry.dtype} in the model"
-            raise _other_model(text, path)
-    for key in saved:
-        if key not in expected:
-            raise _other_model(f"it has {key!r}, which the model lacks", path)
-
-
-def _other_model(what: str, path: Path) -> MismatchError:
-    return MismatchError(
-        f"the checkpoint is of another model: {what}", where=str(path), hint="Create the model that was saved."
-    )
-
-
-@torch.no_grad()
-def _restore_state(rank_state: RankState, optimizers: Sequence[torch.optim.Optimizer], read: Mapping[str, Any]) -> None:
-    for entry in rank_state.entries:
-        tensor = entry.tensor(rank_state.model)
-        if not tensor.is_meta:
-            tensor.copy_(read["model"][entry.name])
-    for parameter in rank_state.trained.values():
-        parameter.grad = None
-    first = 0
-    for optimizer in optimizers:
-        last = first + len(optimizer.param_groups)
-        groups = read["optim"]["param_groups"][first:last]
-        restore_optimizer(optimizer, rank_state.names(), groups, read["optim"].get("state", {}))
-        first = last
-    set_rng_states(rank_state.device, read["random"])

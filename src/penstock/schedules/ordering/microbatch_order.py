@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.arrays import Ints
-from penstock.program import Kind, Program, is_one_of
+from penstock.program import Kind, Program
 
 FIRST_SEEN = ((Kind.F,), (Kind.R,), (Kind.I, Kind.B))
 
@@ -34,5 +34,5 @@ def in_turn(program: Program) -> Program:
 
 def _by_replica(program: Program, replica: Ints, kinds: tuple[Kind, ...]) -> Ints:
     """The indices of actions of these kinds, replica after replica, in the order of each."""
-    rows = np.flatnonzero(is_one_of(program.kind, kinds))
+    rows = program.rows_of(*kinds)
     return rows[np.argsort(replica[rows], kind="stable")]

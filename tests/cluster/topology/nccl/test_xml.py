@@ -49,6 +49,18 @@ def test_an_interface_for_each() -> None:
     assert [host.interface_bandwidth for host in cluster.hosts] == [None, None]
 
 
+def test_interfaces_of_different_speeds() -> None:
+    # A link between hosts is as fast as the slowest interface; a shared interface has the sum.
+    line = next(line for line in NCCL_SWITCHED.splitlines() if "<net " in line)
+    slower = NCCL_SWITCHED.replace(line, line + line.replace('speed="200000"', 'speed="40000"'))
+    cluster = parse(slower, num_hosts=2)
+    assert cluster.between.bandwidth == 5e9
+    assert [host.interface_bandwidth for host in cluster.hosts] == [30e9, 30e9]
+    overridden = parse(slower, num_hosts=2, links=parse_link_types(["NET=7GB/s"]))
+    assert overridden.between.bandwidth == 7e9
+    assert [host.interface_bandwidth for host in overridden.hosts] == [14e9, 14e9]
+
+
 def test_hosts_of_one_nvlink_domain() -> None:
     one, other = NCCL_SWITCHED.split('numaid="1"')
     cluster = parse(one.replace('<cpu host_hash="0x5d1f" affinity', "") + 'numaid="1"' + other)

@@ -74,6 +74,9 @@ def test_yaml_blocks() -> None:
         ("SwitchName=a Switches=b", "switch 'b' does not exist"),
         ("SwitchName=a Switches=b Nodes=n1\nSwitchName=b Switches=a Nodes=n2", "form a cycle"),
         ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2", "'a' and 'b' are not connected"),
+        # Blocks are connected with each other, but not with a switch.
+        ("BlockName=a Nodes=n1\nSwitchName=b Nodes=n2", "'a' and 'b' are not connected"),
+        ("SwitchName=b Nodes=n2\nBlockName=a Nodes=n1", "'b' and 'a' are not connected"),
         ("SwitchName=a Nodes=n[1-5000]", "exceeds the limit of 1,024"),
         ("SwitchName=a Nodes=n[1-", "is not a host list"),
         ("SwitchName=a Nodes=n1 and more", "'and more' is not KEY=VALUE"),

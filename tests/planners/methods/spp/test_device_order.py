@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.cluster.load import load_cluster
 from penstock.cluster.types import Cluster, Device, Host, Link, Wire
+from penstock.planners.methods.spp import device_order
 from penstock.planners.methods.spp.device_order import MAX_NODES, link_weights, minimum_cut, order_devices
 from tests.support.reach import reach, reaches
 from tests.support.strategies import clusters, sizes_up_to
@@ -167,3 +168,37 @@ def test_many_unequal_devices() -> None:
     num = MAX_NODES + 20
     cluster = cluster_of("h" * num, random_links(num, 1))
     assert sorted(order_devices(cluster)) == list(range(num))
+
+
+@pytest.mark.parametrize(
+    ("fast", "num", "groups"),
+    # Four nodes of at most twice their mean size, along the fastest links, and not more merges than needed.
+    [
+        ([(0, 5, 9.0), (1, 4, 8.0), (2, 7, 7.0), (3, 6, 6.0)], 8, [(0, 5), (1, 4), (2, 7), (3, 6)]),
+        ([(0, 5, 9.0), (1, 4, 8.0), (2, 3, 7.0)], 6, [(0, 5), (1, 4), (2,), (3,)]),
+        ([(0, 1, 9.0), (1, 2, 8.0), (3, 4, 7.0)], 5, [(0, 1), (2,), (3,), (4,)]),
+        # The fourth link would join five devices, so the next one is taken.
+        (
+            [(0, 1, 9.0), (1, 2, 8.0), (2, 3, 7.0), (3, 4, 6.0), (5, 6, 5.0)],
+            8,
+            [(0, 1, 2, 3), (4,), (5, 6), (7,)],
+        ),
+    ],
+)
+def test_contraction_follows_the_fastest_links(
+    fast: list[tuple[int, int, float]], num: int, groups: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_order, "MAX_NODES", 4)
+    links = {(one, other): rate for one, other, rate in fast}
+    cluster = cluster_of("h" * num, links, inside=1.0)
+    weights = device_order._Links(link_weights(cluster), [0] * num, frozenset())
+    assert device_order._contract(weights, [(number,) for number in range(num)]) == groups
+
+
+def test_pairs_with_fast_links_stay_together_in_a_large_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_order, "MAX_NODES", 4)
+    pairs = [(0, 5), (1, 4), (2, 7), (3, 6)]
+    cluster = cluster_of("h" * 8, {pair: 9.0 - number for number, pair in enumerate(pairs)}, inside=1.0)
+    order = order_devices(cluster)
+    assert sorted(order) == list(range(8))
+    assert {tuple(sorted(order[at : at + 2])) for at in range(0, 8, 2)} == set(pairs)

@@ -10,10 +10,17 @@ import penstock
 from penstock.arrays import Floats
 from penstock.plan.types import on
 from penstock.program.actions import Kind
-from penstock.report.analysis.prediction.compare import compare_timelines, difference_sentences, median_iteration
+from penstock.report.analysis.prediction.compare import (
+    KindRow,
+    compare_timelines,
+    difference_sentences,
+    median_iteration,
+    row_name,
+)
 from penstock.report.analysis.summation_order import reordered_sums
 from penstock.simulate.evaluation import Evaluation
 from penstock.timeline.build import build_timeline
+from penstock.timeline.summary import bubble_fraction
 from penstock.timeline.types import Timeline
 
 
@@ -44,6 +51,19 @@ def test_every_kind_of_every_stage(predicted: Evaluation) -> None:
     # Work and messages alike are twice as long, so as much is left idle.
     assert comparison.measured_bubble == pytest.approx(comparison.predicted_bubble)
     assert median_iteration(measured) is measured[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage", "name"),
+    [
+        (Kind.B, 1, "backward of stage 1"),
+        (Kind.STEP, None, "optimizer step"),
+        (Kind.REDUCE_GRAD, 0, "all-reduce of a group of stage 0"),
+        (Kind.REDUCE_TIE, 2, "all-reduce of shared parameters 2"),
+    ],
+)
+def test_names_of_rows(kind: Kind, stage: int | None, name: str) -> None:
+    assert row_name(KindRow(kind, stage, ("d0",), 1, 1.0, 1.0)) == name
 
 
 def test_what_differs_most_is_named(predicted: Evaluation) -> None:
@@ -134,3 +154,33 @@ def test_a_warm_up_iteration_is_no_result(predicted: Evaluation) -> None:
     # Beside others it is one of them.
     lines = difference_sentences(compare_timelines(predicted.timeline, [warm, _stretched(predicted, 2.0)]))
     assert lines[0].startswith("An iteration was predicted to take ")
+
+
+def test_a_common_factor_is_stated_once(predicted: Evaluation) -> None:
+    comparison = compare_timelines(predicted.timeline, [_stretched(predicted, factor) for factor in (1.3, 1.4, 1.6)])
+    assert comparison.common_ratio == pytest.approx(1.4)
+    first, *others = difference_sentences(comparison)
+    assert ", 40.0 % more (median of 3)" in first
+    assert others[0].startswith("All actions took about 1.40 times as long as predicted: the devices are busy, or slow")
+    assert not any(" was slow: its actions" in text or " on d" in text for text in others)
+    faster = difference_sentences(compare_timelines(predicted.timeline, [_stretched(predicted, 0.5)]))
+    assert faster[1].startswith("All actions took about 0.50 times as long as predicted: the devices are less busy")
+    assert compare_timelines(predicted.timeline, [_stretched(predicted, 1.05)]).common_ratio is None
+
+
+def test_sentences_table_and_picture_have_the_same_figures(shared: Evaluation) -> None:
+    """Four iterations, in which d1 is slow by different factors and waits for different times."""
+    timeline, program = shared.timeline, shared.program
+    slow = timeline.is_compute & (program.device_of == program.devices.index("d1"))
+    measured = []
+    for factor, wait in ((2.0, 1.1), (3.0, 1.9), (4.0, 1.5), (5.0, 1.2)):
+        taken = (timeline.end_s - timeline.start_s) * np.where(slow, factor, 1.0)
+        start_s = timeline.start_s * factor * wait
+        measured.append(_measured(shared, start_s, start_s + taken))
+    comparison = compare_timelines(timeline, measured)
+    pictured = median_iteration(measured)
+    assert comparison.measured_s == pictured.iteration_s
+    assert comparison.measured_bubble == bubble_fraction(pictured)
+    own_s = sum(row.num * row.measured_s for row in comparison.rows if row.devices == ("d1",) and row.is_compute)
+    assert [item.device for item in comparison.devices] == ["d1"]
+    assert comparison.devices[0].measured_s == pytest.approx(own_s)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.cluster.names import list_names, suggest_names
 from penstock.errors import InputError
+from penstock.names import list_names, suggest_names
 
 MAX_LEVELS = 32
 

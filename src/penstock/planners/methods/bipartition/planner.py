@@ -93,7 +93,7 @@ def _row(problem: Problem, lanes: Sequence[int], cuts: Ints) -> Row:
     return Row(
         forward=[clock.prefix(lane, 1.0, "forward_s")[cuts] for lane in lanes],
         backward=[(clock.work(lane) - clock.prefix(lane, 1.0, "forward_s"))[cuts] for lane in lanes],
-        rates=[(_rate(problem.cluster, a, b), _rate(problem.cluster, b, a)) for a, b in pairwise(lanes)],
+        rates=[(rate_between(problem.cluster, a, b), rate_between(problem.cluster, b, a)) for a, b in pairwise(lanes)],
         cut_bytes=crossing[cuts],
         input_bytes=inputs[cuts],
         saved_bytes=np.concatenate([[0.0], np.cumsum(sizes.saved_bytes)])[cuts],
@@ -101,7 +101,7 @@ def _row(problem: Problem, lanes: Sequence[int], cuts: Ints) -> Row:
     )
 
 
-def _rate(cluster: Cluster, source: int, target: int) -> float:
+def rate_between(cluster: Cluster, source: int, target: int) -> float:
     """Bytes per second from one device to another, limited by the interfaces of their hosts."""
     rate = float(cluster.bandwidth[source, target])
     hosts = cluster.host_index[[source, target]]

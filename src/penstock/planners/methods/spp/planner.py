@@ -42,7 +42,7 @@ def spp(problem: Problem, *, replication: bool = True) -> Plan:
         if best is not None and item.least_s >= best[0]:
             continue
         plan = problem.plan("spp", item.cuts, item.groups)
-        costs = price(plan, problem.profile, problem.cluster)
+        costs = price(plan, problem.profile, problem.cluster, clock=problem.clock)
         if best is None or least_seconds(costs) < best[0]:
             seconds = evaluate_costs(costs, program=pe(costs), within_memory=False).timeline.iteration_s
             if best is None or seconds < best[0]:

@@ -25,6 +25,10 @@ AS_PREDICTED = 0.001
 """A smaller relative difference of the iteration counts as none. It would print as 0.0 % or 0.1 %."""
 MIN_SHARE_OF_LARGEST = 0.1
 """Differences below this share of the largest one are left out."""
+MIN_COMMON_CHANGE = 0.1
+COMMON_SPREAD = 0.15
+COMMON_SHARE = 0.9
+"""All actions share a factor if those with this share of the compute time are within `COMMON_SPREAD` of it."""
 EQUAL_PACE = 1.05
 """Replicas whose ratios are within this factor of each other share a row."""
 
@@ -77,11 +81,12 @@ class Comparison(NamedTuple):
 
     predicted_s: float
     measured_s: float
-    """The median iteration."""
+    """Of the median iteration (`median_iteration`)."""
     quartiles_s: tuple[float, float]
     num_measured: int
     predicted_bubble: float
     measured_bubble: float
+    """Of the median iteration."""
     rows: tuple[KindRow, ...]
     devices: tuple[Straggler, ...]
     """Devices that were slower or faster in all their actions, the largest difference first."""
@@ -94,6 +99,18 @@ class Comparison(NamedTuple):
     def ratio(self) -> float | None:
         """Measured over predicted."""
         return self.measured_s / self.predicted_s if self.predicted_s > 0 else None
+
+    @property
+    def common_ratio(self) -> float | None:
+        """Measured over predicted compute time, if almost all of it differs by about this factor; otherwise None."""
+        rows = [row for row in self.rows if row.ratio is not None]
+        predicted_s = sum(row.num * row.predicted_s for row in rows)
+        if predicted_s <= 0:
+            return None
+        ratio = sum(row.num * row.measured_s for row in rows) / predicted_s
+        alike_s = sum(row.num * row.predicted_s for row in rows if abs((row.ratio or 0.0) / ratio - 1) <= COMMON_SPREAD)
+        is_common = abs(ratio - 1) >= MIN_COMMON_CHANGE and alike_s >= COMMON_SHARE * predicted_s
+        return ratio if is_common else None
 
 
 def compare_timelines(predicted: Timeline, measured: Sequence[Timeline]) -> Comparison:
@@ -110,13 +127,14 @@ def compare_timelines(predicted: Timeline, measured: Sequence[Timeline]) -> Comp
     durations = [timeline.end_s - timeline.start_s for timeline in measured]
     predicted_s = predicted.end_s - predicted.start_s
     low, high = np.quantile(iterations_s, (0.25, 0.75)).tolist()
+    median = median_iteration(measured)
     return Comparison(
         predicted_s=predicted.iteration_s,
-        measured_s=float(np.median(iterations_s)),
+        measured_s=median.iteration_s,
         quartiles_s=(low, high),
         num_measured=len(measured),
         predicted_bubble=bubble_fraction(predicted),
-        measured_bubble=float(np.median([bubble_fraction(timeline) for timeline in measured])),
+        measured_bubble=bubble_fraction(median),
         rows=tuple(_rows(predicted, predicted_s, durations)),
         devices=find_stragglers(predicted, durations),
         links=find_slow_links(predicted, measured),
@@ -183,7 +201,8 @@ def difference_sentences(comparison: Comparison, *, single_note: str = "one iter
         single_note: The remark in place of the median's spread where there is one iteration only.
 
     Returns:
-        A sentence about the iteration, then one for each of the largest differences.
+        A sentence about the iteration, one if all actions differ by the same factor, then one for each of the largest
+        differences.
     """
     if comparison.is_warm_up:
         return [_warm_up_sentence(comparison)]
@@ -199,7 +218,17 @@ def difference_sentences(comparison: Comparison, *, single_note: str = "one iter
             f"measured {show_percent(comparison.measured_bubble)}."
         )
     ]
+    if comparison.common_ratio is not None:
+        lines.append(_common_sentence(comparison.common_ratio))
     return [*lines, *_largest(comparison)]
+
+
+def _common_sentence(ratio: float) -> str:
+    reason = "busy, or slower than" if ratio > 1 else "less busy, or faster than"
+    return (
+        f"All actions took about {ratio:.2f} times as long as predicted: the devices are {reason} when the model was "
+        "profiled. Run nothing else at the same time, or profile the model again."
+    )
 
 
 def _warm_up_sentence(comparison: Comparison) -> str:
@@ -213,14 +242,15 @@ def _warm_up_sentence(comparison: Comparison) -> str:
 def _largest(comparison: Comparison) -> list[str]:
     """The largest differences: devices as a whole, links, and kinds of actions on other devices."""
     least_s = MIN_LINK_EXCESS * comparison.predicted_s
+    common = comparison.common_ratio
     # Where the iteration took about as long as predicted, no link made it longer.
     links = comparison.links if abs(comparison.measured_s - comparison.predicted_s) >= least_s else ()
     stragglers = {item.device for item in comparison.devices}
     differing = [
-        *((item.excess_s, item.sentence) for item in comparison.devices),
+        *((item.excess_s, item.sentence) for item in comparison.devices if common is None),
         *((item.excess_s, item.sentence) for item in links if item.excess_s >= least_s),
     ]
-    for row in comparison.rows:
+    for row in comparison.rows if common is None else ():
         if row.ratio is not None and abs(row.ratio - 1) > MIN_RATIO_ERROR and not stragglers.issuperset(row.devices):
             differing.append((row.excess_s, _row_sentence(row)))
     differing.sort(key=lambda item: -abs(item[0]))

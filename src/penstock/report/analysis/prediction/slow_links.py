@@ -140,7 +140,7 @@ def _all_waits(timeline: Timeline) -> Iterator[tuple[int, float, int]]:
             yield int(program.device_of[wait.action]), wait.start_s, wait.cause
     last_s = np.zeros(len(program.devices))
     np.maximum.at(last_s, program.device_of[timeline.is_compute], timeline.end_s[timeline.is_compute])
-    for send in np.flatnonzero(program.kind == Kind.SEND_P).tolist():
+    for send in program.rows_of(Kind.SEND_P).tolist():
         target = int(program.peer[send])
         yield target, float(last_s[target]), send
 

@@ -60,16 +60,19 @@ def find_stragglers(predicted: Timeline, durations: Sequence[Floats]) -> tuple[S
     """
     program = predicted.program
     predicted_s = predicted.end_s - predicted.start_s
-    median_s = np.median(np.array(durations), axis=0)
     stragglers = []
     for number, name in enumerate(program.devices):
         compute = np.flatnonzero(predicted.is_compute & (program.device_of == number))
-        item = Straggler(name, float(predicted_s[compute].sum()), float(median_s[compute].sum()))
-        if item.predicted_s <= 0 or abs(item.ratio - 1) < MIN_CHANGE:
+        if not predicted_s[compute].sum() > 0:
             continue
         kinds = np.stack([program.kind[compute], program.stage[compute]])
         group = np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
-        planned_s, taken_s = np.bincount(group, predicted_s[compute]), np.bincount(group, median_s[compute])
+        planned_s = np.bincount(group, predicted_s[compute])
+        # As in the table of the kinds: for each kind the median over the iterations.
+        taken_s = np.median([np.bincount(group, duration[compute]) for duration in durations], axis=0)
+        item = Straggler(name, float(planned_s.sum()), float(taken_s.sum()))
+        if abs(item.ratio - 1) < MIN_CHANGE:
+            continue
         large = planned_s >= MIN_SHARE * item.predicted_s
         if np.all(np.abs(taken_s[large] / planned_s[large] / item.ratio - 1) < MAX_SPREAD):
             stragglers.append(item)
