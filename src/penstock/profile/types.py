@@ -166,9 +166,6 @@ class ParameterCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         total: All parameters. All have gradients and optimizer state.
         active: Those that one token uses: everything except the experts that it is not routed to.
 
-    Raises:
-        ValueError: `active` is larger than `total`.
-
     Example:
         >>> ParameterCounts(total=46_702_792_704, active=12_879_925_248).active
         12879925248
@@ -176,10 +173,6 @@ class ParameterCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     total: Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
     active: Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
-
-    def __post_init__(self) -> None:
-        if self.active > self.total:
-            raise ValueError(f"active parameters ({self.active:,}) exceed total parameters ({self.total:,})")
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
@@ -245,6 +238,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if self.largest_parameter_bytes:
             _check_largest(self.largest_parameter_bytes, self.units)
         _no_repeats([overhead.kind for overhead in self.overheads], "overheads")
+        if self.parameter_counts and self.parameter_counts.active > self.parameter_counts.total:
+            raise ValueError("parameter_counts: active is larger than total")
         for tie in self.ties:
             _check_tie(tie, self.units)
         for number, unit in enumerate(self.units):

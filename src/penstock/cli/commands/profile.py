@@ -114,6 +114,9 @@ def command(
     console.data(profile)
     for kind in profile.kinds:
         _show(console, profile, kind)
+    if profile.parameter_counts:
+        counts = profile.parameter_counts
+        console.show(f"  parameters: {counts.total:,} in total, {counts.active:,} active for each token")
     console.assumptions(*profile.assumptions)
     if output:
         console.wrote(output)

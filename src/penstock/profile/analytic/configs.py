@@ -97,8 +97,8 @@ def _find_kind(raw: Mapping[str, object], where: str) -> type[ModelConfig]:
 def _values(raw: Mapping[str, object], kind: type[ModelConfig], where: str) -> dict[str, object]:
     """Return the values of the fields, under their own names."""
     for key, accepted in kind.REQUIRED.items():
-        # 1 is not True here.
-        if key in raw and not any(raw[key] is value or raw[key] == value != True for value in accepted):  # noqa: E712
+        # Types are compared too: 1 equals True.
+        if key in raw and not any(raw[key] == value and type(raw[key]) is type(value) for value in accepted):
             what = f"{raw[key]!r:.60} changes the model in a way that cannot be computed"
             hint = f"Supported: {', '.join(json.dumps(value) for value in accepted)}. {_MEASURE}"
             raise InputError(what, where=f"{where}, at $.{key}", hint=hint)

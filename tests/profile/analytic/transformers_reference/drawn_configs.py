@@ -287,6 +287,8 @@ def t5(draw: st.DrawFn) -> dict[str, Any]:
     }
     if draw(FLAG):
         config["tie_word_embeddings"] = draw(FLAG)
+    if draw(FLAG):
+        config["is_gated_act"] = draw(FLAG)
     return config
 
 

@@ -48,6 +48,8 @@ class T5Config(ModelConfig, frozen=True, kw_only=True):
     num_heads: Size = 8
     relative_attention_num_buckets: Size = 32
     feed_forward_proj: str = "relu"
+    is_gated_act: bool | None = None
+    """None: as `feed_forward_proj` says. Otherwise it takes precedence, as in transformers."""
     n_positions: Size = 512
     """Only the default for the length of a row: relative positions have no limit."""
 
@@ -103,6 +105,7 @@ class T5Config(ModelConfig, frozen=True, kw_only=True):
         )
 
     def _block(self, *, causal: bool) -> Block:
+        is_gated = self.feed_forward_proj.startswith("gated-") if self.is_gated_act is None else self.is_gated_act
         return Block(
             hidden=self.d_model,
             heads=self.num_heads,
@@ -112,7 +115,7 @@ class T5Config(ModelConfig, frozen=True, kw_only=True):
             causal=causal,
             joint_qkv=False,
             norm_kind="rms",
-            gated=self.feed_forward_proj.startswith("gated-"),
+            gated=is_gated,
             activation=self.feed_forward_proj.removeprefix("gated-"),
             qkv_bias=False,
             projection_bias=False,

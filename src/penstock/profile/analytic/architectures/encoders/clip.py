@@ -98,9 +98,10 @@ class ClipConfig(ModelConfig, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Check the heads and the patches."""
-        for tower in (self.text, self.vision):
-            must_divide(tower.num_attention_heads, "num_attention_heads", tower.hidden_size, "hidden_size")
-        check_patches(self.vision.patch_size, self.vision.image_size)
+        for name, tower in (("text_config", self.text), ("vision_config", self.vision)):
+            heads, key = tower.num_attention_heads, f"{name}.num_attention_heads"
+            must_divide(heads, key, tower.hidden_size, f"{name}.hidden_size")
+        check_patches(self.vision.patch_size, self.vision.image_size, "vision_config.patch_size")
 
     def design(self, batch: Batch) -> Design:
         """Return the layers: the image tower, then the text tower and the loss.

@@ -62,7 +62,7 @@ class VitConfig(ModelConfig, frozen=True, kw_only=True):
     def check(self) -> None:
         """Check the heads and the patches."""
         must_divide(self.num_attention_heads, "num_attention_heads", self.hidden_size, "hidden_size")
-        check_patches(self.patch_size, self.image_size)
+        check_patches(self.patch_size, self.image_size, "patch_size")
 
     def design(self, batch: Batch) -> Design:
         """Return the layers."""
@@ -108,11 +108,11 @@ class VitConfig(ModelConfig, frozen=True, kw_only=True):
         return [attention_note(causal=False), "The first layer has no input gradient."]
 
 
-def check_patches(patch_size: int, image_size: int) -> None:
+def check_patches(patch_size: int, image_size: int, key: str) -> None:
     """Check that an image has a patch.
 
     Raises:
         ConfigError: It has none.
     """
     if patch_size > image_size:
-        raise ConfigError("patch_size", f"patch_size {patch_size:,} is larger than image_size {image_size:,}")
+        raise ConfigError(key, f"patch_size {patch_size:,} is larger than image_size {image_size:,}")
