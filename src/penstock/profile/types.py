@@ -171,8 +171,8 @@ class ParameterCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         12879925248
     """
 
-    total: Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
-    active: Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
+    total: Annotated[int, msgspec.Meta(ge=0)]
+    active: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):

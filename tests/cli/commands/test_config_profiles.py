@@ -48,6 +48,12 @@ def test_every_architecture_can_be_planned(run: Run, tmp_path: Path, family: str
     assert run("check", plan)[0] == 0
 
 
+def test_the_list_names_the_model_types(run: Run) -> None:
+    listed = json.loads(run("profile", "--json")[1])
+    assert listed["model_types"] == list(ARCHITECTURES)
+    assert ", ".join(ARCHITECTURES) in " ".join(run("profile")[1].split())
+
+
 def test_an_unsupported_model_type_is_one_error(run: Run, tmp_path: Path) -> None:
     code, out, err = run("plan", "--profile", config_path(tmp_path, model_type="mamba"), "--cluster", CLUSTER)
     assert (code, out) == (2, "")

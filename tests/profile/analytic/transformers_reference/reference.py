@@ -9,12 +9,15 @@ import torch
 
 from penstock.profile.analytic.architectures import ARCHITECTURES
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra hf)")
+
+def library() -> Any:
+    """The library. A test that needs it is skipped without it."""
+    return pytest.importorskip("transformers", reason="transformers is not installed (extra hf)")
 
 
 def real_config(family: str, config: dict[str, Any]) -> Any:
     """The configuration of transformers from the contents of a config.json."""
-    return transformers.AutoConfig.for_model(family).__class__.from_dict({**config, "model_type": family})
+    return library().AutoConfig.for_model(family).__class__.from_dict({**config, "model_type": family})
 
 
 def class_of(family: str, config: dict[str, Any]) -> str:
@@ -25,7 +28,7 @@ def class_of(family: str, config: dict[str, Any]) -> str:
 def real_model(family: str, config: dict[str, Any], device: str = "meta") -> torch.nn.Module:
     """The model of the class that the configuration names, or of the family's usual class."""
     with torch.device(device):
-        model = getattr(transformers, class_of(family, config))(real_config(family, config))
+        model = getattr(library(), class_of(family, config))(real_config(family, config))
     assert isinstance(model, torch.nn.Module)
     return model
 

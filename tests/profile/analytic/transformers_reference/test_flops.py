@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from penstock.profile.analytic.architectures import ARCHITECTURES
 from penstock.profile.analytic.configs import config_from_mapping
 from penstock.profile.analytic.model_parts import Batch
-from tests.profile.analytic.transformers_reference.reference import class_of, real_config, transformers
+from tests.profile.analytic.transformers_reference.reference import class_of, library, real_config
 
 ROWS, SEQUENCE = 2, 24
 GROUPED = {
@@ -118,7 +118,7 @@ def counted(family: str, config: dict[str, Any]) -> tuple[int, int]:
     """Operations of the real model, forward and backward, with attention as plain products."""
     torch.manual_seed(0)
     real = real_config(family, config)
-    model = getattr(transformers, class_of(family, config))._from_config(
+    model = getattr(library(), class_of(family, config))._from_config(
         real, attn_implementation="eager", experts_implementation="eager"
     )
     model.train()
