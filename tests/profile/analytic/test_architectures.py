@@ -212,6 +212,8 @@ def test_one_norm_for_both_halves_is_saved_once() -> None:
         ({"model_type": "t5", "is_encoder_decoder": False}, "is_encoder_decoder", "cannot be computed"),
         ({"model_type": "deepseek_v3", "moe_layer_freq": 2}, "moe_layer_freq", "cannot be computed"),
         ({"model_type": "gemma2", "use_bidirectional_attention": True}, "use_bidirectional_attention", "cannot be"),
+        ({"model_type": "llama", "num_local_experts": 8}, "num_local_experts", "llama has no key num_local_experts"),
+        ({"model_type": "mixtral", "n_shared_experts": 1}, "n_shared_experts", "would change the model"),
         ({"model_type": "falcon", "n_head_kv": 8}, "n_head_kv", "cannot be computed"),
         ({"model_type": "llama", "architectures": ["LlamaModel"]}, "architectures", "'LlamaModel' cannot be computed"),
         ({"model_type": "llama", "architectures": ["LlamaForCausalLM"] * 2}, "architectures", "several classes"),
@@ -251,6 +253,11 @@ def test_an_unsupported_model_type_lists_the_supported_ones() -> None:
     with pytest.raises(InputError) as caught:
         computed({"model_type": "gemma3", "text_config": {}})
     assert "gemma3_text" in caught.value.hint
+
+
+def test_keys_of_other_architectures_without_a_value_are_ignored() -> None:
+    plain = computed({"model_type": "llama"})
+    assert computed({"model_type": "llama", "num_experts": None, "n_shared_experts": 0, "pruned_heads": {}}) == plain
 
 
 def test_quantization_is_an_assumption() -> None:

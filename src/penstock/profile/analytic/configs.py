@@ -13,6 +13,20 @@ from penstock.profile.analytic.architectures import ARCHITECTURES, ConfigError, 
 
 _HINT = "docs/analytic.md lists the supported keys."
 _MEASURE = "Measure other models: penstock profile script.py:make_model, or penstock.profile in Python."
+_OTHER_STRUCTURE = (
+    "add_cross_attention",
+    "kv_lora_rank",
+    "moe_intermediate_size",
+    "n_routed_experts",
+    "n_shared_experts",
+    "num_experts",
+    "num_experts_per_tok",
+    "num_local_experts",
+    "pruned_heads",
+    "q_lora_rank",
+    "shared_expert_intermediate_size",
+)
+"""Keys that add or remove parameters in the architectures that have them. Elsewhere they are not understood."""
 _CLASSIFIERS = ("row classes", "token classes", "images")
 
 
@@ -102,6 +116,11 @@ def _values(raw: Mapping[str, object], kind: type[ModelConfig], where: str) -> d
             what = f"{raw[key]!r:.60} changes the model in a way that cannot be computed"
             hint = f"Supported: {', '.join(json.dumps(value) for value in accepted)}. {_MEASURE}"
             raise InputError(what, where=f"{where}, at $.{key}", hint=hint)
+    known = {*kind.__struct_fields__, *kind.ALIASES, *kind.REQUIRED}
+    for key in _OTHER_STRUCTURE:
+        if raw.get(key) and key not in known:
+            what = f"{raw['model_type']} has no key {key}, and {raw[key]!r:.60} would change the model"
+            raise InputError(what, where=f"{where}, at $.{key}", hint=f"Remove the key. {_MEASURE}")
     values = {name: raw[name] for name in kind.__struct_fields__ if name in raw}
     for alias, name in kind.ALIASES.items():
         if alias not in raw:
