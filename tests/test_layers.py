@@ -13,6 +13,8 @@ from tests.support.paths import SOURCE
 
 MAY_IMPORT = {
     "profile": "",
+    "profile/analytic/architectures": "profile/analytic/blocks",
+    "profile/analytic/architectures/experts": "profile/analytic/architectures/decoders",
     "cluster": "profile",
     "cluster/toml": "cluster/declaration",
     "cluster/topology": "cluster/toml",

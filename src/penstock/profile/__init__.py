@@ -3,7 +3,18 @@
 from penstock.profile.affine_model import CostModel, UnitCosts, affine, fit
 from penstock.profile.device_kinds import KINDS, find_kind, near_kinds, relative_speed
 from penstock.profile.load import is_computed, load_profile, save_profile
-from penstock.profile.types import MAX_MICRO_BATCH_SIZE, UNNAMED_KIND, Overhead, Profile, Rows, Sizes, Tie, Times, Unit
+from penstock.profile.types import (
+    MAX_MICRO_BATCH_SIZE,
+    UNNAMED_KIND,
+    Overhead,
+    ParameterCounts,
+    Profile,
+    Rows,
+    Sizes,
+    Tie,
+    Times,
+    Unit,
+)
 
 __all__ = [
     "KINDS",
@@ -11,6 +22,7 @@ __all__ = [
     "UNNAMED_KIND",
     "CostModel",
     "Overhead",
+    "ParameterCounts",
     "Profile",
     "Rows",
     "Sizes",

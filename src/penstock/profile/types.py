@@ -18,7 +18,7 @@ MAX_MICRO_BATCH_SIZE = 2**40
 MAX_RATIO = 1e6
 UNNAMED_KIND = "profiled"
 """The device kind of a file that does not name the device that it was measured on."""
-LATER_FIELDS = ("largest_parameter_bytes", "overheads")
+LATER_FIELDS = ("largest_parameter_bytes", "overheads", "parameter_counts")
 """Fields that the digest leaves out while they are empty: files that were written without them keep their digest."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
@@ -159,6 +159,22 @@ class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ValueError("overheads must be finite")
 
 
+class ParameterCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Numbers of parameters of a mixture of experts. Tied parameters count once.
+
+    Attributes:
+        total: All parameters. All have gradients and optimizer state.
+        active: Those that one token uses: everything except the experts that it is not routed to.
+
+    Example:
+        >>> ParameterCounts(total=46_702_792_704, active=12_879_925_248).active
+        12879925248
+    """
+
+    total: Annotated[int, msgspec.Meta(ge=0)]
+    active: Annotated[int, msgspec.Meta(ge=0)]
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
     """The cost of a model: its layers as a chain, with times and sizes for each.
 
@@ -178,6 +194,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         largest_parameter_bytes: The largest single parameter of each layer, for the workspace of actions. Empty if
             unknown.
         overheads: Runtime overhead by device kind. A kind without an entry has none.
+        parameter_counts: Total and active parameters of a mixture of experts. None: every token uses all, or unknown.
 
     Raises:
         ValueError: Layers are missing, duplicate or measured for different device kinds and micro-batch sizes, or a
@@ -202,6 +219,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     is_steady: bool = True
     largest_parameter_bytes: tuple[Bytes, ...] = ()
     overheads: tuple[Overhead, ...] = ()
+    parameter_counts: ParameterCounts | None = None
 
     def __post_init__(self) -> None:
         if not self.units:
@@ -220,6 +238,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if self.largest_parameter_bytes:
             _check_largest(self.largest_parameter_bytes, self.units)
         _no_repeats([overhead.kind for overhead in self.overheads], "overheads")
+        if self.parameter_counts and self.parameter_counts.active > self.parameter_counts.total:
+            raise ValueError("parameter_counts: active is larger than total")
         for tie in self.ties:
             _check_tie(tie, self.units)
         for number, unit in enumerate(self.units):

@@ -5,11 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock import io
 from penstock.errors import InputError
 from penstock.profile.analytic import BUILTIN_NAMES, ParsedConfig, analytic_profile, read_config
+from penstock.profile.analytic.architectures import ARCHITECTURES
+from penstock.profile.analytic.architectures.decoders import Gpt2Config, LlamaConfig
+from penstock.profile.analytic.architectures.encoders import BertConfig, VitConfig
 from penstock.profile.analytic.builtin import BUILTIN
-from penstock.profile.analytic.configs import BertConfig, Gpt2Config, LlamaConfig, VitConfig
-from penstock.profile.types import Profile
+from penstock.profile.types import FORMAT, Profile
 from tests.support.reach import reach, reaches
 from tests.support.thoroughness import examples
 
@@ -145,7 +148,7 @@ def test_keys_that_change_the_count() -> None:
         ("null", "must be a JSON object"),
         ("{}", "but is missing"),
         ('{"model_type": 7}', "but is not a string"),
-        ('{"model_type": "mistral"}', "not 'mistral'"),
+        ('{"model_type": "mamba"}', "not 'mamba'"),
         ('{"model_type": "gpt2", "n_embd": "768"}', "Expected `int"),
         ('{"model_type": "gpt2", "n_embd": true}', "Expected `int"),
         ('{"model_type": "gpt2", "n_embd": null}', "Expected `int"),
@@ -206,6 +209,7 @@ VALUES = st.one_of(
     st.lists(st.integers(), max_size=2),
     st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
 )
+DEFAULTS: list[dict[str, Any]] = [{"model_type": family} for family in ARCHITECTURES]
 KEYS = sorted({key for example in EXAMPLES for key in example} | {"id2label", "unused"})
 
 
@@ -230,6 +234,25 @@ def test_mutated_configs_give_a_profile_or_an_input_error(
     reach("changed", config != example)
     assert profile.num_units >= 4
     assert all(unit.parameter_bytes > 0 for unit in profile.units)
+
+
+@reaches(profiled=0.1, refused=0.1)
+@examples(500)
+@given(data=st.data(), example=st.sampled_from(DEFAULTS), rows=st.integers(1, 64))
+def test_every_key_of_every_architecture_takes_any_value(
+    data: st.DataObject, example: dict[str, Any], rows: int
+) -> None:
+    kind = ARCHITECTURES[example["model_type"]]
+    keys = [*kind.__struct_fields__, *kind.ALIASES, *kind.REQUIRED, "id2label", "quantization_config"]
+    config = {**example, **data.draw(st.dictionaries(st.sampled_from(keys), VALUES, min_size=1, max_size=3))}
+    try:
+        profile = analytic_profile(config, kinds=["A100-40"], micro_batch_size=rows)
+    except InputError:
+        reach("refused")
+        return
+    reach("profiled")
+    encoded = io.encode_json(profile)
+    assert io.decode_json(encoded, Profile, where="test", expected_format=FORMAT) == profile
 
 
 @reaches(accepted=0.1, refused=0.1)

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from penstock.profile.analytic import analytic_profile
+from penstock.profile.analytic.architectures.decoders import Gpt2Config, LlamaConfig
+from penstock.profile.analytic.architectures.encoders import VitConfig
+from penstock.profile.analytic.blocks import Block, attention_half, mlp_half
 from penstock.profile.analytic.builtin import BUILTIN
-from penstock.profile.analytic.configs import Gpt2Config, LlamaConfig, VitConfig
 from penstock.profile.analytic.convolution import convolution, max_pool
 from penstock.profile.analytic.model_parts import Batch, Design, Part
 from penstock.profile.analytic.operations import Kernel, attention, cross_entropy, linear, lookup
-from penstock.profile.analytic.transformer import gpt2_design, llama_design, vit_design
-from penstock.profile.analytic.transformer_layer import Block, attention_half, mlp_half
 from penstock.profile.analytic.vision import ResnetConfig, VggConfig, resnet_design, vgg_design
 from penstock.profile.types import Unit
 
@@ -96,7 +96,7 @@ def test_llama_block() -> None:
         hidden_size=64, intermediate_size=160, num_attention_heads=8, num_key_value_heads=2, num_hidden_layers=1
     )
     batch = Batch(micro_batch_size=2, sequence=16, element_bytes=2)
-    design = llama_design(config, batch)
+    design = config.design(batch)
     tokens = 32
     # q and o: 64 x 64; k and v: 64 x 16. Attention: 4 b s^2 h over 2.
     assert forward_flops(design.parts["attn"]) == 2 * tokens * (2 * 64 * 64 + 2 * 64 * 16) + 2 * 2 * 16 * 16 * 64
@@ -111,7 +111,7 @@ def test_llama_block() -> None:
 
 def test_gpt2_embedding_and_head() -> None:
     config = Gpt2Config(vocab_size=1000, n_positions=32, n_embd=64, n_layer=1, n_head=4)
-    design = gpt2_design(config, Batch(micro_batch_size=2, sequence=16, element_bytes=2))
+    design = config.design(Batch(micro_batch_size=2, sequence=16, element_bytes=2))
     embedding, head = design.parts["embedding"], design.parts["head"]
     assert embedding.parameters == (1000 + 32) * 64
     assert forward_flops(embedding) == backward_flops(embedding) == 0
@@ -141,7 +141,7 @@ def test_forward_of_vit_l_16() -> None:
     # torchvision publishes 61.55 thousand million multiply-adds an image.
     model = BUILTIN["vit-l-16"]
     assert isinstance(model, VitConfig)
-    macs = forward_macs(vit_design(model, Batch(micro_batch_size=1, sequence=197, element_bytes=2)))
+    macs = forward_macs(model.design(Batch(micro_batch_size=1, sequence=197, element_bytes=2)))
     assert macs == pytest.approx(61.55e9, rel=1e-4)
 
 

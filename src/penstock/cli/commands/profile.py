@@ -79,7 +79,7 @@ def command(
     as gpt2-xl, or script.py:make_model: a function that returns (model, inputs, loss) or (model, inputs, loss,
     targets). Such a model is measured: every block, then the runtime's overhead per action and message. The result is
     written to a file.
-    Without SOURCE, the built-in models and device kinds are listed.
+    Without SOURCE, the built-in models, model types and device kinds are listed.
     """
     from penstock.profile import save_profile
 
@@ -114,6 +114,9 @@ def command(
     console.data(profile)
     for kind in profile.kinds:
         _show(console, profile, kind)
+    if profile.parameter_counts:
+        counts = profile.parameter_counts
+        console.show(f"  parameters: {counts.total:,} in total, {counts.active:,} active for each token")
     console.assumptions(*profile.assumptions)
     if output:
         console.wrote(output)
@@ -143,10 +146,11 @@ def _refuse(why: str, options: Mapping[str, object]) -> None:
 
 def _list(console: Console) -> None:
     from penstock.profile import KINDS
-    from penstock.profile.analytic import BUILTIN_NAMES
+    from penstock.profile.analytic import ARCHITECTURES, BUILTIN_NAMES
 
-    console.data({"models": list(BUILTIN_NAMES), "kinds": list(KINDS)})
+    console.data({"models": list(BUILTIN_NAMES), "model_types": list(ARCHITECTURES), "kinds": list(KINDS)})
     console.show(f"models: {', '.join(BUILTIN_NAMES)}")
+    console.show(f"model types of a config.json: {', '.join(ARCHITECTURES)}")
     rows = [
         (kind.name, f"{kind.tensor_flops_per_s / 1e12:.0f} Tflop/s", show_bytes(kind.memory_bandwidth) + "/s",
          show_bytes(kind.memory_bytes))

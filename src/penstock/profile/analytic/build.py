@@ -6,23 +6,15 @@ import msgspec
 
 from penstock.errors import InputError
 from penstock.names import ask_names
+from penstock.profile.analytic.architectures import ModelConfig
 from penstock.profile.analytic.assumptions import assumptions
 from penstock.profile.analytic.builtin import BUILTIN, Model
-from penstock.profile.analytic.configs import (
-    BertConfig,
-    Config,
-    Gpt2Config,
-    LlamaConfig,
-    ParsedConfig,
-    VitConfig,
-    config_from_mapping,
-)
+from penstock.profile.analytic.configs import ParsedConfig, config_from_mapping
 from penstock.profile.analytic.model_parts import Batch, Design
 from penstock.profile.analytic.roofline import part_sizes, part_times
-from penstock.profile.analytic.transformer import bert_design, gpt2_design, llama_design, vit_design, vit_sequence
-from penstock.profile.analytic.vision import ResnetConfig, VggConfig, resnet_design, vgg_design
+from penstock.profile.analytic.vision import VggConfig, resnet_design, vgg_design
 from penstock.profile.device_kinds import KINDS, DeviceKind, Precision, find_kind, near_kinds
-from penstock.profile.types import Profile, Tie, Unit
+from penstock.profile.types import ParameterCounts, Profile, Tie, Unit
 
 MAX_MICRO_BATCH_SIZE = 1_000_000
 MAX_SEQUENCE = 10_000_000
@@ -65,15 +57,18 @@ def analytic_profile(
         raise InputError(f"unknown precision {precision!r}", where="precision", hint=f"Choose one of: {known}.")
     _check_count(micro_batch_size, MAX_MICRO_BATCH_SIZE, "micro_batch_size")
     device_kinds = _find_kinds(kinds)
-    name, model, defaulted = _find_model(name_or_config)
+    name, model, parsed = _find_model(name_or_config)
     tokens = _find_sequence(name, model, sequence)
     designs = {
         count: _design(model, Batch(micro_batch_size=count, sequence=tokens, element_bytes=_ELEMENT_BYTES[precision]))
         for count in (micro_batch_size * multiple for multiple in ROW_MULTIPLES)
     }
     notes = assumptions(model, precision, sequence=tokens, is_default_sequence=sequence is None)
-    if defaulted:
-        notes.append(f"Missing from the configuration, set to the defaults of the family: {', '.join(defaulted)}.")
+    notes += parsed.notes if parsed else ()
+    if parsed and parsed.defaulted:
+        notes.append(
+            f"Missing from the configuration, set to the defaults of the family: {', '.join(parsed.defaulted)}."
+        )
     return Profile(
         name=name,
         micro_batch_size=micro_batch_size,
@@ -83,23 +78,14 @@ def analytic_profile(
         gradient_ratio=1.0,
         optimizer_ratio=_OPTIMIZER_RATIO[precision],
         assumptions=tuple(notes),
+        parameter_counts=_parameter_counts(designs[micro_batch_size]),
     )
 
 
 def _design(model: Model, batch: Batch) -> Design:
-    match model:
-        case Gpt2Config():
-            return gpt2_design(model, batch)
-        case LlamaConfig():
-            return llama_design(model, batch)
-        case BertConfig():
-            return bert_design(model, batch)
-        case VitConfig():
-            return vit_design(model, batch)
-        case VggConfig():
-            return vgg_design(model, batch)
-        case ResnetConfig():
-            return resnet_design(model, batch)
+    if isinstance(model, ModelConfig):
+        return model.design(batch)
+    return vgg_design(model, batch) if isinstance(model, VggConfig) else resnet_design(model, batch)
 
 
 def _units(designs: Mapping[int, Design], kinds: Sequence[DeviceKind], precision: Precision) -> tuple[Unit, ...]:
@@ -126,47 +112,53 @@ def _units(designs: Mapping[int, Design], kinds: Sequence[DeviceKind], precision
 def _ties(design: Design, element_bytes: int) -> tuple[Tie, ...]:
     if not design.tied_parameters:
         return ()
-    ends = (0, len(design.chain) - 1)
-    return (Tie(name="word embedding", parameter_bytes=design.tied_parameters * element_bytes, units=ends),)
+    numbers = {layer.name: number for number, layer in enumerate(design.chain)}
+    units = tuple(numbers[name] for name in design.tied_layers) or (0, len(design.chain) - 1)
+    return (Tie(name="word embedding", parameter_bytes=design.tied_parameters * element_bytes, units=units),)
 
 
-def _find_model(name_or_config: str | ParsedConfig | Mapping[str, object]) -> tuple[str, Model, tuple[str, ...]]:
+def _parameter_counts(design: Design) -> ParameterCounts | None:
+    """Count parameters for models with experts; tied ones count once."""
+    chain = [design.parts[layer.part] for layer in design.chain]
+    uses = max(len(design.tied_layers), 2)
+    tied = (uses - 1) * design.tied_parameters
+    total, active = (sum(getattr(part, name) for part in chain) - tied for name in ("parameters", "active_parameters"))
+    return None if active == total else ParameterCounts(total=total, active=active)
+
+
+def _find_model(
+    name_or_config: str | ParsedConfig | Mapping[str, object],
+) -> tuple[str, Model, ParsedConfig | None]:
     if isinstance(name_or_config, str):
         model = BUILTIN.get(name_or_config)
         if model is None:
             hint = f"Choose one of: {', '.join(BUILTIN)}; or pass the config.json of another model."
             raise InputError(f"unknown model {name_or_config[:60]!r}", hint=hint)
-        return name_or_config, model, ()
+        return name_or_config, model, None
     parsed = _parse_config(name_or_config)
-    config = parsed.config
-    layers = config.n_layer if isinstance(config, Gpt2Config) else config.num_hidden_layers
-    return f"{parsed.family}-{layers}x{_hidden(config)}", config, parsed.defaulted
+    layers, hidden = parsed.config.shape
+    return f"{parsed.family}-{layers}x{hidden}", parsed.config, parsed
 
 
 def _parse_config(config: ParsedConfig | Mapping[str, object]) -> ParsedConfig:
     if isinstance(config, Mapping):
         return config_from_mapping(config, where="config")
     # A configuration built in Python is checked like one from a file.
-    raw = {"model_type": config.family, **msgspec.structs.asdict(config.config)}
-    return msgspec.structs.replace(config_from_mapping(raw, where="config"), defaulted=config.defaulted)
-
-
-def _hidden(config: Config) -> int:
-    return config.n_embd if isinstance(config, Gpt2Config) else config.hidden_size
+    raw = {"model_type": config.family, **msgspec.to_builtins(config.config)}
+    return msgspec.structs.replace(config, config=config_from_mapping(raw, where="config").config)
 
 
 def _find_sequence(name: str, model: Model, sequence: int | None) -> int:
-    if isinstance(model, VitConfig | VggConfig | ResnetConfig):
+    if not isinstance(model, ModelConfig) or model.TAKES_IMAGES:
         if sequence is not None:
             raise InputError(f"{name} takes images, which have no sequence length", where="sequence", hint="Omit it.")
-        return vit_sequence(model) if isinstance(model, VitConfig) else 1
-    longest = model.n_positions if isinstance(model, Gpt2Config) else model.max_position_embeddings
+        return model.longest if isinstance(model, ModelConfig) else 1
     if sequence is None:
-        return longest
+        return model.longest
     _check_count(sequence, MAX_SEQUENCE, "sequence")
-    if sequence > longest and not isinstance(model, LlamaConfig):
-        what = f"sequence length ({sequence:,}) exceeds the {longest:,} learned positions of {name}"
-        raise InputError(what, where="sequence", hint=f"Use at most {longest:,}.")
+    if sequence > model.longest and model.LEARNED_POSITIONS:
+        what = f"sequence length ({sequence:,}) exceeds the {model.longest:,} learned positions of {name}"
+        raise InputError(what, where="sequence", hint=f"Use at most {model.longest:,}.")
     return sequence
 
 

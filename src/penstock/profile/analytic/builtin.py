@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from penstock.profile.analytic.configs import BertConfig, Config, Gpt2Config, LlamaConfig, VitConfig
+from penstock.profile.analytic.architectures import ModelConfig
+from penstock.profile.analytic.architectures.decoders import Gpt2Config, LlamaConfig
+from penstock.profile.analytic.architectures.encoders import BertConfig, VitConfig
 from penstock.profile.analytic.vision import ResnetConfig, VggConfig
 
-Model = Config | VggConfig | ResnetConfig
+Model = ModelConfig | VggConfig | ResnetConfig
 
 BUILTIN: Mapping[str, Model] = MappingProxyType(
     {

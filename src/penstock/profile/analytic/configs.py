@@ -1,88 +1,33 @@
 """Model configurations in the format of Hugging Face's config.json. Only the keys that affect cost are read.
 
-Fields have the names of their keys; defaults are those that the model family documents.
+`architectures/` states the keys of each model family.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Annotated
 
 import msgspec
 
 from penstock.errors import InputError
-
-Size = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
-Layers = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+from penstock.profile.analytic.architectures import ARCHITECTURES, ConfigError, ModelConfig
 
 _HINT = "docs/analytic.md lists the supported keys."
-
-
-class Gpt2Config(msgspec.Struct, frozen=True, kw_only=True):
-    """GPT-2: learned positions, pre-LayerNorm, GELU, causal."""
-
-    vocab_size: Size = 50257
-    n_positions: Size = 1024
-    n_embd: Size = 768
-    n_layer: Layers = 12
-    n_head: Size = 12
-    n_inner: Size | None = None
-    """None: four times n_embd."""
-    tie_word_embeddings: bool = True
-
-
-class LlamaConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Llama: rotary embeddings, RMSNorm, SwiGLU, grouped queries, causal."""
-
-    vocab_size: Size = 32000
-    hidden_size: Size = 4096
-    intermediate_size: Size = 11008
-    num_hidden_layers: Layers = 32
-    num_attention_heads: Size = 32
-    num_key_value_heads: Size | None = None
-    """None: num_attention_heads."""
-    head_dim: Size | None = None
-    """None: hidden_size / num_attention_heads."""
-    max_position_embeddings: Size = 2048
-    tie_word_embeddings: bool = False
-    attention_bias: bool = False
-    mlp_bias: bool = False
-
-
-class BertConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """BERT with both pre-training heads: masked words and next sentence."""
-
-    vocab_size: Size = 30522
-    hidden_size: Size = 768
-    num_hidden_layers: Layers = 12
-    num_attention_heads: Size = 12
-    intermediate_size: Size = 3072
-    max_position_embeddings: Size = 512
-    type_vocab_size: Size = 2
-    tie_word_embeddings: bool = True
-
-
-class VitConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Vision transformer with a class token and a linear head on it."""
-
-    hidden_size: Size = 768
-    num_hidden_layers: Layers = 12
-    num_attention_heads: Size = 12
-    intermediate_size: Size = 3072
-    image_size: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 224
-    patch_size: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 16
-    num_channels: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 3
-    num_labels: Size = 2
-    qkv_bias: bool = True
-
-
-Config = Gpt2Config | LlamaConfig | BertConfig | VitConfig
-
-FAMILIES: Mapping[str, type[Config]] = {
-    "gpt2": Gpt2Config,
-    "llama": LlamaConfig,
-    "bert": BertConfig,
-    "vit": VitConfig,
-}
+_MEASURE = "Measure other models: penstock profile script.py:make_model, or penstock.profile in Python."
+_OTHER_STRUCTURE = (
+    "add_cross_attention",
+    "kv_lora_rank",
+    "moe_intermediate_size",
+    "n_routed_experts",
+    "n_shared_experts",
+    "num_experts",
+    "num_experts_per_tok",
+    "num_local_experts",
+    "pruned_heads",
+    "q_lora_rank",
+    "shared_expert_intermediate_size",
+)
+"""Keys that add or remove parameters in the architectures that have them. Elsewhere they are not understood."""
+_CLASSIFIERS = ("row classes", "token classes", "images")
 
 
 class ParsedConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,15 +36,17 @@ class ParsedConfig(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         config: The configuration.
         defaulted: Names of the missing keys.
+        notes: Assumptions about keys that are read differently than the file says.
     """
 
-    config: Config
+    config: ModelConfig
     defaulted: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:
         """The value of "model_type" for this configuration."""
-        return next(name for name, kind in FAMILIES.items() if kind is type(self.config))
+        return next(name for name, kind in ARCHITECTURES.items() if kind is type(self.config))
 
 
 def read_config(text: str, *, where: str) -> ParsedConfig:
@@ -131,55 +78,85 @@ def read_config(text: str, *, where: str) -> ParsedConfig:
 
 def config_from_mapping(raw: Mapping[str, object], *, where: str) -> ParsedConfig:
     """Convert a decoded config.json; keys that do not affect cost are ignored."""
-    family = raw.get("model_type")
-    if not isinstance(family, str) or family not in FAMILIES:
-        actual = (
-            f"not {family[:60]!r}" if isinstance(family, str) else "but is not a string" if family else "but is missing"
-        )
-        raise InputError(
-            f'the key "model_type" must be one of {", ".join(FAMILIES)}, {actual}',
-            where=where,
-            hint="Only these families can be computed; measure other models with penstock.profile.",
-        )
-    kind = FAMILIES[family]
-    values = {name: raw[name] for name in kind.__struct_fields__ if name in raw}
-    labels = raw.get("id2label")
-    if kind is VitConfig and "num_labels" not in values and isinstance(labels, Mapping) and labels:
-        values["num_labels"] = len(labels)
+    kind = _find_kind(raw, where)
+    values = _values(raw, kind, where)
     try:
         config = msgspec.convert(values, type=kind)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at ")
         raise InputError(what, where=f"{where}, at {path.strip('`')}", hint=_HINT) from None
-    check_config(config, where=where)
-    return ParsedConfig(config=config, defaulted=tuple(name for name in kind.__struct_fields__ if name not in values))
+    try:
+        _check_class(config)
+        config.check()
+    except ConfigError as problem:
+        raise InputError(problem.what, where=f"{where}, at $.{problem.key}", hint=problem.hint or _HINT) from None
+    return ParsedConfig(config=config, defaulted=_defaulted(config, values), notes=_notes(raw))
 
 
-def check_config(config: Config, *, where: str) -> None:
-    """Check that the sizes are consistent.
-
-    Raises:
-        InputError: Heads do not divide the hidden size, or a patch is larger than the image.
-    """
-    match config:
-        case Gpt2Config():
-            _must_divide(config.n_head, "n_head", config.n_embd, "n_embd", where)
-        case LlamaConfig():
-            heads = config.num_attention_heads
-            if config.head_dim is None:
-                _must_divide(heads, "num_attention_heads", config.hidden_size, "hidden_size", where)
-            if config.num_key_value_heads is not None:
-                shared = config.num_key_value_heads
-                _must_divide(shared, "num_key_value_heads", heads, "num_attention_heads", where)
-        case BertConfig() | VitConfig():
-            heads = config.num_attention_heads
-            _must_divide(heads, "num_attention_heads", config.hidden_size, "hidden_size", where)
-    if isinstance(config, VitConfig) and config.patch_size > config.image_size:
-        what = f"patch_size {config.patch_size:,} is larger than image_size {config.image_size:,}"
-        raise InputError(what, where=f"{where}, at $.patch_size", hint=_HINT)
+def _find_kind(raw: Mapping[str, object], where: str) -> type[ModelConfig]:
+    family = raw.get("model_type")
+    if isinstance(family, str) and family in ARCHITECTURES:
+        return ARCHITECTURES[family]
+    actual = (
+        f"not {family[:60]!r}" if isinstance(family, str) else "but is not a string" if family else "but is missing"
+    )
+    hint = f"Only these architectures can be computed. {_MEASURE}"
+    if family == "gemma3":
+        hint = "Only the language model of Gemma 3 can be computed: its text_config, with model_type gemma3_text."
+    raise InputError(
+        f'the key "model_type" must be one of {", ".join(ARCHITECTURES)}, {actual}', where=where, hint=hint
+    )
 
 
-def _must_divide(part: int, part_key: str, whole: int, whole_key: str, where: str) -> None:
-    if whole % part:
-        what = f"{whole_key} ({whole:,}) must be divisible by {part_key} ({part:,})"
-        raise InputError(what, where=f"{where}, at $.{part_key}", hint=f"Change {whole_key} or {part_key}.")
+def _values(raw: Mapping[str, object], kind: type[ModelConfig], where: str) -> dict[str, object]:
+    """Return the values of the fields, under their own names."""
+    for key, accepted in kind.REQUIRED.items():
+        # Types are compared too: 1 equals True.
+        if key in raw and not any(raw[key] == value and type(raw[key]) is type(value) for value in accepted):
+            what = f"{raw[key]!r:.60} changes the model in a way that cannot be computed"
+            hint = f"Supported: {', '.join(json.dumps(value) for value in accepted)}. {_MEASURE}"
+            raise InputError(what, where=f"{where}, at $.{key}", hint=hint)
+    known = {*kind.__struct_fields__, *kind.ALIASES, *kind.REQUIRED}
+    for key in _OTHER_STRUCTURE:
+        if raw.get(key) and key not in known:
+            what = f"{raw['model_type']} has no key {key}, and {raw[key]!r:.60} would change the model"
+            raise InputError(what, where=f"{where}, at $.{key}", hint=f"Remove the key. {_MEASURE}")
+    values = {name: raw[name] for name in kind.__struct_fields__ if name in raw}
+    for alias, name in kind.ALIASES.items():
+        if alias not in raw:
+            continue
+        if name in values and values[name] != raw[alias]:
+            what = f"{alias} ({raw[alias]!r:.40}) and {name} ({values[name]!r:.40}) are the same key, but differ"
+            raise InputError(what, where=f"{where}, at $.{alias}", hint="Remove one of them.")
+        values[name] = raw[alias]
+    if values.get("architectures", ()) is None:
+        del values["architectures"]
+    labels = raw.get("id2label")
+    has_labels = "num_labels" in kind.__struct_fields__ and isinstance(labels, Mapping) and len(labels) > 0
+    if isinstance(labels, Mapping) and has_labels and values.setdefault("num_labels", len(labels)) != len(labels):
+        what = f"num_labels is {values['num_labels']!r:.40}, but id2label has {len(labels):,} entries"
+        raise InputError(what, where=f"{where}, at $.num_labels", hint="Remove one of them.")
+    return values
+
+
+def _check_class(config: ModelConfig) -> None:
+    for name in config.architectures[:1]:
+        if name not in config.CLASSES:
+            raise ConfigError(
+                "architectures",
+                f"the class {name[:60]!r} cannot be computed; supported are {', '.join(config.CLASSES)}",
+                f"Set architectures to a supported class. {_MEASURE}",
+            )
+    if len(config.architectures) > 1:
+        raise ConfigError("architectures", "has several classes", "Keep the one to train.")
+
+
+def _defaulted(config: ModelConfig, values: Mapping[str, object]) -> tuple[str, ...]:
+    unused = {"architectures"} if config.task in _CLASSIFIERS else {"architectures", "num_labels"}
+    return tuple(name for name in config.__struct_fields__ if name not in values and name not in unused)
+
+
+def _notes(raw: Mapping[str, object]) -> tuple[str, ...]:
+    if raw.get("quantization_config") is None:
+        return ()
+    return ("quantization_config is ignored: parameters have the precision of training.",)

@@ -25,19 +25,64 @@ def convolution(
     `keeps_input` is False where another operation saves the same input; with `takes_data` the input has no gradient.
     """
     (inputs, outputs), (input_size, output_size) = channels, sizes
-    weight = inputs * outputs * kernel * kernel
-    flops = 2 * micro_batch_size * output_size * output_size * weight
-    input_bytes = tensor_bytes(micro_batch_size, inputs, input_size, element_bytes)
-    output_bytes = tensor_bytes(micro_batch_size, outputs, output_size, element_bytes)
-    product = Kernel(input_bytes + output_bytes + weight * element_bytes, flops)
+    return _filter(
+        name,
+        (inputs * outputs * kernel * kernel, outputs if bias else 0),
+        micro_batch_size * output_size * output_size,
+        tensor_bytes(micro_batch_size, inputs, input_size, element_bytes),
+        tensor_bytes(micro_batch_size, outputs, output_size, element_bytes),
+        element_bytes=element_bytes,
+        keeps_input=keeps_input,
+        takes_data=takes_data,
+    )
+
+
+def convolution_1d(
+    name: str,
+    micro_batch_size: int,
+    channels: tuple[int, int],
+    kernel: int,
+    lengths: tuple[int, int],
+    *,
+    element_bytes: int,
+    takes_data: bool = False,
+) -> Operation:
+    """A convolution with bias over a sequence, from `lengths[0]` to `lengths[1]` positions."""
+    (inputs, outputs), (input_length, output_length) = channels, lengths
+    return _filter(
+        name,
+        (inputs * outputs * kernel, outputs),
+        micro_batch_size * output_length,
+        micro_batch_size * input_length * inputs * element_bytes,
+        micro_batch_size * output_length * outputs * element_bytes,
+        element_bytes=element_bytes,
+        keeps_input=True,
+        takes_data=takes_data,
+    )
+
+
+def _filter(
+    name: str,
+    parameters: tuple[int, int],
+    positions: int,
+    input_bytes: int,
+    output_bytes: int,
+    *,
+    element_bytes: int,
+    keeps_input: bool,
+    takes_data: bool,
+) -> Operation:
+    """A weight and a bias that are applied at every position of the output."""
+    weight, biases = parameters
+    product = Kernel(input_bytes + output_bytes + weight * element_bytes, 2 * positions * weight)
     weight_grad: tuple[Kernel, ...] = (product, accumulate(weight, element_bytes))
-    if bias:
-        channel_sum = Kernel(output_bytes + outputs * element_bytes)
-        weight_grad = (*weight_grad, channel_sum, accumulate(outputs, element_bytes))
+    if biases:
+        channel_sum = Kernel(output_bytes + biases * element_bytes)
+        weight_grad = (*weight_grad, channel_sum, accumulate(biases, element_bytes))
     kept = input_bytes if keeps_input else 0
     return Operation(
         name=name,
-        parameters=weight + (outputs if bias else 0),
+        parameters=weight + biases,
         forward=(product,),
         input_grad=() if takes_data else (product,),
         weight_grad=weight_grad,

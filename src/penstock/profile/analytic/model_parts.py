@@ -33,6 +33,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return sum(operation.parameters for operation in self.operations)
 
     @property
+    def active_parameters(self) -> int:
+        """Number of parameters that one token uses: experts that it is not routed to do not count."""
+        return self.parameters - sum(operation.inactive_parameters for operation in self.operations)
+
+    @property
     def saved_bytes(self) -> int:
         """Bytes saved by the forward for the backward."""
         return sum(operation.saved_bytes for operation in self.operations)
@@ -60,4 +65,6 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
     chain: tuple[Layer, ...]
     input_bytes: int
     tied_parameters: int = 0
-    """Parameters of the table that the first and the last layer share."""
+    """Parameters of the table that `tied_layers` share."""
+    tied_layers: tuple[str, ...] = ()
+    """Names of the layers that share it. Empty: the first and the last."""

@@ -24,6 +24,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     parameters: int = 0
+    inactive_parameters: int = 0
+    """Parameters of experts that a token is not routed to."""
     forward: tuple[Kernel, ...] = ()
     input_grad: tuple[Kernel, ...] = ()
     weight_grad: tuple[Kernel, ...] = ()
@@ -69,28 +71,29 @@ def linear(
     )
 
 
-def layer_norm(name: str, tokens: int, hidden: int, *, element_bytes: int) -> Operation:
+def layer_norm(name: str, tokens: int, hidden: int, *, element_bytes: int, affine: bool = True) -> Operation:
     """A fused LayerNorm: saves its input, and mean and deviation of every token in fp32."""
-    return _norm(name, tokens, hidden, vectors=2, element_bytes=element_bytes)
+    return _norm(name, tokens, hidden, vectors=2, element_bytes=element_bytes, affine=affine)
 
 
 def rms_norm(name: str, tokens: int, hidden: int, *, element_bytes: int) -> Operation:
     """A fused RMSNorm: no bias and no mean."""
-    return _norm(name, tokens, hidden, vectors=1, element_bytes=element_bytes)
+    return _norm(name, tokens, hidden, vectors=1, element_bytes=element_bytes, affine=True)
 
 
-def _norm(name: str, tokens: int, hidden: int, *, vectors: int, element_bytes: int) -> Operation:
+def _norm(name: str, tokens: int, hidden: int, *, vectors: int, element_bytes: int, affine: bool) -> Operation:
     # As many statistics per token as parameter vectors: (scale, shift) and (mean, deviation), or one of each.
     tensor_bytes = tokens * hidden * element_bytes
     kept = tensor_bytes + vectors * tokens * FP32_BYTES
+    weight_grad = (Kernel(2 * tensor_bytes), *(accumulate(hidden, element_bytes),) * vectors)
     return Operation(
         name=name,
-        parameters=vectors * hidden,
+        parameters=vectors * hidden if affine else 0,
         forward=(Kernel(2 * tensor_bytes),),
         input_grad=(Kernel(3 * tensor_bytes),),
-        weight_grad=(Kernel(2 * tensor_bytes), *(accumulate(hidden, element_bytes),) * vectors),
+        weight_grad=weight_grad if affine else (),
         saved_bytes=kept,
-        pending_bytes=kept + tensor_bytes,
+        pending_bytes=kept + tensor_bytes if affine else 0,
     )
 
 
@@ -131,25 +134,61 @@ def attention(
     head_size: int,
     causal: bool,
     element_bytes: int,
+    value_size: int | None = None,
+    key_sequence: int | None = None,
+    window: int | None = None,
+    score_bias: bool = False,
+    sinks: bool = False,
 ) -> Operation:
     """Fused attention (FlashAttention): scores are never stored, the backward recomputes them.
 
     The forward is two products, Q K^T and P V; the backward is five: the scores, and the gradients of V, P, Q and K.
     It saves q, k, v and the fp32 log-sum-exp; the projection that follows saves its output.
+
+    Args:
+        name: Name of the operation.
+        micro_batch_size: Rows of the micro-batch.
+        sequence: Queries of a row.
+        heads: Query heads.
+        key_value_heads: Heads of keys and values.
+        head_size: Width of a query or key.
+        causal: A token sees itself and earlier tokens only.
+        element_bytes: Bytes of one element.
+        value_size: Width of a value (default: `head_size`).
+        key_sequence: Keys of a row, if they come from another sequence.
+        window: A causal token sees this many tokens.
+        score_bias: A tensor of heads x queries x keys is added to the scores and has a gradient.
+        sinks: Every head has one parameter that takes part in the softmax.
     """
+    keys, value = key_sequence or sequence, value_size or head_size
     query_bytes = micro_batch_size * sequence * heads * head_size * element_bytes
-    key_value_bytes = 2 * micro_batch_size * sequence * key_value_heads * head_size * element_bytes
+    output_bytes = micro_batch_size * sequence * heads * value * element_bytes
+    key_value_bytes = micro_batch_size * keys * key_value_heads * (head_size + value) * element_bytes
     log_sum_bytes = micro_batch_size * sequence * heads * FP32_BYTES
-    one_product = 2 * micro_batch_size * sequence * sequence * heads * head_size
-    if causal:
-        one_product //= 2
+    bias_bytes = heads * sequence * keys * element_bytes if score_bias else 0
+    # Operations of one product per element of width: two for every pair of a query and a key that it sees.
+    per_element = micro_batch_size * heads * _twice_pairs(sequence, keys, causal=causal, window=window)
     inputs = query_bytes + key_value_bytes
     return Operation(
         name=name,
-        forward=(Kernel(inputs + query_bytes + log_sum_bytes, 2 * one_product),),
-        input_grad=(Kernel(2 * inputs + 2 * query_bytes + log_sum_bytes, 5 * one_product),),
-        saved_bytes=inputs + log_sum_bytes,
+        parameters=heads if sinks else 0,
+        forward=(Kernel(inputs + output_bytes + log_sum_bytes + bias_bytes, per_element * (head_size + value)),),
+        input_grad=(
+            Kernel(
+                2 * inputs + 2 * output_bytes + log_sum_bytes + 3 * bias_bytes,
+                per_element * (3 * head_size + 2 * value),
+            ),
+        ),
+        weight_grad=(accumulate(heads, element_bytes),) if sinks else (),
+        saved_bytes=inputs + log_sum_bytes + bias_bytes,
     )
+
+
+def _twice_pairs(sequence: int, keys: int, *, causal: bool, window: int | None) -> int:
+    if not causal:
+        return 2 * sequence * keys
+    seen = min(window or sequence, sequence)
+    return 2 * sequence * seen - seen * seen
 
 
 def lookup(name: str, tokens: int, table_rows: int, hidden: int, *, element_bytes: int) -> Operation:
