@@ -145,7 +145,7 @@ def test_the_directory_follows_the_xdg_specification(tmp_path: Path, monkeypatch
 
 def test_everything_that_matters_is_part_of_the_name() -> None:
     machine = this_machine(1)
-    assert machine.torch == torch.__version__
+    assert machine.torch == str(torch.__version__)
     others = {"host": "x", "cpu": "x", "num_cores": 99, "num_threads": 7, "torch": "x", "runtime": "x"}
     paths = {cache_path(msgspec.structs.replace(machine, **{name: value})) for name, value in others.items()}
     assert len(paths | {cache_path(machine)}) == len(others) + 1

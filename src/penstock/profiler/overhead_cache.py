@@ -78,7 +78,7 @@ def this_machine(num_threads: int) -> Machine:
         cpu=_cpu_model(),
         num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         num_threads=num_threads,
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         runtime=_runtime_digest(),
     )
 
