@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
+from torch.autograd.graph import _engine_run_backward, get_gradient_edge, saved_tensors_hooks
 
 from penstock.errors import InputError, PenstockError
 from penstock.model import Activations, Block, as_leaves, bytes_of, map_tensors, needs_gradient, tensors_of
@@ -95,12 +95,14 @@ class BlockHarness:
         """Run the backward and return its seconds. Weight gradients accumulate, as in training, or go to the queue."""
         if not forward.outputs:
             return 0.0
-        gradients = [torch.ones_like(output) for output in forward.outputs]
+        edges = tuple(map(get_gradient_edge, forward.outputs))
+        gradients = tuple(torch.ones_like(output) for output in forward.outputs)
         capture = NULL_CONTEXT if queue is None else queue.capture_grads(self.trained)
         intercepted = NULL_CONTEXT if self.instrumentation is None else self.instrumentation.at_backward(queue)
         with torch.autocast(self.device.type, enabled=False), capture, intercepted:
             started = seconds_now(self.device)
-            torch.autograd.backward(forward.outputs, gradients)
+            # As the runtime does. torch.autograd.backward would run without the function mode of the instrumentation.
+            _engine_run_backward(edges, gradients, False, False, (), allow_unreachable=True, accumulate_grad=True)
             return seconds_now(self.device) - started
 
     def split_backward(self, forward: Forward, queue: WeightGradQueue) -> tuple[float, float]:
