@@ -6,6 +6,8 @@ new random examples and more of them, and training is tested with every planner 
 The summary shows measurements without a target (`record_property("measured ...", value)`).
 """
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
@@ -39,6 +41,14 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--thorough"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests and their subprocesses keep the measured runtime overhead here, not in the user's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -117,7 +117,7 @@ def test_emulate(emulating: list[str], temporary: Path, shaping: tuple[str, ...]
 
 
 def test_profile(training: list[str], temporary: Path) -> None:
-    check(["profile", training[1], "--seconds", "0", "--busy-processes", "1", "-q"], temporary)
+    check(["profile", training[1], "--seconds", "0", "--busy-processes", "1", "--remeasure-overheads", "-q"], temporary)
 
 
 def test_a_failed_run_leaves_nothing(training: list[str], temporary: Path, tmp_path: Path) -> None:

@@ -10,9 +10,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import penstock
-from penstock.errors import InputError
+from penstock.errors import InputError, PenstockError
+from penstock.model import find_blocks
 from penstock.profile.types import Profile
 from penstock.profiler.measurement import measure
+from penstock.runtime.stage import TorchStage
+from penstock.runtime.tensors import Rows, pack
 from tests.support.model_cases import CASES, GPT, VGG
 from tests.support.undisturbed import undisturbed
 
@@ -161,8 +164,133 @@ def test_one_row_is_measured_beside_two() -> None:
     assert [size.micro_batch_size for size in found.units[0].sizes] == [2, 1]
 
 
+def test_a_model_that_refuses_one_row_is_measured_on_two() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    found = measure(model, torch.randn(2, 3), _mean_square, seconds=0)
+    assert found.micro_batch_size == 2
+    assert [[time.micro_batch_size for time in unit.times] for unit in found.units] == [[2]] * 3
+    (text,) = (text for text in found.assumptions if "rows" in text and "does not run" in text)
+    assert text.startswith("Times are proportional to rows: the model does not run on 1 row (ValueError: ")
+    with pytest.raises(InputError, match="fail on 1 rows"):
+        measure(model, torch.randn(2, 3), _mean_square, micro_batch_sizes=[2, 1], seconds=0)
+
+
+class OneRow(nn.Module):
+    """Runs on a single row only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x.view(1, 3))
+        return out
+
+
+def test_a_model_of_one_row_is_measured_on_it_alone() -> None:
+    found = measure(nn.Sequential(OneRow(), OneRow()), torch.randn(1, 3), _mean_square, seconds=0)
+    assert found.micro_batch_size == 1
+    assert [[time.micro_batch_size for time in unit.times] for unit in found.units] == [[1]] * 2
+
+
+class Addmm(nn.Module):
+    """A linear layer with torch.addmm, as in GPT-2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(64, 64) / 8), nn.Parameter(torch.zeros(64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x.view(-1, 64), self.weight).view(x.shape)
+
+
+class Matrix(torch.autograd.Function):
+    """A matrix product with both gradients in one function."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        return grad @ weight.t(), x.t() @ grad
+
+
+class Custom(nn.Module):
+    """Calls an autograd function of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64) / 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Matrix.apply(x, self.weight)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class Checkpointed(nn.Module):
+    """Recomputes a layer in its backward."""
+
+    def __init__(self, *, reentrant: bool, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(64, 64), nn.Dropout(dropout))
+        self.reentrant = reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self.inner, x, use_reentrant=self.reentrant)  # type: ignore[no-any-return]
+
+
+class Slope(nn.Module):
+    """Calls autograd in its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        (slope,) = torch.autograd.grad(self.inner(x).square().sum(), x, create_graph=True)
+        return slope
+
+
+BLOCKS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
+    "linear": (lambda: nn.Linear(64, 64), True),
+    "addmm": (Addmm, True),
+    "autograd function": (Custom, False),
+    "parametrization": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(64, 64)), False),
+    "norm": (lambda: nn.LayerNorm(64), False),
+    "checkpoint": (lambda: Checkpointed(reentrant=False), True),
+    "reentrant checkpoint": (lambda: Checkpointed(reentrant=True), True),
+    "autograd in forward": (Slope, False),
+    "checkpoint with dropout": (lambda: Checkpointed(reentrant=False, dropout=0.1), False),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_weight_gradient_is_what_the_runtime_defers(name: str) -> None:
+    make, is_deferred = BLOCKS[name]
+    model = nn.Sequential(nn.Linear(64, 64), make(), nn.Linear(64, 64))
+    found = measure(model, torch.randn(64, 64), _mean_square, seconds=0)
+    time = found.units[1].times[0]
+    assert time.input_grad_s > 0
+    assert (time.weight_grad_s > 0) == is_deferred
+    blocks, queue = find_blocks(model), None
+    stage = TorchStage(blocks[1:2], 1, model, seed=0, is_split=False, device=torch.device("cpu"))
+    payload = pack(torch.randn(64, 64, requires_grad=True))[0]
+    expected = []
+    try:
+        _, graph = stage.run(payload, 0, Rows(0, 64), None, keep=True, defer=True)
+        stage.backward(graph, [torch.ones(64, 64)])
+        queue = graph.queue
+    except PenstockError as error:
+        what = "split the backward of" if name == "autograd in forward" else "run"
+        expected = [f"The runtime cannot {what} 1 layer, first 1: {error.what}."]
+    assert [text for text in found.assumptions if text.startswith("The runtime cannot")] == expected
+    assert is_deferred == (queue is not None and len(queue) > 0)
+
+
 def test_checkpointed_blocks_keep_their_inputs_only() -> None:
-    class Checkpointed(nn.Module):
+    class Chain(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.parts = nn.ModuleList(nn.Sequential(nn.Linear(4, 40), nn.ReLU(), nn.Linear(40, 4)) for _ in range(3))
@@ -173,7 +301,7 @@ def test_checkpointed_blocks_keep_their_inputs_only() -> None:
             return x
 
     names = ["parts.0", "parts.1", "parts.2"]
-    found = measure(Checkpointed(), torch.randn(6, 4), _mean_square, blocks=names, seconds=0)
+    found = measure(Chain(), torch.randn(6, 4), _mean_square, blocks=names, seconds=0)
     assert [saved for _, saved in _bytes(found, 6)][:2] == [6 * 4 * 4] * 2
 
 

@@ -1,8 +1,8 @@
 """Profiler: block times, runtime overhead and backward ratios of a model. Requires torch."""
 
-from penstock.profiler.measurement import DEFAULT_SECONDS, measure
+from penstock.profiler.measurement import DEFAULT_SECONDS, find_chain, measure
 from penstock.profiler.overhead_text import indistinct_parts
 from penstock.profiler.profile_model import profile, with_overheads
 from penstock.profiler.steadiness import Steadiness
 
-__all__ = ["DEFAULT_SECONDS", "Steadiness", "indistinct_parts", "measure", "profile", "with_overheads"]
+__all__ = ["DEFAULT_SECONDS", "Steadiness", "find_chain", "indistinct_parts", "measure", "profile", "with_overheads"]

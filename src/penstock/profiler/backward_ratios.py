@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from penstock.model import find_blocks, keep_freed_memory, preserve_state, rows_of, tensors_of
+from penstock.model import Block, keep_freed_memory, preserve_state, rows_of, tensors_of
+from penstock.profiler.steadiness import median_error
 from penstock.runtime.remote_backward import SavedTensorTransfer
 from penstock.runtime.stage import StageJob, TorchStage
 from penstock.runtime.tensors import Rows, pack
 
-MIN_TURNS, MAX_TURNS, LIMIT_S = 5, 41, 8.0
-"""Turns continue until `LIMIT_S` seconds have passed, within these numbers."""
+MIN_TURNS, MAX_TURNS, LIMIT_S = 3, 41, 4.0
+"""Turns continue until both ratios are steady or `LIMIT_S` seconds have passed, within these numbers."""
+TOLERANCE = 0.01
+"""The standard error of a steady ratio."""
 
 
 class Ratios(NamedTuple):
@@ -30,15 +33,27 @@ class Ratios(NamedTuple):
     """Forward and backward on different devices over both on one device."""
 
 
+class _Turn(NamedTuple):
+    """CPU seconds of the model: forward and backward, fused and split; both together with a remote backward."""
+
+    fused: tuple[float, float]
+    split: tuple[float, float]
+    remote: float
+
+    @property
+    def ratios(self) -> Ratios:
+        """Both ratios, which may be negative by chance."""
+        whole = sum(self.fused)
+        return Ratios((sum(self.split) - whole) / self.fused[1], (self.remote - whole) / whole)
+
+
 def measure_ratios(
-    model: nn.Module, inputs: Any, loss: Callable[..., Any], targets: Any, blocks: Sequence[str] | None
+    model: nn.Module, inputs: Any, loss: Callable[..., Any], targets: Any, blocks: Sequence[Block]
 ) -> Ratios:
     """Measure both ratios for a model on the CPU. The model is not changed."""
     keep_freed_memory()
     with preserve_state(model):
-        runner = TorchStage(
-            find_blocks(model, blocks, inputs), 0, model, seed=0, is_split=False, device=torch.device("cpu")
-        )
+        runner = TorchStage(blocks, 0, model, seed=0, is_split=False, device=torch.device("cpu"))
         payload, rows, transfer = pack(inputs)[0], Rows(0, rows_of(inputs)), SavedTensorTransfer()
 
         def compute_loss(activations: Any) -> Any:
@@ -66,13 +81,15 @@ def measure_ratios(
             runner.backward(graph, graph.loss_grads)
             return process_time() - start_s
 
-        turns: list[tuple[tuple[float, float], tuple[float, float], float]] = []
+        turns: list[_Turn] = []
         started = perf_counter()
-        while len(turns) < 1 + MIN_TURNS or (len(turns) < MAX_TURNS and perf_counter() - started < LIMIT_S):
-            turns.append((local(defer=False), local(defer=True), remote()))
-    # The first turn includes one-time analysis of the model.
-    del turns[0]
-    plain = median(sum(one) for one, _, _ in turns)
-    split = median(sum(two) - sum(one) for one, two, _ in turns) / median(one[1] for one, _, _ in turns)
-    remote_extra = median(three - sum(one) for one, _, three in turns) / plain
-    return Ratios(max(0.0, split), max(0.0, remote_extra))
+        # The first turn includes one-time analysis of the model.
+        while len(turns) < 1 + MIN_TURNS or (
+            len(turns) < MAX_TURNS and perf_counter() - started < LIMIT_S and not _are_steady(turns[1:])
+        ):
+            turns.append(_Turn(local(defer=False), local(defer=True), remote()))
+    return Ratios(*(max(0.0, median(values)) for values in zip(*(turn.ratios for turn in turns[1:]), strict=True)))
+
+
+def _are_steady(turns: Sequence[_Turn]) -> bool:
+    return all(median_error(values) <= TOLERANCE for values in zip(*(turn.ratios for turn in turns), strict=True))

@@ -2,24 +2,30 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
+from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward, get_gradient_edge, saved_tensors_hooks
 
-from penstock.errors import InputError
+from penstock.errors import InputError, PenstockError
 from penstock.model import Activations, Block, as_leaves, bytes_of, map_tensors, needs_gradient, tensors_of
 from penstock.model.tracing import Placeholder
+from penstock.runtime.stage import NULL_CONTEXT, DeferredFunction, EnterLayer, Instrumentation, WeightGradQueue
+from penstock.runtime.tensors import Rows
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 
 class Passes(NamedTuple):
-    """Seconds of one turn: a forward, a backward to the inputs, a backward to inputs and parameters."""
+    """Seconds of one turn: a forward and a fused backward, then another forward with a split backward."""
 
     forward_s: float
+    backward_s: float
     input_s: float
-    both_s: float
+    weight_s: float
 
 
 class Bytes(NamedTuple):
@@ -41,46 +47,81 @@ class Forward(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BlockHarness:
-    """A block with its input activations for some number of rows. Only the last block has a `loss`."""
+    """A block with its input activations for some number of rows, run as a stage of the runtime runs it.
+
+    Only the last block has a `loss`.
+    """
 
     block: Block
+    number: int
     activations: Activations
     inputs: Activations
     """The inputs of the model, for the same rows."""
+    rows: int
     needs: tuple[bool, ...]
     """For each input tensor, whether it needs a gradient."""
     loss: Callable[[Activations], Tensor] | None
     device: torch.device
+    instrumentation: Instrumentation | None
+    """None if the runtime cannot run the block: then it runs as in plain torch."""
+    obstacle: str = ""
+    """Why the runtime cannot run the block, or not with a split backward."""
 
     @property
     def trained(self) -> list[Tensor]:
         """Parameters with `requires_grad`."""
         return [parameter for parameter in self.block.parameters.values() if parameter.requires_grad]
 
-    def forward(self) -> Forward:
-        """Run the forward as in training; for the last block, with the loss."""
+    def forward(self, queue: WeightGradQueue | None = None) -> Forward:
+        """Run the forward as in training; for the last block, with the loss. Weight gradients go to the queue."""
         activations, leaves = as_leaves(map_tensors(lambda tensor: tensor.clone(), self.activations), self.needs)
         torch.clear_autocast_cache()  # otherwise weights cast in an earlier pass would be part of this graph
-        with torch.enable_grad():
-            # A fresh copy of the structure, as in training: nothing is kept from an earlier pass.
-            inputs = map_tensors(lambda tensor: tensor, self.inputs)
+        instrumentation = self.instrumentation
+        intercepted: AbstractContextManager[EnterLayer | None] = NULL_CONTEXT
+        if instrumentation is not None:
+            intercepted = instrumentation.at_forward(queue, 0, Rows(0, self.rows))
+        # A fresh copy of the structure, as in training: nothing is kept from an earlier pass.
+        inputs = map_tensors(lambda tensor: tensor, self.inputs)
+        with torch.enable_grad(), intercepted as enter_layer:
             started = seconds_now(self.device)
+            if enter_layer is not None:
+                enter_layer(self.number)
             result = self.block.call(activations, inputs)
             if self.loss is not None:
+                if enter_layer is not None:
+                    enter_layer(self.number + 1)
                 result = self.loss(result)
             seconds = seconds_now(self.device) - started
         unique = {id(tensor): tensor for tensor in tensors_of(result) if tensor.requires_grad}
         return Forward(seconds, tensors_of(activations), leaves, result, tuple(unique.values()))
 
-    def backward(self, forward: Forward, *, inputs_only: bool) -> float:
-        """Run the backward and return its seconds. Weight gradients accumulate, as in training."""
-        targets = forward.leaves if inputs_only else [*forward.leaves, *self.trained]
-        if not targets or not forward.outputs:
+    def backward(self, forward: Forward, queue: WeightGradQueue | None = None) -> float:
+        """Run the backward and return its seconds. Weight gradients accumulate, as in training, or go to the queue."""
+        if not forward.outputs:
             return 0.0
-        gradients = [torch.ones_like(output) for output in forward.outputs]
-        started = seconds_now(self.device)
-        torch.autograd.backward(forward.outputs, gradients, inputs=targets)
-        return seconds_now(self.device) - started
+        edges = tuple(map(get_gradient_edge, forward.outputs))
+        gradients = tuple(torch.ones_like(output) for output in forward.outputs)
+        capture = NULL_CONTEXT if queue is None else queue.capture_grads(self.trained)
+        intercepted = NULL_CONTEXT if self.instrumentation is None else self.instrumentation.at_backward(queue)
+        with torch.autocast(self.device.type, enabled=False), capture, intercepted:
+            started = seconds_now(self.device)
+            # As the runtime does. torch.autograd.backward would run without the function mode of the instrumentation.
+            _engine_run_backward(edges, gradients, False, False, (), allow_unreachable=True, accumulate_grad=True)
+            return seconds_now(self.device) - started
+
+    def split_backward(self, forward: Forward, queue: WeightGradQueue) -> tuple[float, float]:
+        """Run the backward to the inputs, then that to the parameters. Return the seconds of both.
+
+        What the runtime cannot defer is part of the first. A backward that only defers takes no time.
+        """
+        only_defers = not forward.leaves and _only_defers(forward.outputs)
+        input_s = self.backward(forward, queue)
+        has_deferred = len(queue) > 0
+        with torch.autocast(self.device.type, enabled=False):
+            started = seconds_now(self.device)
+            queue.run()
+            weight_s = seconds_now(self.device) - started
+        return (0.0 if only_defers else input_s), (weight_s if has_deferred else 0.0)
 
     def bytes(self) -> Bytes:
         """Count the bytes of its activations and saved tensors.
@@ -113,27 +154,49 @@ class BlockHarness:
         return Bytes(bytes_of(outgoing), sum(kept.values()))
 
 
+def _only_defers(outputs: Sequence[Tensor]) -> bool:
+    """Whether a graph holds nothing but functions that defer weight gradients."""
+    waiting, seen = [output.grad_fn for output in outputs], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        is_deferred = issubclass(getattr(node, "_forward_cls", object), DeferredFunction)
+        if not is_deferred and not hasattr(node, "variable"):
+            return False
+        waiting += [after for after, _ in node.next_functions]
+    return True
+
+
 def time_passes(harnesses: Sequence[BlockHarness]) -> list[Passes]:
     """Time every pass of every block once, in the order of training: all forwards, then all backwards.
 
-    The caches are then in the same state as in training. Each of the two backward passes has its own forward.
+    The caches are then in the same state as in training. A fused and a split backward have a forward each.
     """
-    plain = _forward_and_backward(harnesses, inputs_only=True)
-    other = _forward_and_backward(harnesses, inputs_only=False)
-    return [
-        Passes((one[0] + two[0]) / 2, one[1], two[1] if harness.trained else one[1])
-        for harness, one, two in zip(harnesses, plain, other, strict=True)
-    ]
+    fused = _time_fused(harnesses)
+    return [Passes(*one, *two) for one, two in zip(fused, _time_split(harnesses), strict=True)]
 
 
-def _forward_and_backward(harnesses: Sequence[BlockHarness], *, inputs_only: bool) -> list[tuple[float, float]]:
+def _time_fused(harnesses: Sequence[BlockHarness]) -> list[tuple[float, float]]:
     """Return the seconds of the forward and of the backward of each block."""
     forwards = [harness.forward() for harness in harnesses]
     times = []
     for harness in reversed(harnesses):
         # Its saved tensors are freed before the next block runs.
         forward = forwards.pop()
-        times.append((forward.seconds, harness.backward(forward, inputs_only=inputs_only)))
+        times.append((forward.seconds, harness.backward(forward)))
+    return times[::-1]
+
+
+def _time_split(harnesses: Sequence[BlockHarness]) -> list[tuple[float, float]]:
+    """Return the seconds of both parts of the split backward of each block."""
+    queues = [None if harness.obstacle else WeightGradQueue() for harness in harnesses]
+    forwards = [harness.forward(queue) for harness, queue in zip(harnesses, queues, strict=True)]
+    times = []
+    for harness, queue in zip(reversed(harnesses), reversed(queues), strict=True):
+        forward = forwards.pop()
+        times.append((harness.backward(forward), 0.0) if queue is None else harness.split_backward(forward, queue))
     return times[::-1]
 
 
@@ -144,8 +207,28 @@ def seconds_now(device: torch.device) -> float:
     return time.perf_counter()
 
 
+def instrument(model: nn.Module, blocks: Sequence[Block], device: torch.device) -> tuple[Instrumentation, ...]:
+    """Return the instrumentation of each block as a stage."""
+    return tuple(
+        Instrumentation(
+            model,
+            [parameter for parameter in block.parameters.values() if parameter.requires_grad],
+            seed=0,
+            is_split=False,
+            device=device,
+            replica_sync=None,
+        )
+        for block in blocks
+    )
+
+
 def build_harnesses(
-    blocks: Sequence[Block], inputs: Activations, loss: Callable[[Activations], Tensor], device: torch.device
+    blocks: Sequence[Block],
+    instrumentations: Sequence[Instrumentation],
+    inputs: Activations,
+    rows: int,
+    loss: Callable[[Activations], Tensor],
+    device: torch.device,
 ) -> tuple[BlockHarness, ...]:
     """Run the model on these inputs and return every block with its input activations.
 
@@ -154,9 +237,11 @@ def build_harnesses(
     """
     harnesses = []
     activations, needs = inputs, tuple(False for _ in tensors_of(inputs))
-    for number, block in enumerate(blocks):
-        is_last = number == len(blocks) - 1
-        harness = BlockHarness(block, _detached(activations), inputs, needs, loss if is_last else None, device)
+    for number, (block, instrumentation) in enumerate(zip(blocks, instrumentations, strict=True)):
+        own_loss = loss if number == len(blocks) - 1 else None
+        harness = BlockHarness(
+            block, number, _detached(activations), inputs, rows, needs, own_loss, device, instrumentation
+        )
         activations = harness.forward().activations
         needs = needs_gradient(activations)
         harnesses.append(harness)
@@ -173,7 +258,21 @@ def build_harnesses(
     if not activations.requires_grad:
         hint = "Check requires_grad of the parameters."
         raise InputError("the loss does not depend on any trained parameter", hint=hint)
-    return tuple(harnesses)
+    return tuple(map(_with_obstacle, harnesses))
+
+
+def _with_obstacle(harness: BlockHarness) -> BlockHarness:
+    """Run both kinds of backward once: there the runtime learns what it intercepts, or refuses layers."""
+    try:
+        harness.backward(harness.forward())
+    except PenstockError as error:
+        return replace(harness, instrumentation=None, obstacle=error.what)
+    queue = WeightGradQueue()
+    try:
+        harness.split_backward(harness.forward(queue), queue)
+    except PenstockError as error:
+        return replace(harness, obstacle=error.what)
+    return harness
 
 
 def step_s(block: Block, device: torch.device, *, most_s: float = 0.2) -> float:

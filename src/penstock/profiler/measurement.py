@@ -3,12 +3,13 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import InputError
+from penstock.errors import InputError, PenstockError
 from penstock.profile import Profile, Sizes, Tie, Times, Unit
 from penstock.profiler.steadiness import Steadiness, assess
-from penstock.units import show_percent, show_seconds
+from penstock.units import show_count, show_percent, show_seconds
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.model import Block
     from penstock.profiler.block_passes import BlockHarness, Passes
+    from penstock.runtime.stage import Instrumentation
 
 DEFAULT_SECONDS = 30.0
 DEFAULT_STEADY = 0.02
@@ -29,7 +31,7 @@ def measure(
     loss: Callable[..., Any],
     *,
     targets: Any = None,
-    blocks: Sequence[str] | None = None,
+    blocks: "Sequence[str] | Sequence[Block] | None" = None,
     micro_batch_sizes: Sequence[int] = (),
     seconds: float = DEFAULT_SECONDS,
     steady: float = DEFAULT_STEADY,
@@ -38,25 +40,24 @@ def measure(
 ) -> Profile:
     """Measure the layers of a model on its device: `penstock.profile` without the runtime overhead.
 
-    Args and errors are those of `penstock.profile`.
+    Args and errors are those of `penstock.profile`. `blocks` may also be the result of `find_chain`.
     """
-    try:
-        from penstock.model import bytes_of, find_blocks, keep_freed_memory, preserve_state, rows_of, with_rows
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise InputError("measuring a model needs torch", hint="pip install 'penstock[run]'") from None
+    chain = find_chain(model, blocks, inputs)
+
+    from penstock.model import bytes_of, keep_freed_memory, preserve_state, rows_of, with_rows
+    from penstock.profiler.block_passes import instrument
 
     started = time.perf_counter()
     device = _device_of(model)
     if device.type == "cpu":
         # As in training. Otherwise the times of large tensors would include page faults.
         keep_freed_memory()
-    sizes = _sizes(micro_batch_sizes, rows_of(inputs))
+    wanted = _sizes(micro_batch_sizes, rows_of(inputs))
     own_rows = max(micro_batch_sizes) if micro_batch_sizes else rows_of(inputs)
     with preserve_state(model):
-        chain = find_blocks(model, blocks, inputs)
-        harnesses = [_build_harnesses(chain, (inputs, targets), loss, size, device) for size in sizes]
+        instrumentations = instrument(model, chain, device)
+        harnesses, refused = _build_harnesses(chain, instrumentations, (inputs, targets), loss, wanted, device)
+        sizes = tuple(size[0].rows for size in harnesses)
         turns, steadiness = _rounds(harnesses, [block.name for block in chain], started, seconds, steady, report)
         units = _units(chain, harnesses, sizes, turns, device)
     return Profile(
@@ -68,9 +69,27 @@ def measure(
         largest_parameter_bytes=tuple(_largest(block) for block in chain),
         gradient_ratio=1.0,
         optimizer_ratio=_ADAMW_RATIO,
-        assumptions=_assumptions(model, steadiness),
+        assumptions=(*_assumptions(model, steadiness), *refused, *_obstacles(harnesses[0])),
         is_steady=steadiness.is_steady,
     )
+
+
+def find_chain(
+    model: "nn.Module", blocks: "Sequence[str] | Sequence[Block] | None", inputs: Any
+) -> "tuple[Block, ...]":
+    """Return the blocks of a model, unless they are given already. Finding them runs the model several times."""
+    try:
+        from penstock.model import Block, find_blocks
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise InputError("measuring a model needs torch", hint="pip install 'penstock[run]'") from None
+
+    found = tuple(block for block in blocks or () if isinstance(block, Block))
+    if found:
+        return found
+    _device_of(model)
+    return find_blocks(model, blocks, inputs)  # type: ignore[arg-type]
 
 
 def _describe(steadiness: Steadiness) -> str:
@@ -101,7 +120,7 @@ def _rounds(
                 turn.append(passes)
         steadiness = assess(
             names,
-            [[[passes.forward_s + passes.both_s for passes in unit] for unit in size] for size in turns],
+            [[[passes.forward_s + passes.backward_s for passes in unit] for unit in size] for size in turns],
             seconds=time.perf_counter() - started,
             tolerance=tolerance,
         )
@@ -113,26 +132,41 @@ def _rounds(
 
 def _build_harnesses(
     blocks: Sequence["Block"],
+    instrumentations: Sequence["Instrumentation"],
     sample: tuple[Any, Any],
     loss: Callable[..., Any],
-    rows: int,
+    sizes: "_Sizes",
     device: "torch.device",
-) -> "tuple[BlockHarness, ...]":
+) -> "tuple[list[tuple[BlockHarness, ...]], tuple[str, ...]]":
+    """Return the harnesses of each size on which the model runs, and an assumption for each size left out."""
     from penstock.model import with_rows
     from penstock.profiler.block_passes import build_harnesses
 
-    inputs, targets = with_rows(sample, rows)
-    criterion = loss if targets is None else lambda output: loss(output, targets)
-    try:
-        return build_harnesses(blocks, inputs, criterion, device)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"the model and its loss fail on {rows} rows: {type(error).__name__}: {error}",
-            hint="Pass the targets of the loss as targets, so that they have the same rows; or choose other "
-            "micro-batch sizes.",
-        ) from error
+    harnesses, refused = [], []
+    for rows in sizes.sizes:
+        inputs, targets = with_rows(sample, rows)
+        criterion = loss if targets is None else partial(_with_targets, loss, targets)
+        try:
+            harnesses.append(build_harnesses(blocks, instrumentations, inputs, rows, criterion, device))
+        except (RuntimeError, ValueError, TypeError, IndexError, PenstockError) as error:
+            if rows == sizes.optional:
+                what = error.what if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+                refused.append(
+                    f"Times are proportional to rows: the model does not run on {show_count(rows, 'row')} ({what})."
+                )
+                continue
+            if isinstance(error, PenstockError):
+                raise
+            raise InputError(
+                f"the model and its loss fail on {rows} rows: {type(error).__name__}: {error}",
+                hint="Pass the targets of the loss as targets, so that they have the same rows; or choose other "
+                "micro-batch sizes.",
+            ) from error
+    return harnesses, tuple(refused)
+
+
+def _with_targets(loss: Callable[..., Any], targets: Any, output: Any) -> Any:
+    return loss(output, targets)
 
 
 def _units(
@@ -142,13 +176,16 @@ def _units(
     turns: Sequence[Sequence[Sequence["Passes"]]],
     device: "torch.device",
 ) -> tuple[Unit, ...]:
-    from penstock.model import device_kind_of, is_compiled
+    from penstock.model import device_kind_of
     from penstock.profiler.block_passes import step_s
 
     kind = device_kind_of(device)
     units = []
+    steps: dict[Any, float] = {}
     for number, block in enumerate(blocks):
-        step = step_s(block, device)
+        form = tuple((item.shape, item.dtype) for item in block.parameters.values() if item.requires_grad)
+        if form not in steps:  # layers of equal shapes take equal steps
+            steps[form] = step_s(block, device)
         sizes_in_bytes = [size[number].bytes() for size in harnesses]
         units.append(
             Unit(
@@ -159,26 +196,30 @@ def _units(
                     for rows, count in zip(sizes, sizes_in_bytes, strict=True)
                 ),
                 times=tuple(
-                    _times(kind, rows, size[number], step, is_fused=is_compiled(block.module))
-                    for rows, size in zip(sizes, turns, strict=True)
+                    _times(kind, rows, size[number], steps[form]) for rows, size in zip(sizes, turns, strict=True)
                 ),
             )
         )
     return tuple(units)
 
 
-def _times(kind: str, rows: int, turns: Sequence["Passes"], step: float, *, is_fused: bool) -> Times:
-    """Return medians over the turns. The weight gradient is the full backward minus the backward to the inputs.
+def _times(kind: str, rows: int, turns: Sequence["Passes"], step: float) -> Times:
+    """Return medians over the turns. The fused backward is divided in the ratio of the parts of the split one.
 
-    With `is_fused` both gradients are computed at once.
+    The ratio is that of the lower quartiles: interruptions lengthen the longer part of nearly every turn.
     """
-    weight_grad_s = 0.0 if is_fused else max(0.0, statistics.median(turn.both_s - turn.input_s for turn in turns))
+    backward_s = statistics.median(turn.backward_s for turn in turns)
+    input_s, weight_s = (
+        sorted(values)[len(values) // 4]
+        for values in ([turn.input_s for turn in turns], [turn.weight_s for turn in turns])
+    )
+    share = weight_s / (input_s + weight_s) if weight_s else 0.0
     return Times(
         kind=kind,
         micro_batch_size=rows,
         forward_s=statistics.median(turn.forward_s for turn in turns),
-        input_grad_s=statistics.median(turn.both_s if is_fused else turn.input_s for turn in turns),
-        weight_grad_s=weight_grad_s,
+        input_grad_s=backward_s * (1 - share),
+        weight_grad_s=backward_s * share,
         step_s=step,
     )
 
@@ -200,13 +241,23 @@ def _bytes(block: "Block", names: Any) -> int:
     return sum(block.parameters[name].numel() * block.parameters[name].element_size() for name in names)
 
 
-def _sizes(rows: Sequence[int], sample_rows: int) -> tuple[int, ...]:
-    """Return the micro-batch sizes to measure, the largest first."""
+class _Sizes(NamedTuple):
+    """Micro-batch sizes to measure, the largest first."""
+
+    sizes: tuple[int, ...]
+    optional: int | None = None
+    """The size that is left out if the model does not run on it: some models refuse a single row."""
+
+
+def _sizes(rows: Sequence[int], sample_rows: int) -> _Sizes:
+    """Return the micro-batch sizes to measure."""
     if any(size < 1 for size in rows):
         raise InputError(f"micro-batch size must be at least 1, not {min(rows)}")
     if rows:
-        return tuple(sorted(set(rows), reverse=True))
-    return (sample_rows, sample_rows // 2) if sample_rows > 1 else (2, 1)
+        return _Sizes(tuple(sorted(set(rows), reverse=True)))
+    if sample_rows == 1:
+        return _Sizes((2, 1), optional=2)
+    return _Sizes((sample_rows, sample_rows // 2), optional=1)
 
 
 def _device_of(model: "nn.Module") -> "torch.device":
@@ -221,11 +272,21 @@ def _device_of(model: "nn.Module") -> "torch.device":
     return parameter.device
 
 
+def _obstacles(harnesses: "Sequence[BlockHarness]") -> tuple[str, ...]:
+    refused = [harness for harness in harnesses if harness.obstacle]
+    if not refused:
+        return ()
+    first = refused[0]
+    what = "run" if first.instrumentation is None else "split the backward of"
+    layers = f"{show_count(len(refused), 'layer')}, first {first.block.name}"
+    return (f"The runtime cannot {what} {layers}: {first.obstacle.rstrip('.')}.",)
+
+
 def _assumptions(model: "nn.Module", steadiness: Steadiness) -> tuple[str, ...]:
     first = _describe(steadiness)
     return (
         first[0].upper() + first[1:] + ".",
-        "The weight gradient is the time of the full backward minus that of the backward to the inputs.",
+        "The weight gradient is the part of the backward that the runtime can defer.",
         "The optimizer is AdamW in the precision of the parameters: its step is measured, its state is 2 x parameters.",
         *(() if model.training else ("The model was in evaluation mode.",)),
     )

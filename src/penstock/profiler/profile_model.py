@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from penstock.errors import PenstockError
-from penstock.profile import Profile
-from penstock.profiler.measurement import DEFAULT_SECONDS, DEFAULT_STEADY, measure
+from penstock.profile import Overhead, Profile
+from penstock.profiler.measurement import DEFAULT_SECONDS, DEFAULT_STEADY, find_chain, measure
 from penstock.profiler.overhead_text import describe_overhead
 from penstock.profiler.steadiness import Steadiness
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from penstock.model import Block
 
 
 def profile(
@@ -28,12 +30,13 @@ def profile(
     name: str = "",
     report: Callable[[Steadiness], None] | None = None,
     overheads: bool = True,
+    remeasure_overheads: bool = False,
 ) -> Profile:
     """Measure the layers of a model on its current device.
 
-    Rounds of forward and backward passes are repeated until the medians are steady or the time is over. On a CPU, two
-    processes then measure the overhead of the runtime for a few seconds. Parameters, gradients, buffers and torch's
-    random state are not changed.
+    Rounds of forward and backward passes are repeated until the medians are steady or the time is over. On a CPU, the
+    profile also has the overhead of the runtime: two processes measure it once for each machine, for a few seconds.
+    Parameters, gradients, buffers and torch's random state are not changed.
 
     Args:
         model: The model, on the device to measure.
@@ -50,6 +53,7 @@ def profile(
         name: Name of the profile (default: the class name of the model).
         report: Called after every round with the current `Steadiness`.
         overheads: Whether to measure the overhead of the runtime.
+        remeasure_overheads: Whether to measure the overhead even if it is known for this machine.
 
     Returns:
         The profile. `is_steady` is False if the time was over before the medians were steady.
@@ -69,19 +73,22 @@ def profile(
         >>> profile.num_units, profile.micro_batch_size
         (3, 4)
     """
+    chain = find_chain(model, blocks, inputs)
     measured = measure(
         model,
         inputs,
         loss,
         targets=targets,
-        blocks=blocks,
+        blocks=chain,
         micro_batch_sizes=micro_batch_sizes,
         seconds=seconds,
         steady=steady,
         name=name,
         report=report,
     )
-    return with_overheads(measured, model, inputs, loss, targets=targets, blocks=blocks) if overheads else measured
+    if not overheads:
+        return measured
+    return with_overheads(measured, model, inputs, loss, targets=targets, blocks=chain, remeasure=remeasure_overheads)
 
 
 def with_overheads(
@@ -91,7 +98,8 @@ def with_overheads(
     loss: Callable[..., Any],
     *,
     targets: Any = None,
-    blocks: Sequence[str] | None = None,
+    blocks: "Sequence[str] | Sequence[Block] | None" = None,
+    remeasure: bool = False,
     report: Callable[[str], None] = lambda _text: None,
 ) -> Profile:
     """Return the profile with the measured overhead of the runtime, if the model is on the CPU.
@@ -104,25 +112,43 @@ def with_overheads(
         inputs: Sample inputs, as for `profile`.
         loss: The loss, as for `profile`.
         targets: Targets of the loss.
-        blocks: Names of the blocks.
+        blocks: Names of the blocks, or the result of `find_chain`.
+        remeasure: Whether to measure the costs of actions and messages even if they are known for this machine.
         report: Called with a description of each step of the measurement.
     """
     import torch
 
     from penstock.profiler.backward_ratios import measure_ratios
-    from penstock.profiler.runtime_overhead import measure_overhead
+    from penstock.profiler.overhead_cache import find_overhead
 
     if next(model.parameters()).device.type != "cpu":
         return profile
     try:
-        report("measuring the runtime overhead of actions and messages: two processes train small layers")
-        overhead = measure_overhead(profile.kinds[0], torch.get_num_threads())
+        report(
+            "finding the runtime overhead of actions and messages: if it is unknown, two processes train small layers"
+        )
+        found = find_overhead(torch.get_num_threads(), remeasure=remeasure)
         report("measuring the extra time of a split backward and of a remote backward")
-        ratios = measure_ratios(model, inputs, loss, targets, blocks)
-        overhead = replace(overhead, split_ratio=ratios.split, remote_ratio=ratios.remote)
+        ratios = measure_ratios(model, inputs, loss, targets, find_chain(model, blocks, inputs))
     except PenstockError as error:
         # The profile is usable without it, such as for blocks whose backward cannot be split, or without subprocesses.
         text = f"The overhead of the runtime is unknown: assumed none. {error.what}"
         return replace(profile, assumptions=(*profile.assumptions, f"{text.rstrip('.')}."))
-    text = f"Measured overhead of the runtime: {describe_overhead(overhead)}."
+    costs = found.measured.costs
+    overhead = Overhead(
+        kind=profile.kinds[0],
+        job_s=costs.job_s,
+        message_s=costs.message_s,
+        byte_s=costs.byte_s,
+        split_ratio=ratios.split,
+        remote_ratio=ratios.remote,
+    )
+    is_steady = found.measured.is_steady
+    what = "Measured overhead" if is_steady else "Upper bounds of the overhead"
+    origin = (
+        f"measured {found.date} on this machine; --remeasure-overheads measures again"
+        if is_steady
+        else f"the machine was too busy on {found.date} to measure them; they are measured again with the next profile"
+    )
+    text = f"{what} of the runtime: {describe_overhead(overhead)} ({origin})."
     return replace(profile, overheads=(overhead,), assumptions=(*profile.assumptions, text))

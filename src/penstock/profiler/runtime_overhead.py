@@ -1,20 +1,21 @@
 """Measures the overhead of the runtime on this machine's CPU.
 
 Two processes train a chain of tiny layers with several plans that differ only in their numbers of actions and messages.
-The costs of an action and of a message follow from the CPU time of each plan.
+The costs of an action and of a message follow from the CPU time of each plan. The measurement is repeated until two
+results in a row agree: other work on the machine can make it meaningless.
 
 Run as a program, this module is one of the two processes.
 """
 
 import sys
 from collections import deque
-from collections.abc import Sequence
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import process_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,7 +26,6 @@ from torch import Tensor, nn
 from penstock.dist import Launcher, join_process_group, prepare_rank, run_dir, stderr_path
 from penstock.errors import RunError
 from penstock.plan import Origin, Plan, Stage, on
-from penstock.profile import Overhead
 from penstock.runtime import Pipeline
 from penstock.runtime.tensors import pack
 from penstock.runtime.transport import ProcessGroups, TorchTransport
@@ -33,25 +33,59 @@ from penstock.runtime.transport import ProcessGroups, TorchTransport
 NUM_UNITS = 8
 NUM_MICROBATCHES = 8
 WIDTH = 16
-WARM_UP, ITERATIONS = 3, 12
+WARM_UP, ITERATIONS = 3, 10
 LARGE_BYTES = 1 << 23
 NUM_IN_FLIGHT = 6
-NUM_LARGE = 6 * NUM_IN_FLIGHT
+NUM_LARGE = 2 * NUM_IN_FLIGHT
+MAX_ATTEMPTS = 6
+AGREEMENT = 0.25
+"""The largest relative difference of two results that agree."""
 LIMIT_S = 60.0
 
 
-class _Spent(msgspec.Struct, frozen=True):
-    """CPU seconds of one of the two processes."""
+class Costs(msgspec.Struct, frozen=True):
+    """CPU seconds of an action, of an end of a message, and of a byte sent."""
+
+    job_s: float
+    message_s: float
+    byte_s: float
+
+    def agrees(self, other: "Costs") -> bool:
+        """Whether two results are positive and close to each other."""
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
+        return all(min(pair) > 0 and max(pair) <= (1 + AGREEMENT) * min(pair) for pair in pairs)
+
+
+class Spent(NamedTuple):
+    """CPU seconds of both processes in one attempt."""
 
     plans: tuple[float, ...]
     """Of an iteration with each plan."""
     large: float
-    """Of the end of a large message."""
+    """Of sending a large message."""
+
+    def costs(self) -> Costs:
+        """The costs that explain these seconds. On a busy machine they may be negative."""
+        job_s, message_s = solve_costs(self.plans)
+        return Costs(job_s, message_s, (self.large - max(message_s, 0.0)) / LARGE_BYTES)
+
+    def bounds(self) -> Costs:
+        """Costs that each explain all of these seconds."""
+        jobs, ends = zip(*map(count_jobs_and_messages, plans()), strict=True)
+        most = [min(spent / count for spent, count in zip(self.plans, some, strict=True)) for some in (jobs, ends)]
+        return Costs(most[0], most[1], self.large / LARGE_BYTES)
 
 
-@cache
-def measure_overhead(kind: str, num_threads: int) -> Overhead:
-    """Measure the overhead for devices of this kind with `num_threads` threads. The result is cached.
+class MeasuredOverhead(msgspec.Struct, frozen=True):
+    """Costs of the runtime."""
+
+    costs: Costs
+    is_steady: bool
+    """Whether two results agree. Otherwise the costs are upper bounds."""
+
+
+def measure_overhead(num_threads: int) -> MeasuredOverhead:
+    """Measure the overhead of processes with `num_threads` threads.
 
     Raises:
         RunError: A process failed or did not finish in time.
@@ -65,17 +99,28 @@ def measure_overhead(kind: str, num_threads: int) -> Overhead:
         if failed is not None:
             lines = stderr_path(folder, failed.number).read_text(errors="replace").strip().splitlines()
             raise RunError((lines or [f"rank exited with code {failed.code}"])[-1])
-        first, second = (msgspec.json.decode(_spent_path(folder, rank).read_bytes(), type=_Spent) for rank in range(2))
-    job_s, message_s = solve_costs([sum(pair) for pair in zip(first.plans, second.plans, strict=True)])
-    byte_s = max(first.large - message_s, 0.0) / LARGE_BYTES
-    return Overhead(kind=kind, job_s=job_s, message_s=message_s, byte_s=byte_s)
+        return msgspec.json.decode(_result_path(folder).read_bytes(), type=MeasuredOverhead)
+
+
+def measure_until_steady(attempt: Callable[[], Spent]) -> MeasuredOverhead:
+    """Repeat an attempt until two results in a row agree. Return their mean, or the lowest upper bounds."""
+    attempts: list[Spent] = []
+    while len(attempts) < MAX_ATTEMPTS:
+        attempts.append(attempt())
+        if len(attempts) > 1 and attempts[-1].costs().agrees(attempts[-2].costs()):
+            return MeasuredOverhead(_combine(lambda pair: sum(pair) / 2, [it.costs() for it in attempts[-2:]]), True)
+    return MeasuredOverhead(_combine(min, [it.bounds() for it in attempts]), False)
+
+
+def _combine(how: Callable[[Sequence[float]], float], several: Sequence[Costs]) -> Costs:
+    return Costs(*(how(values) for values in zip(*map(msgspec.structs.astuple, several), strict=True)))
 
 
 def solve_costs(seconds: Sequence[float]) -> tuple[float, float]:
     """Return the costs of an action and of a message end, from the CPU seconds of an iteration with each plan."""
     counts = np.array([(*count_jobs_and_messages(plan), 1) for plan in plans()], dtype=float)
     costs = np.linalg.lstsq(counts, np.array(seconds), rcond=None)[0]
-    return max(float(costs[0]), 0.0), max(float(costs[1]), 0.0)
+    return float(costs[0]), float(costs[1])
 
 
 def count_jobs_and_messages(plan: Plan) -> tuple[int, int]:
@@ -117,40 +162,50 @@ def _loss(output: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.mse_loss(output, targets)
 
 
-def _spent_s(plan: Plan) -> float:
-    """Return the CPU seconds of this process in an iteration."""
+def _make_pipeline(plan: Plan) -> Pipeline:
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(NUM_UNITS)))
-    pipe = Pipeline(model, plan, _loss, timeout_s=LIMIT_S)
+    return Pipeline(model, plan, _loss, timeout_s=LIMIT_S)
+
+
+def _spent_s(pipe: Pipeline, num_iterations: int) -> float:
+    """Return the CPU seconds of this process in an iteration."""
     batch = torch.randn(NUM_MICROBATCHES, WIDTH)
     times = []
-    for _ in range(WARM_UP + ITERATIONS):
+    for _ in range(num_iterations):
         dist.barrier()
         start_s = process_time()
         pipe.step(batch, batch)
         times.append(process_time() - start_s)
-    pipe.close()
-    return median(times[WARM_UP:])
+    return median(times)
 
 
-def _spent_on_large_s(rank: int) -> float:
-    """Return the CPU seconds of the first process for sending a large message."""
-    transport = TorchTransport(ProcessGroups(dist.new_group()), torch.device("cpu"), LIMIT_S)
-    # Several messages in flight, so that source and target are not in the caches, as in training.
-    messages = [pack(torch.zeros(LARGE_BYTES // 4))[0] for _ in range(NUM_IN_FLIGHT)]
-    held: deque[Any] = deque(maxlen=NUM_IN_FLIGHT)
-    times = []
-    for number in range(NUM_LARGE):
+class _LargeMessages:
+    """Large messages from the first process to the second."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._transport = TorchTransport(ProcessGroups(dist.new_group()), torch.device("cpu"), LIMIT_S)
+        # Several messages in flight, so that source and target are not in the caches, as in training.
+        self._messages = [pack(torch.zeros(LARGE_BYTES // 4))[0] for _ in range(NUM_IN_FLIGHT)]
+        self._held: deque[Any] = deque(maxlen=NUM_IN_FLIGHT)
+
+    def spent_s(self) -> float:
+        """Return the CPU seconds of this process for its end of a message."""
+        times = []
+        for number in range(NUM_LARGE):
+            dist.barrier()
+            start_s = process_time()
+            if self._rank == 0:
+                self._transport.send(self._messages[number % NUM_IN_FLIGHT], 1, 1, None, lambda: "sending")
+            else:
+                self._held.append(self._transport.irecv(0, 1, None, lambda: "receiving").wait())
+            times.append(process_time() - start_s)
+        return median(times[NUM_IN_FLIGHT // 2 :])
+
+    def close(self) -> None:
+        self._held.clear()
         dist.barrier()
-        start_s = process_time()
-        if rank == 0:
-            transport.send(messages[number % NUM_IN_FLIGHT], 1, 1, None, lambda: "sending")
-        else:
-            held.append(transport.irecv(0, 1, None, lambda: "receiving").wait())
-        times.append(process_time() - start_s)
-    held.clear()
-    dist.barrier()
-    transport.close()
-    return median(times[NUM_LARGE // 4 :])
+        self._transport.close()
 
 
 def _run_rank(num_threads: int, folder: Path) -> None:
@@ -159,13 +214,30 @@ def _run_rank(num_threads: int, folder: Path) -> None:
     join_process_group("gloo", LIMIT_S)
     torch.manual_seed(0)
     rank = dist.get_rank()
-    spent = _Spent(tuple(_spent_s(plan) for plan in plans()), _spent_on_large_s(rank))
+    pipes, large = [_make_pipeline(plan) for plan in plans()], _LargeMessages(rank)
+    for pipe in pipes:
+        _spent_s(pipe, WARM_UP)
+    large.spent_s()
+
+    def attempt() -> Spent:
+        own = [*(_spent_s(pipe, ITERATIONS) for pipe in pipes), large.spent_s()]
+        own[-1] *= rank == 0  # the message's cost is that of its sender
+        both = torch.tensor(own, dtype=torch.float64)
+        dist.all_reduce(both)  # with equal numbers, both processes end after the same attempt
+        *seconds, large_s = both.tolist()
+        return Spent(tuple(seconds), large_s)
+
+    measured = measure_until_steady(attempt)
+    large.close()
+    for pipe in pipes:
+        pipe.close()
     dist.destroy_process_group()
-    _spent_path(folder, rank).write_bytes(msgspec.json.encode(spent))
+    if rank == 0:
+        _result_path(folder).write_bytes(msgspec.json.encode(measured))
 
 
-def _spent_path(folder: Path, rank: int) -> Path:
-    return folder / f"{rank}.json"
+def _result_path(folder: Path) -> Path:
+    return folder / "result.json"
 
 
 if __name__ == "__main__":

@@ -35,17 +35,25 @@ class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
         return self.overall <= self.tolerance
 
 
-def spread(samples: Sequence[float]) -> float:
-    """Return the approximate relative standard error of the median. It is robust to a few outliers.
+def median_error(samples: Sequence[float]) -> float:
+    """Return the approximate standard error of the median. It is robust to a few outliers.
 
-    >>> round(spread([1.0, 1.1, 0.9, 1.0, 50.0]), 3)
+    >>> round(median_error([1.0, 1.1, 0.9, 1.0, 50.0]), 3)
     0.066
     """
     middle = statistics.median(samples)
-    if middle == 0:
-        return 0.0
     deviation = _TO_DEVIATION * statistics.median(abs(sample - middle) for sample in samples)
-    return deviation / math.sqrt(len(samples)) / middle
+    return deviation / math.sqrt(len(samples))
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Return the approximate relative standard error of the median.
+
+    >>> round(spread([2.0, 2.2, 1.8, 2.0, 100.0]), 3)
+    0.066
+    """
+    middle = statistics.median(samples)
+    return median_error(samples) / middle if middle else 0.0
 
 
 def assess(

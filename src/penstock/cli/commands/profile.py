@@ -54,6 +54,12 @@ class _MicroBatchSizes(click.ParamType[tuple[int, ...]]):
     help="For a measured model: run the same measurement in N other processes at the same time.",
 )
 @click.option(
+    "--remeasure-overheads",
+    is_flag=True,
+    default=None,
+    help="For a measured model: measure the runtime's overhead even if it is known for this machine.",
+)
+@click.option(
     "-o",
     "--output",
     help="Write the profile to this file [default for a measured model: MODEL.profile.json in the current directory, "
@@ -71,20 +77,27 @@ def command(
     seconds: float | None,
     threads: int | None,
     busy_processes: int | None,
+    remeasure_overheads: bool | None,
     output: str | None,
 ) -> None:
     """Show the time and memory of a model, layer by layer, for one micro-batch.
 
     SOURCE is a profile of Penstock, a PipeDream graph, a Piper file, a Hugging Face config.json, a built-in model such
     as gpt2-xl, or script.py:make_model: a function that returns (model, inputs, loss) or (model, inputs, loss,
-    targets). Such a model is measured: every block, then the runtime's overhead per action and message. The result is
-    written to a file.
+    targets). Such a model is measured: every block, then, once for each machine, the runtime's overhead per action and
+    message. The result is written to a file.
     Without SOURCE, the built-in models, model types and device kinds are listed.
     """
     from penstock.profile import save_profile
 
     computing = {"kind": kinds, "sequence": sequence, "precision": precision}
-    measuring = {"blocks": blocks, "seconds": seconds, "threads": threads, "busy_processes": busy_processes}
+    measuring = {
+        "blocks": blocks,
+        "seconds": seconds,
+        "threads": threads,
+        "busy_processes": busy_processes,
+        "remeasure_overheads": remeasure_overheads,
+    }
     refuse_unused(source, **computing, **measuring, micro_batch_size=micro_batch_size, output=output)
     if source is None:
         _list(console)
@@ -96,9 +109,10 @@ def command(
     check_outputs((script_path(source) if measured else source,), (output,))
     if measured:
         _refuse("only valid for computed profiles, not for measured models", computing)
-        profile = measure_script(
-            console, source, MeasureOptions(micro_batch_size or (), blocks, seconds, threads, busy_processes or 0)
+        options = MeasureOptions(
+            micro_batch_size or (), blocks, seconds, threads, busy_processes or 0, bool(remeasure_overheads)
         )
+        profile = measure_script(console, source, options)
         reusable = output or ""
     else:
         _refuse("only valid for measured models, such as script.py:make_model", measuring)

@@ -10,7 +10,7 @@ from penstock.cli.console import Console
 from penstock.errors import InputError
 from penstock.launch import busy_processes, load_model, run_in_script, script_path
 from penstock.profile import Profile
-from penstock.profiler import DEFAULT_SECONDS, Steadiness, indistinct_parts, measure, with_overheads
+from penstock.profiler import DEFAULT_SECONDS, Steadiness, find_chain, indistinct_parts, measure, with_overheads
 from penstock.units import show_count, show_percent, show_seconds
 
 
@@ -24,6 +24,7 @@ class MeasureOptions:
     threads: int | None = None
     busy_processes: int = 0
     """The number of other processes that measure the same model at the same time."""
+    remeasure_overheads: bool = False
 
 
 def measure_script(console: Console, source: str, options: MeasureOptions) -> Profile:
@@ -42,8 +43,8 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
         if console.shows_text and not console.stderr.is_terminal:
             # Without a terminal there is no line that changes, so announce what takes long.
             console.stderr.print(
-                f"measuring every block until its times are steady, for at most {show_seconds(limit_s)}; then for a "
-                "few seconds, in two processes, the runtime's overhead per action and message"
+                f"measuring every block until its times are steady, for at most {show_seconds(limit_s)}; then the "
+                "runtime's overhead, for a few seconds if it is not known for this machine"
             )
         reports: list[Steadiness] = []
 
@@ -55,6 +56,8 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
                 f"(target: {show_percent(steadiness.tolerance)})"
             )
 
+        show("finding the blocks")
+        chain = run_in_script(script_path(source), lambda: find_chain(spec.model, names, spec.inputs))
         if options.busy_processes:
             show(f"waiting for {show_count(options.busy_processes, 'other process', 'es')} to start measuring")
         with busy_processes(
@@ -62,7 +65,6 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
             source,
             {"blocks": names, "micro_batch_sizes": options.micro_batch_sizes, "threads": options.threads},
         ):
-            show("finding the blocks")
             profile: Profile = run_in_script(
                 script_path(source),
                 lambda: measure(
@@ -70,7 +72,7 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
                     spec.inputs,
                     spec.loss,
                     targets=spec.targets,
-                    blocks=names,
+                    blocks=chain,
                     micro_batch_sizes=options.micro_batch_sizes,
                     seconds=limit_s,
                     report=report,
@@ -79,7 +81,14 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
         profile = run_in_script(
             script_path(source),
             lambda: with_overheads(
-                profile, spec.model, spec.inputs, spec.loss, targets=spec.targets, blocks=names, report=show
+                profile,
+                spec.model,
+                spec.inputs,
+                spec.loss,
+                targets=spec.targets,
+                blocks=chain,
+                remeasure=options.remeasure_overheads,
+                report=show,
             ),
         )
     if not reports[-1].is_steady:

@@ -1,19 +1,22 @@
 """The actions of one stage on torch: forward, recompute, input gradient, weight gradient."""
 
 from penstock.runtime.stage.graph import Graph
-from penstock.runtime.stage.instrumentation import NULL_CONTEXT
+from penstock.runtime.stage.instrumentation import NULL_CONTEXT, EnterLayer, Instrumentation
 from penstock.runtime.stage.loss import Loss, scale_loss, sum_losses
 from penstock.runtime.stage.replica_sync import ReplicaSync, SyncPoint
 from penstock.runtime.stage.stage import ComputeLoss, TorchStage
 from penstock.runtime.stage.stage_job import StageJob
-from penstock.runtime.stage.wgrad_functions import CAST_OF
+from penstock.runtime.stage.wgrad_functions import CAST_OF, DeferredFunction
 from penstock.runtime.stage.wgrad_queue import WeightGradQueue
 
 __all__ = [
     "CAST_OF",
     "NULL_CONTEXT",
     "ComputeLoss",
+    "DeferredFunction",
+    "EnterLayer",
     "Graph",
+    "Instrumentation",
     "Loss",
     "ReplicaSync",
     "StageJob",

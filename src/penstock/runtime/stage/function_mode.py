@@ -1,7 +1,7 @@
 """The torch functions that a stage's forward calls, replaced where the stage needs other behaviour.
 
-Dropout draws row by row (`random_functions.py`), weight gradients are deferred (`wgrad_functions.py`), and batch norm
-covers the rows of all replicas (`sync_batch_norm.py`).
+Dropout draws row by row (`random_functions.py`), weight gradients are deferred (`wgrad_functions.py`,
+`wgrad_products.py`), and batch norm covers the rows of all replicas (`sync_batch_norm.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +17,7 @@ from penstock.runtime.rng import RowRng
 from penstock.runtime.stage import sync_batch_norm, wgrad_functions
 from penstock.runtime.stage.sync_batch_norm import AllReduce
 from penstock.runtime.stage.wgrad_functions import Defer
+from penstock.runtime.stage.wgrad_products import PRODUCTS
 
 
 class StageFunctionMode(TorchFunctionMode):
@@ -120,4 +121,5 @@ _DEFERRED: Mapping[Any, Callable[..., Tensor | None]] = {
     F.conv2d: _convolution(torch.conv2d),
     F.conv3d: _convolution(torch.conv3d),
     F.embedding: _embedding,
+    **PRODUCTS,
 }

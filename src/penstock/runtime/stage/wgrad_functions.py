@@ -92,7 +92,8 @@ def linear(defer: Defer, x: Tensor, weight: Tensor, bias: Tensor | None = None) 
     return _Linear.call(defer, x, weight, bias, dtype)  # type: ignore[no-any-return]
 
 
-def _cast(weight: Tensor | None, dtype: torch.dtype | None) -> Tensor | None:
+def cast_parameter(weight: Tensor | None, dtype: torch.dtype | None) -> Tensor | None:
+    """The parameter in the type in which autocast computes."""
     if weight is None or dtype is None or dtype == weight.dtype:
         return weight
     cast = weight.detach().to(dtype)
@@ -106,16 +107,16 @@ class _Linear(DeferredFunction):
         ctx: Any, defer: Defer, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype | None
     ) -> Tensor:
         ctx.defer, ctx.dtype, ctx.weight, ctx.bias = defer, dtype, weight, bias
-        cast = _cast(weight, dtype)
+        cast = cast_parameter(weight, dtype)
         ctx.save_for_backward(x, cast)
-        return torch.nn.functional.linear(x, cast, _cast(bias, dtype))  # type: ignore[arg-type]
+        return torch.nn.functional.linear(x, cast, cast_parameter(bias, dtype))  # type: ignore[arg-type]
 
     @staticmethod
     @without_function_modes
     def backward(ctx: Any, saved: Sequence[Tensor], grad: Tensor) -> Any:
         x, weight = saved
         ctx.defer(*linear_grads(grad, x, weight, ctx.weight, ctx.bias))
-        x_grad = _linear_input(grad.reshape(-1, grad.shape[-1]), x, weight) if ctx.needs_input_grad[1] else None
+        x_grad = linear_input_grad(grad.reshape(-1, grad.shape[-1]), x, weight) if ctx.needs_input_grad[1] else None
         return None, x_grad, None, None, None
 
 
@@ -128,7 +129,7 @@ def linear_grads(grad: Tensor, x: Tensor, cast: Tensor, weight: Tensor, bias: Te
 
     def compute() -> list[Tensor]:
         flat = grad.reshape(-1, grad.shape[-1])
-        grads = [_linear_weight(flat, x, cast)] if needs_weight else []
+        grads = [linear_weight_grad(flat, x, cast)] if needs_weight else []
         if needs_bias:
             folded = x.dim() == 2 or x.is_contiguous()
             grads.append(flat.sum(0) if folded else grad.sum(tuple(range(grad.dim() - 1))))
@@ -141,14 +142,16 @@ def _is_column_major(matrix: Tensor) -> bool:
     return matrix.stride(0) == 1 and matrix.stride(1) == matrix.shape[0]
 
 
-def _linear_input(flat: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+def linear_input_grad(flat: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of a linear layer's input."""
     rows = x.reshape(-1, x.shape[-1])
     # torch gives the gradient the layout of the input.
     x_grad = weight.t().mm(flat.t()).t() if _is_column_major(rows) else flat.mm(weight)
     return x_grad.view(x.shape)
 
 
-def _linear_weight(flat: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+def linear_weight_grad(flat: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of a linear layer's weight."""
     rows = x.reshape(-1, x.shape[-1])
     if _is_column_major(weight.t()):
         return flat.t().mm(rows)
@@ -191,9 +194,9 @@ class _Convolution(DeferredFunction):
         groups: int,
     ) -> Tensor:
         ctx.defer, ctx.weight, ctx.bias, ctx.sizes, ctx.groups = defer, weight, bias, sizes, groups
-        cast = _cast(weight, dtype)
+        cast = cast_parameter(weight, dtype)
         ctx.save_for_backward(x, cast)
-        return call(x, cast, _cast(bias, dtype), *sizes, groups)
+        return call(x, cast, cast_parameter(bias, dtype), *sizes, groups)
 
     @staticmethod
     @without_function_modes
