@@ -12,7 +12,7 @@ from penstock.errors import MismatchError, PenstockError
 from penstock.model import Block
 from penstock.program import Program, encode_program
 from penstock.runtime.layout import StageView
-from penstock.runtime.state import Init, is_on_meta, materialize_tensors
+from penstock.runtime.state import Init, Pretrained, is_on_meta, materialize_tensors
 
 
 class _Digest(NamedTuple):
@@ -94,12 +94,12 @@ def materialize_held(
     device: torch.device,
     init: Init | None,
 ) -> tuple[tuple[Block, ...], PenstockError | None]:
-    """Materialize the tensors of a meta-device model that this rank needs.
+    """Materialize the tensors of a meta-device model that this rank needs, and read those of pretrained weights.
 
     Returns:
         The blocks with the materialized tensors, and the error if that failed.
     """
-    if not is_on_meta(model):
+    if not is_on_meta(model) and not isinstance(init, Pretrained):
         return blocks, None
     names = {
         name
