@@ -12,10 +12,15 @@ from torch import nn
 import penstock
 from penstock.errors import FileError, InputError, MismatchError
 from tests.support.runtime.hugging_face import (
+    adapted,
+    loss_of,
     make,
     num_blocks,
+    sample,
     save_twice,
     start_from,
+    targets_of,
+    train_adapters,
     train_alone,
     train_anywhere,
     write,
@@ -85,7 +90,7 @@ def test_a_file_of_the_base_model(rank_pool: RankPool, tmp_path: Path) -> None:
     first, last = rank_pool.run(2, start_from, "llama", plan_of([0, 2, 5], [["d0"], ["d1"]]), str(tmp_path))
     assert first.warned == []
     (text,) = last.warned
-    assert "1 tensor of the model is not in the files, and is initialized: lm_head.weight." in text
+    assert "1 tensor of the model is not in the files, and has its initial values: lm_head.weight." in text
     for held in (first, last):
         known = {key: item for key, item in held.values.items() if key != "lm_head.weight"}
         assert all(torch.equal(item, model.get_parameter(key.removeprefix("model."))) for key, item in known.items())
@@ -102,7 +107,7 @@ def test_a_file_with_a_head_for_the_base_model(tmp_path: Path, caplog: pytest.Lo
 
 def test_another_head(tmp_path: Path) -> None:
     model = write("bert", tmp_path)
-    with pytest.warns(UserWarning, match=r"initialized: bert.pooler.*classifier.weight") as caught:
+    with pytest.warns(UserWarning, match=r"initial values: bert.pooler.*classifier.weight") as caught:
         loaded = load("bert_classes", tmp_path, strict=False)
     assert len(caught) == 1
     state = model.state_dict()
@@ -270,3 +275,36 @@ def test_a_folder_with_contents_is_kept(rank_pool: RankPool, tmp_path: Path) -> 
     errors = rank_pool.run(2, save_twice, plan_of([0, 3, 7], [["d0"], ["d1"]]), str(tmp_path / "out"))
     assert all("the folder exists, and is not empty" in error for error in errors)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_adapters_of_peft(rank_pool: RankPool, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    write("llama", tmp_path / "base")
+    alone = adapted("llama")
+    penstock.materialize(alone, init=penstock.pretrained(tmp_path / "base"))
+    trained = {name: item for name, item in alone.named_parameters() if item.requires_grad}
+    optimizer = torch.optim.SGD(trained.values(), lr=0.5)
+    losses = []
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = loss_of(alone(**sample("llama", step)), targets_of("llama", step))
+        torch.autograd.backward(loss)
+        optimizer.step()
+        losses.append(loss.detach())
+    plan = plan_of([0, 2, num_blocks("llama")], [["d0"], ["d1"]])
+    ranks = rank_pool.run(2, train_adapters, "llama", plan, str(tmp_path / "base"))
+    assert {key for _, values, _, _ in ranks for key in values} == trained.keys()
+    for found, values, warned, error in ranks:
+        assert all(torch.allclose(one, other, rtol=1e-4) for one, other in zip(found, losses, strict=True))
+        assert all(torch.allclose(item, trained[key], atol=1e-5) for key, item in values.items())
+        assert warned == []
+        assert "adapters of peft cannot be written" in error
+
+
+def test_adapters_of_peft_on_the_meta_device_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    write("llama", tmp_path)
+    with torch.device("meta"):
+        model = adapted("llama")
+    with pytest.raises(InputError, match=r"of peft fills .*lora_A"):
+        penstock.materialize(model, init=penstock.pretrained(tmp_path))

@@ -210,3 +210,31 @@ def save_twice(plan: Plan, folder: str) -> str:
     error = error_of(lambda: pipe.save_pretrained(folder))
     pipe.close()
     return error
+
+
+def adapted(name: str) -> Any:
+    """A model with adapters of peft."""
+    import peft
+
+    torch.manual_seed(7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft reads attributes that transformers deprecates
+        return peft.get_peft_model(make(name), peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+
+
+def train_adapters(name: str, plan: Plan, folder: str) -> tuple[list[Tensor], dict[str, Tensor], list[str], str]:
+    """Read the weights of the base model, and train adapters."""
+    model = adapted(name)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pipe = Pipeline(model, plan, loss_of, inputs=sample(name), init=penstock.pretrained(folder))
+    optimizer = pipe.optimizer(torch.optim.SGD, lr=0.5)
+    losses = []
+    for step in range(3):
+        optimizer.zero_grad()
+        losses.append(pipe.step(sample(name, step), targets_of(name, step)))
+        optimizer.step()
+    values = {key: item.detach().clone() for key, item in pipe.named_parameters().items()}
+    error = error_of(lambda: pipe.save_pretrained(f"{folder}-out"))
+    pipe.close()
+    return losses, values, [str(item.message) for item in caught if folder in str(item.message)], error

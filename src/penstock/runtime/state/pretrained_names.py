@@ -68,7 +68,7 @@ def match_names(model: nn.Module, entries: Sequence[Entry], names: Collection[st
         present = tuple(dict.fromkeys(stored(key) for key in keys if stored(key) in names))
         if present:
             sources[entry.name] = present
-        elif not _ignores(inner, "_keys_to_ignore_on_load_missing", keys):
+        elif not _is_adapter(model, path, entry) and not _ignores(inner, "_keys_to_ignore_on_load_missing", keys):
             in_head = expects_base and all(map(is_head, keys))
             (missing_head if in_head else missing).append(entry.name)
     rest = [
@@ -94,6 +94,12 @@ def _base_of_adapters(model: nn.Module) -> tuple[nn.Module, str]:
             if module is inner:
                 return inner, f"{path}."
     return model, ""
+
+
+def _is_adapter(model: nn.Module, path: str, entry: Entry) -> bool:
+    """Whether a tensor is one that peft adds: its name has a part such as "lora_A"."""
+    prefix = getattr(getattr(model, "base_model", None), "prefix", "") if path else ""
+    return bool(prefix) and any(part.startswith(prefix) for part in entry.name.split("."))
 
 
 def _without_adapters(key: str) -> str:

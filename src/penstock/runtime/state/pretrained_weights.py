@@ -84,10 +84,10 @@ class Weights:
         match = self.match
         initialized = [name for name in (*match.missing, *match.missing_head) if names is None or name in names]
         if initialized:
-            verb = "is" if len(initialized) == 1 else "are"
+            verb, has = ("is", "has its") if len(initialized) == 1 else ("are", "have their")
             warnings.warn(
                 f"{self.source}: {show_count(len(initialized), 'tensor')} of the model {verb} not in the files, and "
-                f"{verb} initialized: {_listed(initialized)}. Train before you use the model.",
+                f"{has} initial values: {_listed(initialized)}. Train before you use the model.",
                 UserWarning,
                 stacklevel=2,
             )

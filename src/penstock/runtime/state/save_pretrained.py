@@ -46,7 +46,7 @@ def save_pretrained(
         await_folder: Waits until this rank can access a folder.
 
     Raises:
-        InputError: The folder has contents already, or the package safetensors is not installed.
+        InputError: The folder has contents already, the model has adapters of peft, or safetensors is not installed.
         FileError: A rank cannot write its files.
     """
     files = _files(entries, writers)
@@ -58,7 +58,7 @@ def save_pretrained(
             stack.callback(remove, [unfinished])
             return [unfinished.name] * consensus.world
 
-        name = consensus.decide("starting to write weights", _require_safetensors, begin)
+        name = consensus.decide("starting to write weights", lambda: _check_writable(model), begin)
         unfinished = folder.parent / name
         consensus.run_everywhere("looking for the folder of weights", lambda: await_folder(unfinished, rank))
 
@@ -75,7 +75,11 @@ def save_pretrained(
     return folder
 
 
-def _require_safetensors() -> None:
+def _check_writable(model: nn.Module) -> None:
+    if hasattr(model, "peft_config"):
+        raise InputError(
+            "adapters of peft cannot be written with pipe.save_pretrained", hint="Save a checkpoint with pipe.save."
+        )
     try:
         import safetensors.torch  # noqa: F401
     except ModuleNotFoundError:
