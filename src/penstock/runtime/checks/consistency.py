@@ -101,25 +101,29 @@ def materialize_held(
     """
     if not is_on_meta(model) and not isinstance(init, Pretrained):
         return blocks, None
-    names = {
-        name
+    held = [
+        block
         for stage in stages
         if rank in (*stage.forward, *stage.backward)
         for block in blocks[stage.start : stage.stop]
-        for name in (*block.parameters, *block.buffers)
-    }
+    ]
+    names = {name for block in held for name in (*block.parameters, *block.buffers)}
     try:
         materialize_tensors(model, names, seed=seed, device=device, init=init)
     except PenstockError as error:
         return blocks, error
-    materialized = tuple(
-        block._replace(
-            parameters={name: model.get_parameter(name) for name in block.parameters},
-            buffers={name: model.get_buffer(name) for name in block.buffers},
-        )
-        for block in blocks
+    if isinstance(init, Pretrained):
+        # Tensors on a real device that this rank does not hold keep other values than those of the files.
+        release_unused(model, [_current(block, model) for block in held])
+    return tuple(_current(block, model) for block in blocks), None
+
+
+def _current(block: Block, model: nn.Module) -> Block:
+    """The block with the tensors that the model has now."""
+    return block._replace(
+        parameters={name: model.get_parameter(name) for name in block.parameters},
+        buffers={name: model.get_buffer(name) for name in block.buffers},
     )
-    return materialized, None
 
 
 def release_unused(model: nn.Module, kept: Iterable[Block]) -> None:
