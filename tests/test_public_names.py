@@ -60,6 +60,7 @@ NAMES = [
     "lower",
     "materialize",
     "plan",
+    "pretrained",
     "price",
     "profile",
     "prove",

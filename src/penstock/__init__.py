@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from penstock.program.proof import Proof, prove
     from penstock.report.html import save_report
     from penstock.runtime import Pipeline
-    from penstock.runtime.state import materialize
+    from penstock.runtime.state import materialize, pretrained
     from penstock.schedules import SCHEDULES, schedule
     from penstock.simulate.evaluation import Evaluation, evaluate
     from penstock.simulate.simulator import simulate
@@ -89,6 +89,7 @@ _HOMES = {
     "program.types": ("Program", "load_program", "save_program"),
     "report.html.page": ("save_report",),
     "runtime.state.meta_device": ("materialize",),
+    "runtime.state.pretrained_weights": ("pretrained",),
     "runtime.pipeline": ("Pipeline",),
     "profiler.profile_model": ("profile",),
     "schedules.registry": ("SCHEDULES", "schedule"),
@@ -154,6 +155,7 @@ __all__ = [
     "lower",
     "materialize",
     "plan",
+    "pretrained",
     "price",
     "profile",
     "prove",

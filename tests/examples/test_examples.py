@@ -40,6 +40,14 @@ def _torchrun(script: str, *words: str, folder: Path) -> list[str]:
     return _run(*launcher, str(EXAMPLES / script), *words, folder=folder)
 
 
+def _profile(script: str, folder: Path) -> penstock.Profile:
+    """A profile of the model of an example."""
+    path = str(folder / f"{script}.json")
+    words = ("profile", f"{EXAMPLES / script}:make_model", "-b", "2,4", "--threads", "1", "--seconds", "1")
+    _run("-m", "penstock", *words, "-o", path, folder=folder)
+    return penstock.load_profile(path)
+
+
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Two plans of the example's GPT for two processes."""
@@ -68,6 +76,25 @@ def test_a_script_of_ones_own_trains(plans: list[str], tmp_path: Path) -> None:
     losses = [float(match[1]) for line in lines if (match := re.fullmatch(r"step \d+  loss ([\d.]+)", line))]
     assert len(losses) == 5
     assert losses[-1] < losses[0]
+
+
+def test_adapters_are_trained_on_a_frozen_model(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    profile = _profile("lora.py", tmp_path)
+    adapter = 4 * (192 + 3 * 192)
+    assert [unit.trained_bytes for unit in profile.units] == [0, *[4 * adapter] * 6, *[0] * (profile.num_units - 7)]
+    assert profile.ties[0].is_trained is False
+    cluster = penstock.load_cluster(str(CLUSTERS / "this-machine.toml"))
+    plan = penstock.plan(profile, cluster, 4, planner="uniform", schedule="1f1b")
+    penstock.save_plan(plan, tmp_path / "plan.json")
+    lines = _torchrun("lora.py", str(tmp_path / "plan.json"), folder=tmp_path)
+    losses = [float(match[1]) for line in lines if (match := re.fullmatch(r"step \d+  loss ([\d.]+)", line))]
+    assert len(losses) == 5
+    assert losses[-1] < losses[0]
+    trained = [
+        int(match[1].replace(",", "")) for line in lines if (match := re.search(r"trains ([\d,]+) numbers", line))
+    ]
+    assert sum(trained) == 6 * adapter
 
 
 def test_a_checkpoint_resumes_under_another_plan(plans: list[str], tmp_path: Path) -> None:

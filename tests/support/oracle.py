@@ -36,7 +36,7 @@ class Interpreter:
             )
             for item in costs.reductions
         }
-        self.parameter_bytes = costs.parameter_bytes
+        self.trained_bytes = costs.trained_bytes
 
     def run(self) -> None:
         progress = True
@@ -247,7 +247,7 @@ class Interpreter:
                 for microbatch in range(plan.num_microbatches):
                     expected[ahead.device, Action(Kind.SEND_S, number, microbatch, behind.device)] += 1
                     expected[behind.device, Action(Kind.RECV_S, number, microbatch, ahead.device)] += 1
-                if self.parameter_bytes[number] > 0 and ahead.device not in trainers:
+                if self.trained_bytes[number] > 0 and ahead.device not in trainers:
                     expected[behind.device, Action(Kind.SEND_P, number, peer=ahead.device)] += 1
                     expected[ahead.device, Action(Kind.RECV_P, number, peer=behind.device)] += 1
             if number:

@@ -83,9 +83,24 @@ def profiles(draw: st.DrawFn, *, max_units: int = 7, overheads: bool = False) ->
         parts = draw(st.tuples(SECONDS, SECONDS, st.floats(0.0, 1e-3), ratios, ratios))
         named = dict(zip(("job_s", "message_s", "byte_s", "split_ratio", "remote_ratio"), parts, strict=True))
         spent = (Overhead(kind=kinds[-1], **named),)
-    return Profile(
+    whole = Profile(
         name="random", micro_batch_size=4, units=tuple(units), input_bytes=draw(BYTES), ties=ties, overheads=spent
     )
+    return draw(frozen(whole)) if draw(st.integers(0, 3)) == 3 else whole
+
+
+@st.composite
+def frozen(draw: st.DrawFn, profile: Profile) -> Profile:
+    """The profile with a part of each layer's parameters frozen, as with adapters."""
+    ties = tuple(msgspec.structs.replace(tie, is_trained=draw(st.booleans())) for tie in profile.ties)
+    units = []
+    for number, unit in enumerate(profile.units):
+        here = [tie for tie in ties if number in tie.units]
+        least = sum(tie.parameter_bytes for tie in here if tie.is_trained)
+        most = unit.parameter_bytes - sum(tie.parameter_bytes for tie in here if not tie.is_trained)
+        trained = draw(st.sampled_from([least, most]) | st.integers(least, most))
+        units.append(msgspec.structs.replace(unit, trained_parameter_bytes=trained))
+    return msgspec.structs.replace(profile, units=tuple(units), ties=ties)
 
 
 @st.composite

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from penstock.arrays import Floats
 from penstock.errors import InputError
@@ -76,6 +77,11 @@ class UnitCosts:
     saved_bytes: Floats
     pending_bytes: Floats
     parameter_bytes: Floats
+    trained_bytes: Floats
+    """Trained parameters."""
+    grad_bytes: Floats
+    """Gradients of the tensors alive across the cut after each layer: none in front of the first trained parameter, if
+    the model has frozen ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +95,7 @@ class CostModel:
     step: Lines
     sizes: SizeLines
     parameter_bytes: Floats
+    trained_bytes: Floats
 
     def at(self, rows: float) -> UnitCosts:
         """Evaluate the costs for a number of rows.
@@ -101,16 +108,25 @@ class CostModel:
         """
         if not 0 < rows < np.inf:
             raise InputError(f"the number of rows must be positive and finite, not {rows}")
+        cut_bytes = self.sizes.cut.at(rows)
         return UnitCosts(
             forward_s=self.forward.at(rows),
             input_grad_s=self.input_grad.at(rows),
             weight_grad_s=self.weight_grad.at(rows),
             step_s=self.step.at(rows),
-            cut_bytes=self.sizes.cut.at(rows),
+            cut_bytes=cut_bytes,
             saved_bytes=self.sizes.saved.at(rows),
             pending_bytes=self.sizes.pending.at(rows),
             parameter_bytes=self.parameter_bytes.copy(),
+            trained_bytes=self.trained_bytes.copy(),
+            grad_bytes=np.where(self._has_gradients, cut_bytes, 0.0),
         )
+
+    @cached_property
+    def _has_gradients(self) -> npt.NDArray[np.bool_]:
+        """Whether the output of each layer has gradients. Without frozen parameters, every output is taken to."""
+        has_frozen = bool((self.trained_bytes < self.parameter_bytes).any())
+        return np.asarray((np.cumsum(self.trained_bytes) > 0) | (not has_frozen))
 
 
 def affine(points: Sequence[tuple[int, float]]) -> Line:
@@ -167,6 +183,7 @@ def _fit(profile: Profile, kind: str) -> CostModel:
             pending=_lines(sizes, [[_pending(size) for size in unit] for unit in sizes]),
         ),
         parameter_bytes=np.array([unit.parameter_bytes for unit in profile.units], dtype=np.float64),
+        trained_bytes=np.array([unit.trained_bytes for unit in profile.units], dtype=np.float64),
     )
 
 

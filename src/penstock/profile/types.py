@@ -76,7 +76,7 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     pending_bytes: Bytes | None = None
 
 
-class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """One layer: the smallest piece of a model that is never split.
 
     Attributes:
@@ -84,9 +84,10 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         parameter_bytes: Parameters of the layer, tied ones included.
         sizes: Tensor sizes, one entry for each micro-batch size.
         times: Times, one entry for each pair of device kind and micro-batch size.
+        trained_parameter_bytes: Those of them that are trained, the others are frozen. None: all.
 
     Raises:
-        ValueError: `sizes` or `times` is empty or has duplicate entries.
+        ValueError: `sizes` or `times` is empty or has duplicate entries, or more is trained than there is.
 
     Example:
         >>> times = Times(kind="T4", micro_batch_size=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3)
@@ -99,21 +100,30 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     parameter_bytes: Bytes
     sizes: tuple[Sizes, ...]
     times: tuple[Times, ...]
+    trained_parameter_bytes: Bytes | None = None
 
     def __post_init__(self) -> None:
+        if self.trained_bytes > self.parameter_bytes:
+            raise ValueError(f"the trained parameters of layer {self.name!r} are larger than all its parameters")
         if not self.sizes or not self.times:
             raise ValueError(f"layer {self.name!r} needs at least one entry in sizes and one in times")
         _no_repeats([size.micro_batch_size for size in self.sizes], f"sizes of layer {self.name!r}")
         _no_repeats([(time.kind, time.micro_batch_size) for time in self.times], f"times of layer {self.name!r}")
 
+    @property
+    def trained_bytes(self) -> int:
+        """Trained parameters: those with gradients and optimizer state."""
+        return self.parameter_bytes if self.trained_parameter_bytes is None else self.trained_parameter_bytes
 
-class Tie(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+
+class Tie(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Parameters that several layers share, such as a tied word embedding.
 
     Attributes:
         name: Name of the parameters.
         parameter_bytes: Their size. `parameter_bytes` of each layer includes it.
         units: Indices of the layers, at least two.
+        is_trained: Whether they are trained: `trained_parameter_bytes` of each layer includes them.
 
     Example:
         >>> Tie(name="word embedding", parameter_bytes=1 << 24, units=(0, 25)).units
@@ -123,6 +133,7 @@ class Tie(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     name: str
     parameter_bytes: Bytes
     units: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+    is_trained: bool = True
 
 
 class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -187,12 +198,12 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         units: The layers in topological order.
         input_bytes: The model's input for one micro-batch of `micro_batch_size` rows.
         ties: Parameters that several layers share.
-        gradient_ratio: Bytes of gradients per byte of parameters.
-        optimizer_ratio: Bytes of optimizer state per byte of parameters (Adam in one precision: 2).
+        gradient_ratio: Bytes of gradients per byte of trained parameters.
+        optimizer_ratio: Bytes of optimizer state per byte of trained parameters (Adam in one precision: 2).
         assumptions: Sentences about everything that the source does not specify and that was assumed.
         is_steady: False if the measurement ended before its times were within tolerance.
-        largest_parameter_bytes: The largest single parameter of each layer, for the workspace of actions. Empty if
-            unknown.
+        largest_parameter_bytes: The largest single trained parameter of each layer, for the workspace of actions. Empty
+            if unknown.
         overheads: Runtime overhead by device kind. A kind without an entry has none.
         parameter_counts: Total and active parameters of a mixture of experts. None: every token uses all, or unknown.
 
@@ -243,8 +254,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for tie in self.ties:
             _check_tie(tie, self.units)
         for number, unit in enumerate(self.units):
-            if sum(tie.parameter_bytes for tie in self.ties if number in tie.units) > unit.parameter_bytes:
-                raise ValueError(f"the ties of layer {unit.name!r} are larger than its parameters")
+            _check_ties(unit, [tie for tie in self.ties if number in tie.units])
 
     @property
     def num_units(self) -> int:
@@ -267,8 +277,10 @@ def _check_largest(largest: tuple[int, ...], units: tuple[Unit, ...]) -> None:
     if len(largest) != len(units):
         raise ValueError(f"largest_parameter_bytes has {len(largest)} entries for {len(units)} layers")
     for size, unit in zip(largest, units, strict=True):
-        if size > unit.parameter_bytes:
-            raise ValueError(f"the largest parameter of layer {unit.name!r} is larger than all its parameters together")
+        if size > unit.trained_bytes:
+            raise ValueError(
+                f"the largest trained parameter of layer {unit.name!r} is larger than all of them together"
+            )
 
 
 def _make_floats(value: msgspec.Struct, names: tuple[str, ...]) -> None:
@@ -299,3 +311,14 @@ def _check_tie(tie: Tie, units: tuple[Unit, ...]) -> None:
             raise ValueError(f"tie {tie.name!r} names layer {index}, but the last layer is {len(units) - 1}")
         if units[index].parameter_bytes < tie.parameter_bytes:
             raise ValueError(f"tie {tie.name!r} is larger than the parameters of layer {units[index].name!r}")
+
+
+def _check_ties(unit: Unit, ties: Sequence[Tie]) -> None:
+    trained = sum(tie.parameter_bytes for tie in ties if tie.is_trained)
+    frozen = sum(tie.parameter_bytes for tie in ties if not tie.is_trained)
+    if trained + frozen > unit.parameter_bytes:
+        raise ValueError(f"the ties of layer {unit.name!r} are larger than its parameters")
+    if trained > unit.trained_bytes:
+        raise ValueError(f"the trained ties of layer {unit.name!r} are larger than its trained parameters")
+    if frozen > unit.parameter_bytes - unit.trained_bytes:
+        raise ValueError(f"the frozen ties of layer {unit.name!r} are larger than its frozen parameters")

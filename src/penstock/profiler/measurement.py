@@ -191,6 +191,7 @@ def _units(
             Unit(
                 name=block.name,
                 parameter_bytes=_bytes(block, block.parameters),
+                trained_parameter_bytes=_trained_bytes(block),
                 sizes=tuple(
                     Sizes(micro_batch_size=rows, cut_bytes=count.cut, saved_bytes=count.saved)
                     for rows, count in zip(sizes, sizes_in_bytes, strict=True)
@@ -228,13 +229,28 @@ def _ties(blocks: Sequence["Block"]) -> tuple[Tie, ...]:
     from penstock.model import shared_parameters
 
     return tuple(
-        Tie(name=name, parameter_bytes=_bytes(blocks[units[0]], (name,)), units=units)
+        Tie(
+            name=name,
+            parameter_bytes=_bytes(blocks[units[0]], (name,)),
+            units=units,
+            is_trained=blocks[units[0]].parameters[name].requires_grad,
+        )
         for name, units in shared_parameters(blocks).items()
     )
 
 
 def _largest(block: "Block") -> int:
-    return max((_bytes(block, (name,)) for name in block.parameters), default=0)
+    return max((_bytes(block, (name,)) for name in _trained(block)), default=0)
+
+
+def _trained(block: "Block") -> list[str]:
+    return [name for name, item in block.parameters.items() if item.requires_grad]
+
+
+def _trained_bytes(block: "Block") -> int | None:
+    """Return the bytes of the trained parameters, or None if all are trained."""
+    trained = _trained(block)
+    return None if len(trained) == len(block.parameters) else _bytes(block, trained)
 
 
 def _bytes(block: "Block", names: Any) -> int:

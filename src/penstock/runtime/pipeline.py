@@ -47,7 +47,8 @@ class Pipeline:
             - timeout_s: Deadline of every wait for another rank, in seconds (120).
             - check_finite: Whether to stop at the first layer whose output is not finite.
             - device: Device for a model on the meta device ("cpu").
-            - init: Fills modules without `reset_parameters`; or "checkpoint", if values are loaded later.
+            - init: `penstock.pretrained(folder)` reads weights from files, on each rank its own part. A function fills
+              modules without `reset_parameters`. "checkpoint": values are loaded later.
 
     Raises:
         InputError: The model or the plan cannot be trained.
@@ -218,6 +219,22 @@ class Pipeline:
         self._require_values()
         path = self._parts.checkpoints.save(Path(folder), step=self._step, seed=self._seed, extra=extra, keep=keep)
         _log.info("rank %d: checkpoint of step %d saved: %s", self._rank, self._step, path)
+        return path
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the model as `save_pretrained` of transformers does: safetensors files, and its configuration.
+
+        Collective. Each rank writes tensors that it holds. Call it between an optimizer step and the next iteration.
+
+        Args:
+            folder: A new folder, the same for all ranks. It appears when all files are complete.
+
+        Returns:
+            The path of the folder.
+        """
+        self._require_values()
+        path = self._parts.checkpoints.save_pretrained(Path(folder))
+        _log.info("rank %d: weights of step %d saved: %s", self._rank, self._step, path)
         return path
 
     def load(self, folder: str | Path, *, step: int | None = None, optimizer: bool = True) -> LoadedCheckpoint:

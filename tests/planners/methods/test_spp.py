@@ -70,7 +70,7 @@ def stage_s(problem: Problem, start: int, stop: int, group: Group) -> float:
         work = max(work, sum(float(values[stop] - values[start]) for values in sums))
     seconds = problem.num_microbatches * work
     if len(group) > 1:
-        size = sum(unit.parameter_bytes for unit in problem.profile.units[start:stop])
+        size = sum(unit.trained_bytes for unit in problem.profile.units[start:stop])
         # The ring for one byte; the best ring for no bytes is arbitrary.
         ring = reduce_ring(cluster, [cluster.index[replica.device] for replica in group], 1.0)
         seconds += ring.occupancy_s * size + ring.latency_s

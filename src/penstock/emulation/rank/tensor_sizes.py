@@ -15,7 +15,7 @@ NUMBER_BYTES = 4
 
 @dataclass(frozen=True)
 class StageSizes:
-    """Bytes for each row of a stage's input, output and saved tensors, and its number of parameters."""
+    """Bytes for each row of a stage's input, output and saved tensors, and its number of trained parameters."""
 
     input_width: int
     output_width: int
@@ -29,7 +29,7 @@ def sizes_of(costs: Costs, stage: int) -> StageSizes:
         input_width=_width(costs.input_bytes[stage]),
         output_width=_width(costs.output_bytes[stage]),
         kept_width=_width(costs.kept_bytes[stage]),
-        num_parameters=num_numbers(float(costs.parameter_bytes[stage])),
+        num_parameters=num_numbers(float(costs.trained_bytes[stage])),
     )
 
 

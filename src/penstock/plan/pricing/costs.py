@@ -53,9 +53,13 @@ class Costs:
     step_s: Floats
     input_bytes: Floats
     output_bytes: Floats
+    output_grad_bytes: Floats
+    """Gradients of the output: none if no parameter up to this stage is trained."""
     saved_bytes: Floats
     pending_bytes: Floats
     parameter_bytes: Floats
+    trained_bytes: Floats
+    """Trained parameters: those with gradients and optimizer state."""
     recompute: npt.NDArray[np.bool_]
     weight_bytes: Floats
     """Over devices: weights, every copy that a device holds, shared parameters once."""
@@ -68,6 +72,7 @@ class Costs:
     copies_sent: npt.NDArray[np.bool_]
     """Over devices: whether messages to the same host are copied when they are sent."""
     tied_bytes: tuple[float, ...]
+    """Over trained parameters that several stages share."""
     tied_stages: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...]
 
@@ -149,7 +154,7 @@ class Costs:
     @cached_property
     def reductions(self) -> tuple[Reduction, ...]:
         """The all-reduces at the end of an iteration: replicated stages first, then ties."""
-        tied = np.zeros(len(self.parameter_bytes))
+        tied = np.zeros(len(self.trained_bytes))
         ties = []
         for number, (size, stages) in enumerate(zip(self.tied_bytes, self.tied_stages, strict=True)):
             replicas = [self.replicas(stage) for stage in stages]
@@ -158,10 +163,10 @@ class Costs:
             if len(holders) > 1:
                 ties.append(Reduction(True, number, stages, reduce_ring(self.cluster, holders, size)))
         found = []
-        for stage in range(len(self.parameter_bytes)):
+        for stage in range(len(self.trained_bytes)):
             devices = self.backward_device[self.replicas(stage)]
             if len(devices) > 1:
-                size = float(self.parameter_bytes[stage] - tied[stage])
+                size = float(self.trained_bytes[stage] - tied[stage])
                 ring = reduce_ring(self.cluster, [int(device) for device in devices], size)
                 found.append(Reduction(False, stage, (stage,), ring))
         return tuple(found + ties)

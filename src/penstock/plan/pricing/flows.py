@@ -3,7 +3,7 @@
 F  activations  of stage k to stage k+1, every micro-batch
 B  gradients    of stage k to stage k-1, every micro-batch
 S  saved tensors of stage k from its forward to its backward device, every micro-batch
-P  parameters   of stage k from its backward to its forward device, once after the optimizer step
+P  parameters   of stage k, the trained ones, from its backward to its forward device, once after the optimizer step
                 (not to a device that also trains another share of the stage: it has them already)
 """
 
@@ -95,11 +95,11 @@ def find_flows(costs: "Costs") -> Flows:
     for stage in range(num_stages - 1):
         left, right = costs.replicas(stage), costs.replicas(stage + 1)
         for overlap in overlaps(costs.share[left].tolist(), costs.share[right].tolist()):
-            size = float(costs.output_bytes[stage]) * overlap.share
-            meetings.append((left.start + overlap.left, right.start + overlap.right, size))
-    for what in (ACTIVATION, GRADIENT):
-        for early, late, size in meetings:
+            meetings.append((stage, left.start + overlap.left, right.start + overlap.right, overlap.share))
+    for what, num_bytes in ((ACTIVATION, costs.output_bytes), (GRADIENT, costs.output_grad_bytes)):
+        for stage, early, late, portion in meetings:
             source, target = (early, late) if what == ACTIVATION else (late, early)
+            size = float(num_bytes[stage]) * portion
             pair = int(devices[what][source]), int(devices[what][target])
             if pair[0] == pair[1]:
                 local[what].append((source, target))
@@ -112,7 +112,7 @@ def find_flows(costs: "Costs") -> Flows:
         rows.append((SAVED, replica, replica, *pair, size))
     for replica in moved:
         stage = int(costs.replica_stage[replica])
-        size = float(costs.parameter_bytes[stage])
+        size = float(costs.trained_bytes[stage])
         trained_here = costs.forward_device[replica] in costs.backward_device[costs.replicas(stage)]
         if size > 0 and not trained_here:
             pair = int(costs.backward_device[replica]), int(costs.forward_device[replica])

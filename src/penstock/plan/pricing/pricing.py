@@ -64,13 +64,18 @@ def price(
     cut = sizes.cut_bytes[stops - 1].copy()
     cut[-1] = 0.0
     first = profile.input_bytes * plan.micro_batch_size / profile.micro_batch_size
+    grad = sizes.grad_bytes[stops - 1].copy()
+    grad[-1] = 0.0
     parameter_bytes = _sums(sizes.parameter_bytes, starts, stops)
-    tied_bytes, tied_stages = ties_between(profile, starts, parameter_bytes)
-    weight, trained = held_bytes(
-        cluster.num_devices, replica_stage, forward_device, backward_device, parameter_bytes, tied_bytes, tied_stages
-    )
+    trained_bytes = _sums(sizes.trained_bytes, starts, stops)
+    ties = ties_between(profile, starts, parameter_bytes, only_trained=False)
+    trained_ties = ties_between(profile, starts, trained_bytes, only_trained=True)
+    trainers = set(zip(replica_stage.tolist(), backward_device.tolist(), strict=True))
+    holders = trainers | set(zip(replica_stage.tolist(), forward_device.tolist(), strict=True))
+    weight = held_bytes(cluster.num_devices, holders, parameter_bytes, ties)
+    trained = held_bytes(cluster.num_devices, trainers, trained_bytes, trained_ties)
     replicas = Replicas(starts, replica_stage, share, forward_device, backward_device)
-    working = working_bytes(profile, cluster.num_devices, replicas, sizes.cut_bytes, parameter_bytes)
+    working = working_bytes(profile, cluster.num_devices, replicas, sizes.grad_bytes, trained_bytes)
     costs = Costs(
         plan=plan,
         cluster=cluster,
@@ -87,9 +92,11 @@ def price(
         step_s=seconds(backward_device, "step_s"),
         input_bytes=np.concatenate([[first], cut[:-1]]),
         output_bytes=cut,
+        output_grad_bytes=grad,
         saved_bytes=_sums(sizes.saved_bytes, starts, stops),
         pending_bytes=_sums(sizes.pending_bytes, starts, stops),
         parameter_bytes=parameter_bytes,
+        trained_bytes=trained_bytes,
         recompute=np.array([stage.recompute for stage in stages]),
         weight_bytes=weight,
         gradient_bytes=trained * profile.gradient_ratio,
@@ -97,8 +104,8 @@ def price(
         work_bytes=working.all_the_time,
         more_at_step_bytes=working.more_at_step,
         copies_sent=np.zeros(cluster.num_devices, dtype=np.bool_),
-        tied_bytes=tied_bytes,
-        tied_stages=tied_stages,
+        tied_bytes=trained_ties.num_bytes,
+        tied_stages=trained_ties.stages,
         notes=(*notes, *clock.notes([*forward_device.tolist(), *backward_device.tolist()])),
     )
     costs = with_overheads(costs, clock)

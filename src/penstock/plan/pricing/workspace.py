@@ -1,6 +1,6 @@
 """Workspace: memory that passes need in addition to saved tensors. Known if the profile has single parameter sizes.
 
-- A weight gradient exists before it is accumulated: the size of the largest parameter.
+- A weight gradient exists before it is accumulated: the size of the largest trained parameter.
 - A backward holds the gradients of a layer's input and output. Those that enter or leave a stage count as messages.
 - An optimizer step has about as many temporaries of a parameter's size as it has states: two for Adam.
 - With a remote backward, returned parameters are held on the forward's device until the forward uses them.
@@ -34,28 +34,28 @@ class Replicas:
 
 
 def working_bytes(
-    profile: Profile, num_devices: int, replicas: Replicas, cut_bytes: Floats, parameter_bytes: Floats
+    profile: Profile, num_devices: int, replicas: Replicas, grad_bytes: Floats, trained_bytes: Floats
 ) -> Working:
-    """The workspace of every device: `cut_bytes` is over units, `parameter_bytes` over stages."""
+    """The workspace of every device: `grad_bytes` is over units, `trained_bytes` over stages."""
     largest, passing, waiting = np.zeros(num_devices), np.zeros(num_devices), np.zeros(num_devices)
     if profile.largest_parameter_bytes:
         sizes = np.array(profile.largest_parameter_bytes, dtype=np.float64)
         np.maximum.at(largest, replicas.backward_device, np.maximum.reduceat(sizes, replicas.starts)[replicas.stage])
-        inside = _inside(cut_bytes, replicas.starts)[replicas.stage] * replicas.share
+        inside = _inside(grad_bytes, replicas.starts)[replicas.stage] * replicas.share
         np.maximum.at(passing, replicas.backward_device, inside)
         moved = replicas.forward_device != replicas.backward_device
-        np.add.at(waiting, replicas.forward_device[moved], parameter_bytes[replicas.stage[moved]])
+        np.add.at(waiting, replicas.forward_device[moved], trained_bytes[replicas.stage[moved]])
     return Working(largest + passing + waiting, largest * max(0.0, profile.optimizer_ratio - 1.0))
 
 
-def _inside(cut_bytes: Floats, starts: Ints) -> Floats:
+def _inside(grad_bytes: Floats, starts: Ints) -> Floats:
     """Over stages: the largest sum of the gradients at both ends of a unit, without those that are messages.
 
     >>> _inside(np.array([4.0, 6.0, 1.0, 9.0]), np.array([0, 3]))
     array([10.,  0.])
     """
-    before = np.concatenate([[0.0], cut_bytes[:-1]])
+    before = np.concatenate([[0.0], grad_bytes[:-1]])
     before[starts] = 0.0
-    after = cut_bytes.copy()
-    after[np.append(starts[1:], len(cut_bytes)) - 1] = 0.0
+    after = grad_bytes.copy()
+    after[np.append(starts[1:], len(grad_bytes)) - 1] = 0.0
     return np.asarray(np.maximum.reduceat(before + after, starts))

@@ -82,6 +82,7 @@ def shortest_paths(times: UnitTimes) -> ShortestPaths:
         return times.hop(num_bytes) if num_devices <= MAX_DEVICES else np.zeros((num_devices, num_devices))
 
     crossing = [hop(float(size)) for size in times.cut_bytes[:-1]]
+    returning = [hop(float(size)) for size in times.grad_bytes[:-1]]
     turn = hop(turn_bytes(times))
     forward_before, forward_after, backward_before, backward_after = np.zeros((4, num_units, num_devices))
     for unit in range(1, num_units):
@@ -90,10 +91,10 @@ def shortest_paths(times: UnitTimes) -> ShortestPaths:
     backward_before[-1] = ((forward_before[-1] + forward[-1])[:, None] + turn).min(axis=0)
     for unit in reversed(range(num_units - 1)):
         done = backward_before[unit + 1] + input_grad[unit + 1]
-        backward_before[unit] = (done[:, None] + crossing[unit]).min(axis=0)
+        backward_before[unit] = (done[:, None] + returning[unit]).min(axis=0)
     backward_after[0] = end
     for unit in range(1, num_units):
-        backward_after[unit] = (crossing[unit - 1] + (input_grad[unit - 1] + backward_after[unit - 1])[None, :]).min(
+        backward_after[unit] = (returning[unit - 1] + (input_grad[unit - 1] + backward_after[unit - 1])[None, :]).min(
             axis=1
         )
     forward_after[-1] = (turn + (input_grad[-1] + backward_after[-1])[None, :]).min(axis=1)

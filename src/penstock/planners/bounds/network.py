@@ -92,7 +92,7 @@ class DividedProblem:
         between = part[:, None] != part[None, :]
         self.link_rate = float(times.rate[between].max())
         self.latency_s = float(times.cluster.latency_s[between].min())
-        speed, crossing = np.bincount(part, price[:, 0]), num * times.cut_bytes
+        speed, crossing = np.bincount(part, price[:, 0]), num * times.both_ways_bytes
         both_local = Locality(
             work=ahead + back,
             forward=ahead,

@@ -36,7 +36,8 @@ class Lines:
 class UnitTimes:
     """Seconds of every layer on every device, and bytes of every layer.
 
-    `input_bytes` holds the input of each layer, `cut_bytes` its output, `saved_bytes` its saved tensors.
+    `input_bytes` holds the input of each layer, `cut_bytes` its output, `grad_bytes` the
+    gradients of its output, `saved_bytes` its saved tensors.
     """
 
     cluster: Cluster
@@ -46,10 +47,16 @@ class UnitTimes:
     weight_grad: Lines
     step: Lines
     cut_bytes: Floats
+    grad_bytes: Floats
     input_bytes: Floats
     saved_bytes: Floats
     returned_bytes: Floats
-    """Parameters that are not shared with other layers."""
+    """Trained parameters that are not shared with other layers."""
+
+    @property
+    def both_ways_bytes(self) -> Floats:
+        """Bytes that at least cross each cut in both directions."""
+        return np.minimum(self.cut_bytes, self.grad_bytes)
 
     @property
     def num_units(self) -> int:
@@ -86,7 +93,7 @@ def unit_times(problem: Problem) -> UnitTimes:
     sizes = fit(profile, profile.kinds[0]).at(problem.rows_per_microbatch)
     first = profile.input_bytes * problem.rows_per_microbatch / profile.micro_batch_size
     shared = np.zeros(profile.num_units)
-    for tie in profile.ties:
+    for tie in filter(lambda tie: tie.is_trained, profile.ties):
         shared[list(tie.units)] += tie.parameter_bytes
     return UnitTimes(
         cluster=problem.cluster,
@@ -96,7 +103,8 @@ def unit_times(problem: Problem) -> UnitTimes:
         weight_grad=lines("weight_grad_s"),
         step=lines("step_s"),
         cut_bytes=sizes.cut_bytes,
+        grad_bytes=sizes.grad_bytes,
         input_bytes=np.concatenate([[first], sizes.cut_bytes[:-1]]),
         saved_bytes=sizes.saved_bytes,
-        returned_bytes=sizes.parameter_bytes - shared,
+        returned_bytes=sizes.trained_bytes - shared,
     )

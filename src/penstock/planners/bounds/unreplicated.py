@@ -75,7 +75,7 @@ class UnreplicatedProblem:
         chain = Chain(
             jobs=self.jobs,
             step=self.step,
-            cut=times.cut_bytes,
+            cut=times.both_ways_bytes,
             turn_bytes=turn_bytes(times),
             net=self.net,
             num_microbatches=times.num_microbatches,

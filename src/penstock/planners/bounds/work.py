@@ -120,7 +120,7 @@ def least_waits(times: UnitTimes, paths: ShortestPaths) -> Floats:
     whole_chain_s = float(done[-1].min())
     by_unit = [0.0]
     for unit in range(1, times.num_units):
-        by_unit.append(_cheapest(done[unit - 1][:, None], times, unit - 1))
+        by_unit.append(_cheapest(done[unit - 1][:, None], times, float(times.cut_bytes[unit - 1])))
     return _fill_up(by_unit, whole_chain_s, times.cluster.num_devices)
 
 
@@ -130,17 +130,17 @@ def _ends(times: UnitTimes, paths: ShortestPaths) -> Floats:
     whole_chain_s = float(follows[-1].min())
     by_unit = [float(paths.end.min())]
     for unit in range(1, times.num_units):
-        by_unit.append(_cheapest(follows[unit - 1][None, :], times, unit - 1))
+        by_unit.append(_cheapest(follows[unit - 1][None, :], times, float(times.grad_bytes[unit - 1])))
     return _fill_up(by_unit, whole_chain_s, times.cluster.num_devices)
 
 
-def _cheapest(seconds: Floats, times: UnitTimes, cut: int) -> float:
+def _cheapest(seconds: Floats, times: UnitTimes, num_bytes: float) -> float:
     """The least sum of a device's seconds and a transfer to or from another device; 0 with a single device."""
     if times.cluster.num_devices == 1:
         return 0.0
     if times.cluster.num_devices > MAX_DEVICES:
         return float(seconds.min())
-    table = seconds + times.hop(float(times.cut_bytes[cut]))
+    table = seconds + times.hop(num_bytes)
     return float(table[~np.eye(len(table), dtype=bool)].min())
 
 

@@ -82,8 +82,8 @@ class GroupCosts:
 
     @cached_property
     def parameter_sums(self) -> Floats:
-        """Running sums of the layers' parameter bytes."""
-        return np.concatenate([[0.0], np.cumsum(self._sizes.parameter_bytes)])
+        """Running sums of the bytes of the layers' trained parameters: those that an all-reduce sums."""
+        return np.concatenate([[0.0], np.cumsum(self._sizes.trained_bytes)])
 
     @cached_property
     def model_s(self) -> Floats:

@@ -79,7 +79,7 @@ class _Bounds:
             if unit < last:
                 ends = maps.backward[:, unit + 1], maps.backward[:, unit]
                 self.backward_starts[:, unit] = self.backward_ends[:, unit + 1] + sum(
-                    self._hop(times.cut_bytes[unit], *ends)
+                    self._hop(times.grad_bytes[unit], *ends)
                 )
             self.backward_ends[:, unit] = self.backward_starts[:, unit] + self.back[:, unit]
         closing = self._stage_sums(self.weights) + self._stage_sums(self.step) + self.returning
@@ -155,7 +155,7 @@ class _Bounds:
                     latency + self.end - self.forward_starts[:, unit],
                 )
                 source, target = maps.backward[:, unit], maps.backward[:, unit - 1]
-                wire, latency = self._hop(times.cut_bytes[unit - 1], source, target)
+                wire, latency = self._hop(times.grad_bytes[unit - 1], source, target)
                 yield (
                     source,
                     target,

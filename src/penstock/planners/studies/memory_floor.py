@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.cluster import Cluster, Device
 from penstock.planners.problem import Problem
+from penstock.profile import Unit
 from penstock.units import show_bytes
 
 NOTHING_ELSE_HELPS = "--recompute, a smaller micro-batch size and another schedule do not change this"
@@ -37,16 +38,20 @@ def memory_floor(problem: Problem) -> MemoryFloor | None:
     limits = [device.memory_bytes for device in devices if device.memory_bytes is not None]
     if len(limits) < len(devices):
         return None
-    ratio = 1 + profile.gradient_ratio + profile.optimizer_ratio
-    largest = max(profile.units, key=lambda unit: unit.parameter_bytes)
-    if largest.parameter_bytes * ratio > max(limits):
+    ratio = profile.gradient_ratio + profile.optimizer_ratio
+
+    def needed_by(item: Unit) -> float:
+        return item.parameter_bytes + item.trained_bytes * ratio
+
+    largest = max(profile.units, key=needed_by)
+    if needed_by(largest) > max(limits):
         what = (
-            f"no plan can fit: layer {largest.name} alone needs {show_bytes(largest.parameter_bytes * ratio)} for its "
+            f"no plan can fit: layer {largest.name} alone needs {show_bytes(needed_by(largest))} for its "
             f"parameters, gradients and optimizer state, and no device has more than {show_bytes(max(limits))}"
         )
         return MemoryFloor((what, f"{NOTHING_ELSE_HELPS}: use devices with more memory"), None)
-    twice = sum((len(tie.units) - 1) * tie.parameter_bytes for tie in profile.ties)
-    needed = (sum(unit.parameter_bytes for unit in profile.units) - twice) * ratio
+    twice = sum((len(tie.units) - 1) * tie.parameter_bytes * (1 + ratio * tie.is_trained) for tie in profile.ties)
+    needed = sum(map(needed_by, profile.units)) - twice
     if needed <= sum(limits):
         return None
     what = (

@@ -12,7 +12,7 @@ from penstock.errors import MismatchError, PenstockError
 from penstock.model import Block
 from penstock.program import Program, encode_program
 from penstock.runtime.layout import StageView
-from penstock.runtime.state import Init, is_on_meta, materialize_tensors
+from penstock.runtime.state import Init, Pretrained, is_on_meta, materialize_tensors
 
 
 class _Digest(NamedTuple):
@@ -94,32 +94,36 @@ def materialize_held(
     device: torch.device,
     init: Init | None,
 ) -> tuple[tuple[Block, ...], PenstockError | None]:
-    """Materialize the tensors of a meta-device model that this rank needs.
+    """Materialize the tensors of a meta-device model that this rank needs, and read those of pretrained weights.
 
     Returns:
         The blocks with the materialized tensors, and the error if that failed.
     """
-    if not is_on_meta(model):
+    if not is_on_meta(model) and not isinstance(init, Pretrained):
         return blocks, None
-    names = {
-        name
+    held = [
+        block
         for stage in stages
         if rank in (*stage.forward, *stage.backward)
         for block in blocks[stage.start : stage.stop]
-        for name in (*block.parameters, *block.buffers)
-    }
+    ]
+    names = {name for block in held for name in (*block.parameters, *block.buffers)}
     try:
         materialize_tensors(model, names, seed=seed, device=device, init=init)
     except PenstockError as error:
         return blocks, error
-    materialized = tuple(
-        block._replace(
-            parameters={name: model.get_parameter(name) for name in block.parameters},
-            buffers={name: model.get_buffer(name) for name in block.buffers},
-        )
-        for block in blocks
+    if isinstance(init, Pretrained):
+        # Tensors on a real device that this rank does not hold keep other values than those of the files.
+        release_unused(model, [_current(block, model) for block in held])
+    return tuple(_current(block, model) for block in blocks), None
+
+
+def _current(block: Block, model: nn.Module) -> Block:
+    """The block with the tensors that the model has now."""
+    return block._replace(
+        parameters={name: model.get_parameter(name) for name in block.parameters},
+        buffers={name: model.get_buffer(name) for name in block.buffers},
     )
-    return materialized, None
 
 
 def release_unused(model: nn.Module, kept: Iterable[Block]) -> None:

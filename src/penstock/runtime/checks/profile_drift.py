@@ -83,11 +83,19 @@ class ProfileDrift:
 
 def _compare_parameters(profile: Profile, blocks: Sequence[Block]) -> str:
     for unit, block in zip(profile.units, blocks, strict=True):
-        actual = sum(item.nbytes for item in block.parameters.values())
-        if _differ(actual, unit.parameter_bytes):
+        for what, actual, expected in (
+            ("parameters", sum(item.nbytes for item in block.parameters.values()), unit.parameter_bytes),
+            (
+                "trained parameters",
+                sum(item.nbytes for item in block.parameters.values() if item.requires_grad),
+                unit.trained_bytes,
+            ),
+        ):
+            if not _differ(actual, expected):
+                continue
             return (
-                f"the parameters of layer {block.name!r} take {show_bytes(actual)}, but those of {unit.name!r} take "
-                f"{show_bytes(unit.parameter_bytes)} in the profile"
+                f"the {what} of layer {block.name!r} take {show_bytes(actual)}, but those of {unit.name!r} take "
+                f"{show_bytes(expected)} in the profile"
             )
     return ""
 

@@ -24,18 +24,20 @@ PLACEHOLDER_KIND = "device"
 def placeholder_profile(blocks: Sequence[Block], rows: int) -> Profile:
     """Return a profile with equal times for all blocks, and the parameters and ties of the model."""
     sizes = {name: item.numel() * item.element_size() for block in blocks for name, item in block.parameters.items()}
+    trained = {name: item.requires_grad for block in blocks for name, item in block.parameters.items()}
     times = Times(kind=PLACEHOLDER_KIND, micro_batch_size=rows, forward_s=1.0, input_grad_s=1.0, weight_grad_s=1.0)
     units = tuple(
         Unit(
             name=f"{number} {block.name}",
             parameter_bytes=sum(sizes[name] for name in block.parameters),
+            trained_parameter_bytes=sum(sizes[name] for name, item in block.parameters.items() if item.requires_grad),
             sizes=(Sizes(micro_batch_size=rows, cut_bytes=1, saved_bytes=1),),
             times=(times,),
         )
         for number, block in enumerate(blocks)
     )
     ties = tuple(
-        Tie(name=name, parameter_bytes=sizes[name], units=holders)
+        Tie(name=name, parameter_bytes=sizes[name], units=holders, is_trained=trained[name])
         for name, holders in shared_parameters(blocks).items()
     )
     return Profile(name="placeholder", micro_batch_size=rows, units=units, ties=ties)

@@ -3,6 +3,7 @@
 from penstock.runtime.state.checkpoint import DEFAULT_KEEP, Checkpoints, LoadedCheckpoint
 from penstock.runtime.state.checkpoint_dir import find_checkpoints
 from penstock.runtime.state.meta_device import Init, check_materializable, is_on_meta, materialize, materialize_tensors
+from penstock.runtime.state.pretrained_weights import Pretrained, pretrained
 from penstock.runtime.state.rank_state import RankState
 from penstock.runtime.state.state_index import state_entries, writers
 
@@ -11,12 +12,14 @@ __all__ = [
     "Checkpoints",
     "Init",
     "LoadedCheckpoint",
+    "Pretrained",
     "RankState",
     "check_materializable",
     "find_checkpoints",
     "is_on_meta",
     "materialize",
     "materialize_tensors",
+    "pretrained",
     "state_entries",
     "writers",
 ]

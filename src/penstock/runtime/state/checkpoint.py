@@ -144,6 +144,20 @@ class Checkpoints:
         restore_state(rank_state, optimizers, read)
         return LoadedCheckpoint(record.step, read.get("extra", (None,))[0], path, record.seed)
 
+    def save_pretrained(self, folder: Path) -> Path:
+        """Write the model as a folder of safetensors files.
+
+        Raises:
+            InputError: The folder has contents already.
+            FileError: The folder cannot be written.
+        """
+        from penstock.runtime.state.save_pretrained import save_pretrained
+
+        rank_state = self._rank_state
+        return save_pretrained(
+            rank_state.model, rank_state.entries, rank_state.writers, self._consensus, folder, _wait_until_visible
+        )
+
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         return [optimizer for ref in self._optimizer_refs if (optimizer := ref()) is not None]
 

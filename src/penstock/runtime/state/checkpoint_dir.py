@@ -147,13 +147,13 @@ def finish(unfinished: Path, record: Record, keep: int | None) -> Path:
     """
     folder = unfinished.parent
     write_whole(unfinished / RECORD, encode_json(record))
-    _flush(unfinished)
+    flush(unfinished)
     path = folder / f"step-{record.step:08}"
     count = 2
     while path.exists():
         path, count = folder / f"step-{record.step:08}-{count}", count + 1
     unfinished.rename(path)
-    _flush(folder)
+    flush(folder)
     checkpoints = find_checkpoints(folder)
     # Keep only the last checkpoint of a step.
     replaced = [item for item in checkpoints[:-1] if item.record.step == record.step]
@@ -184,9 +184,9 @@ def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
         raise FileError(f"cannot be read: {reason(error)}", where=str(folder)) from None
 
 
-def _flush(folder: Path) -> None:
-    """Flush a directory to disk, so that its entries survive a crash of the machine."""
-    handle = os.open(folder, os.O_RDONLY)
+def flush(path: Path) -> None:
+    """Flush a file or a directory to disk, so that its contents survive a crash of the machine."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

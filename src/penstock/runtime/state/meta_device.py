@@ -4,6 +4,9 @@ Each module fills its own tensors with its `reset_parameters()`, while torch's g
 of the module in `model.modules()`). So a value depends on the seed and the model alone: a rank that materializes a part
 of the model and a single process that materializes all of it get the same bits. A tensor that several modules hold is
 filled by each of them, in order.
+
+A model, or a part of one, may have a method `_init_weights(module)`, as models of transformers do. Its modules are
+filled by their `reset_parameters()` and then by this method, as when the model is created on a real device.
 """
 
 from collections.abc import Callable, Collection
@@ -14,14 +17,18 @@ from torch import Tensor, nn
 
 from penstock.errors import InputError
 from penstock.runtime.rng import fork_rng
+from penstock.runtime.state.module_reset import check_containers, find_resets
 from penstock.runtime.state.parameter_init import ModuleInit, storage_of
+from penstock.runtime.state.pretrained_weights import Pretrained, Weights, find_weights
+from penstock.runtime.state.state_index import state_entries
 
-Init: TypeAlias = Callable[[nn.Module], object] | Literal["checkpoint"]
-"""Fills modules without `reset_parameters`; or "checkpoint": a checkpoint will provide the values."""
+Init: TypeAlias = Callable[[nn.Module], object] | Literal["checkpoint"] | Pretrained
+"""Fills modules without `reset_parameters`; or "checkpoint": a checkpoint will provide the values; or their files."""
 
 HINT = (
     "Add a reset_parameters() that fills the module, pass init=, a function that fills such modules, create the model "
-    'on a real device, or start from a checkpoint with init="checkpoint" and pipe.load.'
+    "on a real device, read its weights with init=penstock.pretrained(folder), or start from a checkpoint with "
+    'init="checkpoint" and pipe.load.'
 )
 
 
@@ -34,7 +41,8 @@ def materialize(
         model: The model. It is changed in place.
         seed: Seed of the values.
         device: Device of the materialized tensors.
-        init: A function that fills the tensors of a module without `reset_parameters`.
+        init: A function that fills the tensors of a module without `reset_parameters`; or `penstock.pretrained`, to
+            read weights from files.
 
     Returns:
         The model.
@@ -63,17 +71,14 @@ def check_materializable(model: nn.Module, init: Init | None) -> None:
 
     Raises:
         InputError: A tensor would keep undefined values.
+        FileError: Files of weights cannot be read.
+        MismatchError: Files of weights are of another model.
     """
-    filled = {
-        id(item)
-        for module in model.modules()
-        if _reset_of(module, init) is not None
-        for item in _own_meta(module).values()
-    }
+    provided, resets = _provided(model, _find_weights(model, init), init), find_resets(model, _function(init))
+    filled = provided | {id(item) for module in resets for item in _own_meta(module).values()}
     for path, module in model.named_modules():
         for name, item in _own_meta(module).items():
-            loaded = init == "checkpoint" and name not in module._non_persistent_buffers_set
-            if id(item) not in filled and not loaded:
+            if id(item) not in filled:
                 raise _unfilled(path, module, name)
         for name, item in vars(module).items():
             if isinstance(item, Tensor) and item.is_meta:
@@ -81,15 +86,21 @@ def check_materializable(model: nn.Module, init: Init | None) -> None:
                     f"{_join(path, name)} is a tensor on the meta device, but neither a parameter nor a buffer",
                     hint="Register it with register_buffer, or create the model on a real device.",
                 )
+    check_containers(model, _function(init), provided)
 
 
 def materialize_tensors(
     model: nn.Module, names: Collection[str] | None, *, seed: int, device: torch.device, init: Init | None
 ) -> None:
-    """Materialize the named parameters and buffers that are on the meta device; all if `names` is None."""
+    """Materialize the named parameters and buffers that are on the meta device; all if `names` is None.
+
+    Pretrained weights are read for all named tensors, on the meta device or not.
+    """
     named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     requested = {id(item) for name, item in named.items() if item.is_meta and (names is None or name in names)}
     paths = {module: path for path, module in model.named_modules()}
+    weights, resets = _find_weights(model, init), find_resets(model, _function(init))
+    provided = _provided(model, weights, init)
     modules = [
         (number, module, own)
         for number, (module, own) in enumerate((module, _own_meta(module)) for module in model.modules())
@@ -107,38 +118,45 @@ def materialize_tensors(
         for name, item in (*module._parameters.items(), *module._buffers.items())
         if item is not None
     }
-    filled: set[int] = set()
+    filled = set(provided)
     for number, module, own in modules:
-        reset = _reset_of(module, init)
-        if reset is None or not _needs_values(module, own, init):
+        # With a reset, tensors of the same module that are provided get values twice: the second ones remain.
+        if module not in resets or all(id(item) in provided for item in own.values()):
             continue
         module_init = ModuleInit(module, paths[module], own, all_storages)
         with fork_rng(device, seed, number), torch.device(device), torch.no_grad():
-            filled |= {id(own[name]) for name in module_init.run(reset)}
+            filled |= {id(own[name]) for name in module_init.run(resets[module])}
     for _, module, own in modules:
         for name, item in own.items():
             if id(item) not in requested:
                 # Materialized only so that the module could initialize itself.
                 _set(module, name, item)
-            elif id(item) not in filled and _needs_values(module, {name: item}, init):
+            elif id(item) not in filled:
                 raise _unfilled(paths[module], module, name)
+    if weights is not None:
+        weights.load(model, names)
+
+
+def _find_weights(model: nn.Module, init: Init | None) -> Weights | None:
+    return find_weights(model, init) if isinstance(init, Pretrained) else None
+
+
+def _provided(model: nn.Module, weights: Weights | None, init: Init | None) -> set[int]:
+    """The tensors whose values come from files or from a checkpoint, by id."""
+    entries = state_entries(model) if init == "checkpoint" else weights.entries.values() if weights else ()
+    return {id(entry.tensor(model)) for entry in entries}
+
+
+def _function(init: Init | None) -> Callable[[nn.Module], object] | None:
+    """The function of the user that fills modules."""
+    if isinstance(init, Pretrained):
+        return init.init
+    return init if callable(init) else None
 
 
 def _own_meta(module: nn.Module) -> dict[str, Tensor]:
     own = {**module._parameters, **module._buffers}
     return {name: item for name, item in own.items() if item is not None and item.is_meta}
-
-
-def _reset_of(module: nn.Module, init: Init | None) -> Callable[[], object] | None:
-    reset: Callable[[], object] | None = getattr(module, "reset_parameters", None)
-    if callable(reset):
-        return reset
-    return (lambda: init(module)) if callable(init) else None
-
-
-def _needs_values(module: nn.Module, own: Collection[str], init: Init | None) -> bool:
-    """Whether initialization is needed: a checkpoint provides everything but non-persistent buffers."""
-    return init != "checkpoint" or any(name in module._non_persistent_buffers_set for name in own)
 
 
 def _empty(item: Tensor, device: torch.device) -> Tensor:

@@ -4,7 +4,7 @@ A rank initializes only modules that hold tensors of its own. A module that fill
 their values depend on the plan, so that is refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -47,6 +47,14 @@ class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.names.add(self.own[storage])
         elif storage in self.all_storages:
             raise _Foreign(self.all_storages[storage])
+
+
+def find_writes(function: Callable[[], object], tensors: Sequence[Tensor]) -> list[int]:
+    """Call a function, and return the ids of the tensors that it writes to, in their order."""
+    writes = _Writes({storage_of(item): str(index) for index, item in enumerate(tensors)}, {})
+    with writes:
+        function()
+    return [id(item) for index, item in enumerate(tensors) if str(index) in writes.names]
 
 
 class ModuleInit:

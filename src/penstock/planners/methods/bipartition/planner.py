@@ -97,7 +97,7 @@ def _row(problem: Problem, lanes: Sequence[int], cuts: Ints) -> Row:
         cut_bytes=crossing[cuts],
         input_bytes=inputs[cuts],
         saved_bytes=np.concatenate([[0.0], np.cumsum(sizes.saved_bytes)])[cuts],
-        parameter_bytes=np.concatenate([[0.0], np.cumsum(sizes.parameter_bytes)])[cuts] / problem.num_microbatches,
+        parameter_bytes=np.concatenate([[0.0], np.cumsum(sizes.trained_bytes)])[cuts] / problem.num_microbatches,
     )
 
 

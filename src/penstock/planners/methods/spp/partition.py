@@ -217,9 +217,9 @@ class Row:
 
 
 def _parameters(profile: Profile) -> Floats:
-    """Parameter bytes of each layer; tied parameters count with the first layer only."""
-    sizes = np.array([unit.parameter_bytes for unit in profile.units], dtype=np.float64)
-    for tie in profile.ties:
+    """Trained parameter bytes of each layer; tied parameters count with the first layer only."""
+    sizes = np.array([unit.trained_bytes for unit in profile.units], dtype=np.float64)
+    for tie in filter(lambda tie: tie.is_trained, profile.ties):
         sizes[sorted(tie.units)[1:]] -= tie.parameter_bytes
     return np.maximum(sizes, 0.0)
 

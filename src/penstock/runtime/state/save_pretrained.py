@@ -1,0 +1,185 @@
+"""A folder of safetensors files that all ranks write together, as `save_pretrained` of transformers writes it.
+
+    model-00001-of-00002.safetensors   the tensors of one rank; a rank with many writes several files
+    model.safetensors.index.json       the file of each tensor; one file alone is model.safetensors, without an index
+    config.json                        if the model has a config, and generation_config.json likewise
+
+A tied tensor is written once, under its first name. The folder gets its name when everything in it is on disk.
+"""
+
+import copy
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from torch import Tensor, nn
+
+from penstock.dist import Consensus
+from penstock.errors import FileError, InputError
+from penstock.io import reason, write_whole
+from penstock.runtime.state.checkpoint_dir import flush, remove
+from penstock.runtime.state.safetensors_files import INDEX, SINGLE
+from penstock.runtime.state.state_index import Entry
+
+MAX_FILE_BYTES = 5 * 10**9
+
+
+def save_pretrained(
+    model: nn.Module,
+    entries: Sequence[Entry],
+    writers: Mapping[str, int],
+    consensus: Consensus,
+    folder: Path,
+    await_folder: Any,
+) -> Path:
+    """Write the tensors of all ranks to a new folder. All ranks must call it.
+
+    Args:
+        model: The model, of which this rank holds a part.
+        entries: All tensors of its state.
+        writers: By name: the rank that writes a tensor.
+        consensus: Agreement between the ranks.
+        folder: The folder. It must not exist, or be empty.
+        await_folder: Waits until this rank can access a folder.
+
+    Raises:
+        InputError: The folder has contents already, the model has adapters of peft, or safetensors is not installed.
+        FileError: A rank cannot write its files.
+    """
+    files = _files(entries, writers)
+    rank = consensus.rank
+    with ExitStack() as stack:
+
+        def begin(_: list[None]) -> list[str]:
+            unfinished = _begin(folder)
+            stack.callback(remove, [unfinished])
+            return [unfinished.name] * consensus.world
+
+        name = consensus.decide("starting to write weights", lambda: _check_writable(model), begin)
+        unfinished = folder.parent / name
+        consensus.run_everywhere("looking for the folder of weights", lambda: await_folder(unfinished, rank))
+
+        def write() -> None:
+            for number, (writer, part) in enumerate(files):
+                if writer == rank:
+                    _write(model, part, unfinished / _file_name(number, len(files)), rank)
+
+        def finish(_: list[None]) -> list[None]:
+            _finish(model, [part for _, part in files], unfinished, folder)
+            return [None] * consensus.world
+
+        consensus.decide("writing weights", write, finish)
+    return folder
+
+
+def _check_writable(model: nn.Module) -> None:
+    if hasattr(model, "peft_config"):
+        raise InputError(
+            "adapters of peft cannot be written with pipe.save_pretrained", hint="Save a checkpoint with pipe.save."
+        )
+    try:
+        import safetensors.torch  # noqa: F401
+    except ModuleNotFoundError:
+        raise InputError("writing weights needs safetensors", hint="pip install 'penstock[hf]'") from None
+
+
+def _files(entries: Sequence[Entry], writers: Mapping[str, int]) -> list[tuple[int, list[Entry]]]:
+    """The files to write: of each, its rank and its tensors."""
+    files: list[tuple[int, list[Entry]]] = []
+    for rank in sorted(set(writers.values())):
+        own = [entry for entry in entries if writers[entry.name] == rank]
+        files += [(rank, part) for part in _parts(own)]
+    return files
+
+
+def _parts(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    part: list[Entry] = []
+    for entry in entries:
+        if part and sum(item.num_bytes for item in (*part, entry)) > MAX_FILE_BYTES:
+            yield part
+            part = []
+        part.append(entry)
+    yield part
+
+
+def _file_name(number: int, count: int) -> str:
+    return SINGLE if count == 1 else f"model-{number + 1:05}-of-{count:05}.safetensors"
+
+
+def _begin(folder: Path) -> Path:
+    """Create a hidden folder beside the final one."""
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(
+                "the folder exists, and is not empty",
+                where=str(folder),
+                hint="Write weights to a new folder. Add other files, such as those of the tokenizer, afterwards.",
+            )
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.part"
+        unfinished.mkdir()
+    except OSError as error:
+        raise FileError(f"cannot be written: {reason(error)}", where=str(folder)) from None
+    return unfinished
+
+
+def _write(model: nn.Module, entries: Sequence[Entry], path: Path, rank: int) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    tensors = {entry.keys[0]: _own_memory(entry.tensor(model)) for entry in entries}
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+        flush(path)
+    except (OSError, SafetensorError) as error:
+        text = reason(error) if isinstance(error, OSError) else str(error)
+        raise FileError(f"rank {rank} cannot write: {text}", where=str(path.parent.parent)) from None
+
+
+def _own_memory(tensor: Tensor) -> Tensor:
+    """The tensor on the CPU, contiguous, in memory that no other tensor uses: safetensors requires it."""
+    plain = tensor.detach().cpu().contiguous()
+    return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
+
+
+def _finish(model: nn.Module, files: Sequence[Sequence[Entry]], unfinished: Path, folder: Path) -> None:
+    if len(files) > 1:
+        index = {
+            "metadata": {"total_size": sum(entry.num_bytes for part in files for entry in part)},
+            "weight_map": {
+                entry.keys[0]: _file_name(number, len(files)) for number, part in enumerate(files) for entry in part
+            },
+        }
+        write_whole(unfinished / INDEX, msgspec.json.format(msgspec.json.encode(index), indent=2))
+    _write_configs(model, unfinished)
+    try:
+        for path in unfinished.iterdir():
+            flush(path)
+        flush(unfinished)
+        unfinished.rename(folder)
+        flush(folder.parent)
+    except OSError as error:
+        raise FileError(f"cannot be written: {reason(error)}", where=str(folder)) from None
+
+
+def _write_configs(model: nn.Module, folder: Path) -> None:
+    """Write the configuration of a model of transformers, with which `from_pretrained` creates it."""
+    config: Any = getattr(model, "config", None)
+    if callable(getattr(config, "save_pretrained", None)):
+        config = copy.deepcopy(config)
+        config.architectures = [type(model).__name__]
+        dtypes = {item.dtype for item in model.parameters() if item.is_floating_point()}
+        if len(dtypes) == 1:
+            config.dtype = dtypes.pop()
+        config.save_pretrained(folder)
+    generation: Any = getattr(model, "generation_config", None)
+    if callable(getattr(generation, "save_pretrained", None)) and _can_generate(model):
+        generation.save_pretrained(folder)
+
+
+def _can_generate(model: nn.Module) -> bool:
+    can_generate = getattr(model, "can_generate", None)
+    return bool(can_generate()) if callable(can_generate) else True
