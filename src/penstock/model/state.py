@@ -30,7 +30,8 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
                         grad.copy_(kept)
                 for module, name, buffer, kept in buffers:
                     module._buffers[name] = buffer
-                    if buffer is not None and kept is not None:
+                    # An unchanged buffer is not written to: others may watch for changes of it.
+                    if buffer is not None and kept is not None and not buffer.is_meta and not torch.equal(buffer, kept):
                         buffer.copy_(kept)
             for module, training in modes:
                 module.training = training
