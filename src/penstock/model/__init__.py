@@ -5,25 +5,33 @@ from penstock.model.blocks import Activations, Block, call_model, find_blocks, i
 from penstock.model.compilation import is_compiled
 from penstock.model.detach import as_leaves, needs_gradient
 from penstock.model.device_kind import device_kind_of, select_gpu
+from penstock.model.loss import LossFunction, LossValue, mean_loss, own_loss, read_loss
 from penstock.model.partial_forward import PartialForward
-from penstock.model.state import preserve_state
-from penstock.model.trees import bytes_of, map_tensors, rows_of, tensors_of, with_rows
+from penstock.model.state import eval_mode, preserve_state
+from penstock.model.trees import bytes_of, map_tensors, plain_inputs, rows_of, tensors_of, with_rows
 
 __all__ = [
     "Activations",
     "Block",
+    "LossFunction",
+    "LossValue",
     "PartialForward",
     "as_leaves",
     "bytes_of",
     "call_model",
     "device_kind_of",
+    "eval_mode",
     "find_blocks",
     "is_compiled",
     "is_plain_sequential",
     "keep_freed_memory",
     "map_tensors",
+    "mean_loss",
     "needs_gradient",
+    "own_loss",
+    "plain_inputs",
     "preserve_state",
+    "read_loss",
     "rows_of",
     "select_gpu",
     "shared_parameters",

@@ -1,6 +1,10 @@
-"""Nested tuples, lists and dicts of tensors: their tensors, bytes and rows."""
+"""Nested tuples, lists and dicts of tensors: their tensors, bytes and rows.
 
-from collections.abc import Iterator
+The rows of a batch are the first dimension of its tensors. A tensor without dimensions, or with a first dimension of 1
+beside others with more rows, has no rows: it is used whole with any of them, as broadcasting does.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,22 +31,42 @@ def bytes_of(tree: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in _once(tensors_of(tree)))
 
 
+def plain_inputs(inputs: Any) -> Any:
+    """Return inputs with every mapping, such as a tokenizer's `BatchEncoding`, as a plain dict.
+
+    A dict is the keyword arguments of a model. Other mappings are leaves to torch's functions on trees.
+    """
+    if isinstance(inputs, Mapping):
+        return {key: plain_inputs(value) for key, value in inputs.items()}
+    if type(inputs) in (tuple, list):
+        return type(inputs)(map(plain_inputs, inputs))
+    return inputs
+
+
 def rows_of(inputs: Any) -> int:
-    """Return the rows of a micro-batch: the first dimension of the first tensor that has one.
+    """Return the rows of a batch: the first dimension of its tensors.
 
     Raises:
-        InputError: No tensor has a dimension.
+        InputError: No tensor has rows, or tensors differ in their rows.
     """
-    for tensor in tensors_of(inputs):
-        if tensor.dim():
-            return tensor.shape[0]
-    raise InputError("no input tensor has rows", hint="Rows are the first dimension of input tensors.")
+    shapes = [tuple(tensor.shape) for tensor in tensors_of(inputs) if tensor.dim()]
+    if not shapes:
+        raise InputError("no input tensor has rows", hint="Rows are the first dimension of input tensors.")
+    first = next((shape for shape in shapes if shape[0] != 1), shapes[0])
+    for shape in shapes:
+        if shape[0] not in (1, first[0]):
+            raise InputError(
+                f"the batch has tensors of shapes {first} and {shape}, which differ in their rows",
+                hint="The first dimension of a tensor must be the rows of the batch, or 1 if the tensor is the same "
+                "for all rows.",
+            )
+    return first[0]
 
 
 def with_rows(inputs: Any, rows: int) -> Any:
     """Return the first `rows` rows of the inputs, repeated from the start if there are fewer.
 
-    A tensor with another first dimension has no rows and is not changed.
+    A tensor without rows is not changed.
     """
     num_rows = rows_of(inputs)
 

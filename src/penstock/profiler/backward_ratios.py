@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from penstock.model import find_blocks, keep_freed_memory, preserve_state, rows_of, tensors_of
+from penstock.model import find_blocks, keep_freed_memory, mean_loss, plain_inputs, preserve_state, rows_of, tensors_of
 from penstock.runtime.remote_backward import SavedTensorTransfer
 from penstock.runtime.stage import StageJob, TorchStage
 from penstock.runtime.tensors import Rows, pack
@@ -31,19 +31,18 @@ class Ratios(NamedTuple):
 
 
 def measure_ratios(
-    model: nn.Module, inputs: Any, loss: Callable[..., Any], targets: Any, blocks: Sequence[str] | None
+    model: nn.Module, inputs: Any, loss: Callable[..., Any] | None, targets: Any, blocks: Sequence[str] | None
 ) -> Ratios:
     """Measure both ratios for a model on the CPU. The model is not changed."""
     keep_freed_memory()
+    inputs = plain_inputs(inputs)
     with preserve_state(model):
         runner = TorchStage(
             find_blocks(model, blocks, inputs), 0, model, seed=0, is_split=False, device=torch.device("cpu")
         )
         payload, rows, transfer = pack(inputs)[0], Rows(0, rows_of(inputs)), SavedTensorTransfer()
 
-        def compute_loss(activations: Any) -> Any:
-            return loss(activations) if targets is None else loss(activations, targets)
-
+        compute_loss = mean_loss(loss, targets)
         job = StageJob(0, 0, rows, compute_loss, False, None, tensors_of(inputs))
 
         def local(*, defer: bool) -> tuple[float, float]:

@@ -26,7 +26,7 @@ _ADAMW_RATIO = 2.0
 def measure(
     model: "nn.Module",
     inputs: Any,
-    loss: Callable[..., Any],
+    loss: Callable[..., Any] | None = None,
     *,
     targets: Any = None,
     blocks: Sequence[str] | None = None,
@@ -41,13 +41,22 @@ def measure(
     Args and errors are those of `penstock.profile`.
     """
     try:
-        from penstock.model import bytes_of, find_blocks, keep_freed_memory, preserve_state, rows_of, with_rows
+        from penstock.model import (
+            bytes_of,
+            find_blocks,
+            keep_freed_memory,
+            plain_inputs,
+            preserve_state,
+            rows_of,
+            with_rows,
+        )
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise InputError("measuring a model needs torch", hint="pip install 'penstock[run]'") from None
 
     started = time.perf_counter()
+    inputs = plain_inputs(inputs)
     device = _device_of(model)
     if device.type == "cpu":
         # As in training. Otherwise the times of large tensors would include page faults.
@@ -114,17 +123,16 @@ def _rounds(
 def _build_harnesses(
     blocks: Sequence["Block"],
     sample: tuple[Any, Any],
-    loss: Callable[..., Any],
+    loss: Callable[..., Any] | None,
     rows: int,
     device: "torch.device",
 ) -> "tuple[BlockHarness, ...]":
-    from penstock.model import with_rows
+    from penstock.model import mean_loss, with_rows
     from penstock.profiler.block_passes import build_harnesses
 
     inputs, targets = with_rows(sample, rows)
-    criterion = loss if targets is None else lambda output: loss(output, targets)
     try:
-        return build_harnesses(blocks, inputs, criterion, device)
+        return build_harnesses(blocks, inputs, mean_loss(loss, targets), device)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         if isinstance(error, InputError):
             raise

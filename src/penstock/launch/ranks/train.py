@@ -215,11 +215,12 @@ def _block_names(spec: ModelSpec, profile: Profile) -> list[str] | None:
     return names if all(name in known for name in names) else None
 
 
-def _loss(spec: ModelSpec) -> Callable[[Any, Any], Any]:
+def _loss(spec: ModelSpec) -> Callable[[Any, Any], Any] | None:
     """A loss of two arguments, as pipelines call it."""
-    if spec.targets is not None:
-        return spec.loss
-    return lambda output, targets: spec.loss(output) if targets is None else spec.loss(output, targets)
+    loss = spec.loss
+    if loss is None or spec.targets is not None:
+        return loss
+    return lambda output, targets: loss(output) if targets is None else loss(output, targets)
 
 
 def _optimizer(script: Script, trainer: Any, options: TrainOptions) -> Any:
@@ -259,7 +260,7 @@ def _batches(script: Script, spec: ModelSpec, options: TrainOptions, report: Rep
         report(Noted("the script has no make_batches: every step trains on the sample batch of make_model"))
         return repeat_sample((spec.inputs, spec.targets), options.global_batch_size)
     _seed(options.seed)
-    return with_own_rng(make(options.global_batch_size), options.seed)
+    return with_own_rng(make(options.global_batch_size), options.seed, has_targets=spec.loss is not None)
 
 
 def _sample(pipe: Any, result: Any, report: Report) -> int:

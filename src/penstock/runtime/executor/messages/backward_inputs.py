@@ -47,7 +47,8 @@ class BackwardInputs:
         """Return the description of a forward whose backward runs on a given rank."""
         stage, microbatch = action.stage, action.microbatch
         defer = (backward_rank, stage, microbatch) in self._split
-        return StageJob(stage, iteration.step, rows, compute_loss, defer, iteration.signature, iteration.tensors)
+        form = (iteration.signature, iteration.terms.reduction)
+        return StageJob(stage, iteration.step, rows, compute_loss, defer, form, iteration.tensors)
 
     def run_remote(
         self,
