@@ -40,7 +40,7 @@ def with_own_rng(batches: Iterable[Any], seed: int, *, has_targets: bool = True)
     Ranks draw different random numbers while they train. Batches must not depend on them.
 
     Args:
-        batches: Pairs of inputs and targets. A mapping or a tensor is a batch without targets.
+        batches: Pairs of inputs and targets. A mapping is a batch without targets.
         seed: Seed of torch's random state while batches are drawn.
         has_targets: False if the model computes its own loss: then every item is the inputs alone.
 
@@ -61,7 +61,7 @@ def with_own_rng(batches: Iterable[Any], seed: int, *, has_targets: bool = True)
 
 
 def _as_batch(batch: Any, *, has_targets: bool) -> Batch:
-    if isinstance(batch, Mapping | Tensor):
+    if isinstance(batch, Mapping) or (isinstance(batch, Tensor) and not has_targets):
         return plain_inputs(batch), None
     if isinstance(batch, tuple | list):
         if not has_targets:
