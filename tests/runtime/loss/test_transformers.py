@@ -13,7 +13,7 @@ from tests.support.runtime.user_models import plan_of
 pytest.importorskip("transformers")
 torch.set_num_threads(1)
 
-NUM_ROWS, LENGTH, WORDS = 6, 5, 19
+NUM_ROWS, LENGTH, WORDS = 8, 5, 19
 PROBLEM = "single_label_classification"
 
 
@@ -43,7 +43,7 @@ def batch(kind: str) -> Any:
         return BatchEncoding({"input_ids": words, "labels": words[:, 0] % 2})
     labels = words.clone()
     labels[torch.rand(labels.shape, generator=generator) < 0.6] = -100
-    labels[3:5] = -100
+    labels[2:4] = -100
     return BatchEncoding({"input_ids": words, "labels": labels})
 
 

@@ -109,9 +109,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def run(
-    plan: Plan, layer: str, loss: str, num_rows: int, *, is_own: bool, num_clean: int = 0, bf16: bool = False
-) -> None:
+def run(plan: Plan, layer: str, loss: str, num_rows: int, is_own: bool, num_clean: int = 0, bf16: bool = False) -> None:
     """Train. The first steps have no padding."""
     torch.manual_seed(0)
     layers = [nn.Linear(WIDTH, WIDTH), LAYERS[layer](), nn.Linear(WIDTH, WORDS)]
@@ -122,7 +120,7 @@ def run(
         x = torch.randn(num_rows, LENGTH, WIDTH, generator=generator)
         labels = torch.randint(1, WORDS, (num_rows, LENGTH), generator=generator)
         if step == num_clean:
-            labels[::2, 1:] = PAD
+            labels[::3, 1:] = PAD
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             pipe.step({"x": x, "labels": labels}) if is_own else pipe.step(x, labels)
     pipe.close()
@@ -138,35 +136,33 @@ SHARED = plan_of([0, 1, 3], [["a"], ["a", "b"]], num_microbatches=2)
 def test_other_losses_are_refused(rank_pool: RankPool, loss: str, is_own: bool) -> None:
     hint = "Pass a loss function of the model's output" if is_own else r"Return \(sum, count\)"
     with pytest.raises(RankError, match=rf"(?s)not the mean over its rows: the gradients of 4 rows.*{hint}"):
-        rank_pool.run(1 if is_own else 2, run, ONE if is_own else TWO, "plain", loss, 8, is_own=is_own)
+        rank_pool.run(1 if is_own else 2, run, ONE if is_own else TWO, "plain", loss, 8, is_own)
 
 
 @pytest.mark.parametrize("plan", [TWO, SHARED])
 def test_single_rows_are_compared_across_micro_batches(rank_pool: RankPool, plan: Plan) -> None:
     with pytest.raises(RankError, match="the gradients of 2 rows"):
-        rank_pool.run(2, run, plan, "plain", "padded", 2 if plan is TWO else 4, is_own=False)
+        rank_pool.run(2, run, plan, "plain", "padded", 2 if plan is TWO else 4, False)
 
 
 def test_sums_are_checked_too(rank_pool: RankPool) -> None:
     with pytest.raises(RankError, match="the sum and the count of a micro-batch are not the sums"):
-        rank_pool.run(2, run, TWO, "plain", "wrong_sum", 8, is_own=False)
+        rank_pool.run(2, run, TWO, "plain", "wrong_sum", 8, False)
 
 
 def test_padding_that_appears_later_is_found(rank_pool: RankPool) -> None:
     with pytest.raises(RankError, match="not the mean over its rows"):
-        rank_pool.run(2, run, TWO, "plain", "padded", 8, is_own=False, num_clean=3)
+        rank_pool.run(2, run, TWO, "plain", "padded", 8, False, 3)
 
 
-@pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("layer", list(LAYERS))
-@pytest.mark.parametrize("loss", ["flat", "right_sum", "random_loss", "flipped"])
-def test_right_losses_are_accepted(rank_pool: RankPool, loss: str, layer: str, bf16: bool) -> None:
+def test_right_losses_are_accepted(rank_pool: RankPool, layer: str) -> None:
     for plan in (TWO, SHARED):
-        if plan is TWO or layer != "batch statistics":
-            rank_pool.run(2, run, plan, layer, loss, 8, is_own=False, bf16=bf16)
+        for loss in ("flat", "right_sum", "random_loss", "flipped"):
+            rank_pool.run(2, run, plan, layer, loss, 8, False, 0, plan is SHARED)
 
 
 @pytest.mark.parametrize("layer", ["plain", "dropout", "batch norm", "noise"])
 @pytest.mark.parametrize("loss", ["flat", "random_loss", "flipped"])
 def test_right_own_losses_are_accepted(rank_pool: RankPool, loss: str, layer: str) -> None:
-    rank_pool.run(1, run, ONE, layer, loss, 8, is_own=True)
+    rank_pool.run(1, run, ONE, layer, loss, 8, True)

@@ -65,6 +65,12 @@ def slice_inputs(inputs: PackedPayload, dims: Sequence[tuple[int, int]], rows: R
     )
 
 
+def double_rows(tensor: Tensor, num_rows: int, dim: int) -> Tensor:
+    """Return a tensor with each of its rows twice, one after the other."""
+    rows = tensor.unflatten(dim, (num_rows, -1))
+    return rows.repeat_interleave(2, dim).flatten(dim, dim + 1)
+
+
 def slice_tree(tree: Any, num_rows: int, rows: Rows) -> Any:
     """Return the parts of an output or of targets for some rows. A tensor without rows is used whole."""
 

@@ -6,9 +6,8 @@ are ignored, the trial runs on other labels, with which every reduction gives ot
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ from penstock.runtime.loss.comparison import (
 from penstock.runtime.loss.gradients import (
     Gradients,
     LossSample,
+    double_rows,
     output_gradients,
     row_dims,
     run_whole,
@@ -91,12 +91,12 @@ class LossTrial:
         trial = _Trial(sample, labels, step, base, is_batch)
         if len(reductions) > 1:
             trial = self._vary(runner, trial)
-        output, is_sum = run_whole(runner, self._loss, trial.sample, step, base)
+        _, is_sum = run_whole(runner, self._loss, trial.sample, step, base)
         if is_sum:
             reductions = [SUMS]
         if trial.sample.num_rows < 2:
             return reductions[0]
-        errors = self._measure(runner, trial, output, reductions)
+        errors = self._measure(runner, trial, reductions)
         if errors is None and len(reductions) == 1:
             return reductions[0]
         fitting = [item for item in reductions if errors and errors[item] <= _tolerance(runner, sample)]
@@ -121,24 +121,15 @@ class LossTrial:
             InputError: It has not.
         """
         trial = _Trial(sample, labels, step, base, is_batch)
-        output, _ = run_whole(runner, self._loss, sample, step, base)
-        errors = self._measure(runner, trial, output, [reduction])
+        errors = self._measure(runner, trial, [reduction])
         if errors and errors[reduction] > _tolerance(runner, sample):
             raise _refusal(sample.num_rows, errors, [], is_own=self._is_own)
 
     def _vary(self, runner: TorchStage, trial: _Trial) -> _Trial:
         """The same rows, at least two, with labels that tell the reductions apart, if the stage gets the labels."""
+        if trial.sample.num_rows < 2:
+            trial = _repeated(runner, trial)
         sample = trial.sample
-        num = max(2, sample.num_rows)
-        if num != sample.num_rows:
-            dims = row_dims(runner, sample.inputs, 1, is_batch=trial.is_batch)
-            doubled = [
-                torch.cat([tensor, tensor], dim) if each else tensor
-                for tensor, (dim, each) in zip(sample.inputs.tensors, dims, strict=True)
-            ]
-            targets = map_tensors(lambda item: torch.cat([item, item]) if item.dim() else item, sample.targets)
-            sample = LossSample(sample.inputs.with_tensors(doubled), targets, num)
-            trial = replace(trial, labels={name: torch.cat([item, item]) for name, item in trial.labels.items()})
         other = {name: distinct_labels(item) for name, item in trial.labels.items()}
 
         def change(tensor: Tensor) -> Tensor:
@@ -148,50 +139,78 @@ class LossTrial:
             return tensor
 
         inputs = [change(tensor) for tensor in sample.inputs.tensors]
-        varied = LossSample(sample.inputs.with_tensors(inputs), map_tensors(change, sample.targets), num)
+        varied = LossSample(sample.inputs.with_tensors(inputs), map_tensors(change, sample.targets), sample.num_rows)
         found = [*inputs, *tensors_of(varied.targets)]
         if all(any(item is tensor for tensor in found) for item in other.values()):
             return replace(trial, sample=varied, labels=other, is_varied=True)
         return replace(trial, sample=sample)
 
     def _measure(
-        self, runner: TorchStage, trial: _Trial, output: Any, reductions: Sequence[Reduction]
+        self, runner: TorchStage, trial: _Trial, reductions: Sequence[Reduction]
     ) -> dict[Reduction, float] | None:
         """Measure each reduction; None if that shows nothing, as for a loss that draws random numbers."""
-        num_rows = trial.sample.num_rows
         best: dict[Reduction, float] | None = None
-        for make in self._methods(runner, trial, output):
-            for num_parts in dict.fromkeys((2 if trial.is_varied else min(MAX_PARTS, num_rows), 2)):
+        for method in range(3):
+            # A model may take another path for a single row, or refuse it: then every row is there twice.
+            for doubled in (False, True):
+                tried = _repeated(runner, trial) if doubled else trial
+                num_parts = 2 if trial.is_varied else min(MAX_PARTS, trial.sample.num_rows)
                 try:
-                    gradients = make(trial.step)
-                    errors = gradients and measure_errors(gradients, num_rows, num_parts, reductions, trial.labels)
-                except Exception:  # a layer or a loss may refuse parts of a micro-batch
+                    gradients = self._gradients(method, runner, tried, 0)
+                    if gradients is None:
+                        break
+                    errors = measure_errors(gradients, tried.sample.num_rows, num_parts, reductions, tried.labels)
+                except Exception:
                     continue
                 if not errors:
-                    continue
+                    break
                 if min(errors.values()) <= _tolerance(runner, trial.sample):
                     return errors
-                if _is_random(gradients, make(trial.step + 1), num_rows):
+                if _is_random(gradients, self._gradients(method, runner, tried, 1), tried.sample.num_rows):
                     return None
                 best = best or errors
+                break
         return best
 
-    def _methods(self, runner: TorchStage, trial: _Trial, output: Any) -> Iterator[Callable[[int], Gradients | None]]:
-        """Ways to compute gradients. Each of them misses the reduction only where layers mix rows."""
-        sample = trial.sample
-        if not self._is_own:
-            yield lambda _: output_gradients(runner, self._loss, sample, output)
-        for is_training in (False, True):
-            yield lambda step, is_training=is_training: stage_gradients(  # type: ignore[misc]
-                runner,
-                self._model,
-                self._loss,
-                sample,
-                step,
-                trial.base,
-                is_batch=trial.is_batch,
-                is_training=is_training,
-            )
+    def _gradients(self, method: int, runner: TorchStage, trial: _Trial, more_steps: int) -> Gradients | None:
+        """Compute gradients in one of three ways. Each of them misses the reduction only where layers mix rows.
+
+        Random numbers are those of the step, or of a later one.
+        """
+        sample, step = trial.sample, trial.step + more_steps
+        if method == 0:
+            if self._is_own:
+                return None
+            output, _ = run_whole(runner, self._loss, sample, step, trial.base)
+            return output_gradients(runner, self._loss, sample, output)
+        return stage_gradients(
+            runner,
+            self._model,
+            self._loss,
+            sample,
+            step,
+            trial.base,
+            is_batch=trial.is_batch,
+            is_training=method == 2,
+        )
+
+
+def _repeated(runner: TorchStage, trial: _Trial) -> _Trial:
+    """The same rows, each of them twice."""
+    sample = trial.sample
+    num_rows = sample.num_rows
+    dims = row_dims(runner, sample.inputs, num_rows, is_batch=trial.is_batch)
+    pairs = zip(sample.inputs.tensors, dims, strict=True)
+    inputs = [double_rows(tensor, num_rows, dim) if each else tensor for tensor, (dim, each) in pairs]
+    targets = map_tensors(
+        lambda item: double_rows(item, num_rows, 0) if item.dim() and len(item) % num_rows == 0 else item,
+        sample.targets,
+    )
+    return replace(
+        trial,
+        sample=LossSample(sample.inputs.with_tensors(inputs), targets, 2 * num_rows),
+        labels={name: double_rows(item, num_rows, 0) for name, item in trial.labels.items()},
+    )
 
 
 def _is_random(gradients: Gradients | None, others: Gradients | None, num_rows: int) -> bool:
