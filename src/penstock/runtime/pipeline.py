@@ -148,6 +148,13 @@ class Pipeline:
             mechanisms[number] = AS_PLANNED if view.recompute else KEPT if view.is_local(self._rank) else NOT_RUN
         return mechanisms | self._parts.executor.mechanisms()
 
+    def loss_reduction(self) -> str:
+        """Return what the loss is, as the first iteration has found: "mean over rows", "sum and count", or labels.
+
+        For a mean over labels, it names the tensor of the batch as `(inputs, targets)` holds it: `[0]['labels']`.
+        """
+        return self._parts.batch_loss.text
+
     def step(self, inputs: Any, targets: Any = None) -> Tensor:
         """Run one iteration on a batch, up to the optimizer step. Gradients equal those of a single process.
 

@@ -45,7 +45,8 @@ def train_rank(
         reference: A file with the state of a single process, whose gradients every step uses.
 
     Returns:
-        This rank's parameters and buffers at the end, and the kept gradients or their differences to the reference.
+        This rank's parameters and buffers at the end, the kept gradients or their differences to the reference, and
+        what the loss is a mean over.
     """
     import torch
     import torch.distributed as dist
@@ -124,7 +125,13 @@ def train_rank(
         trainer.close()
         named = {name: item.detach() for name, item in trainer.named_parameters().items()}
         gradients = kept if references is None else references.errors
-        return {"parameters": named, "buffers": trainer.named_buffers(), "gradients": gradients}
+        reduction = "" if single_process else trainer.loss_reduction()
+        return {
+            "parameters": named,
+            "buffers": trainer.named_buffers(),
+            "gradients": gradients,
+            "loss_reduction": reduction,
+        }
 
     with _reported_warnings(report):
         state: dict[str, Any] = run_in_script(script.path, train)

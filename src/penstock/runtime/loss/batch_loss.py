@@ -27,6 +27,11 @@ class BatchLoss:
         self._num_iterations = 0
 
     @property
+    def text(self) -> str:
+        """What the loss is, in words; empty before the first iteration."""
+        return "" if self._reduction is None else self._reduction.text
+
+    @property
     def may_be_sum(self) -> bool:
         """Whether the loss function may return sums and counts."""
         return self._reduction is None or self._reduction.is_sum

@@ -67,8 +67,9 @@ def slice_inputs(inputs: PackedPayload, dims: Sequence[tuple[int, int]], rows: R
 
 def double_rows(tensor: Tensor, num_rows: int, dim: int) -> Tensor:
     """Return a tensor with each of its rows twice, one after the other."""
-    rows = tensor.unflatten(dim, (num_rows, -1))
-    return rows.repeat_interleave(2, dim).flatten(dim, dim + 1)
+    before, after = tensor.shape[:dim], tensor.shape[dim + 1 :]
+    rows = tensor.reshape(*before, num_rows, tensor.shape[dim] // num_rows, *after)
+    return rows.repeat_interleave(2, dim).reshape(*before, 2 * tensor.shape[dim], *after)
 
 
 def slice_tree(tree: Any, num_rows: int, rows: Rows) -> Any:

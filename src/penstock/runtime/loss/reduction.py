@@ -8,6 +8,7 @@ weight proportional to the labels that count. A loss function that returns sums 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -27,7 +28,23 @@ class Reduction(NamedTuple):
     is_sum: bool = False
     """Whether the loss function returns a sum and a count instead of a mean."""
 
+    @property
+    def text(self) -> str:
+        """What the loss is, in words.
 
+        >>> Reduction("[0]['labels']", is_shifted=True).text
+        "mean over [0]['labels'] that are not -100, without the first of each row"
+        """
+        if self.is_sum:
+            return "sum and count"
+        if not self.labels:
+            return "mean over rows"
+        return f"mean over {self.labels} that are not {IGNORED}" + (
+            ", without the first of each row" if self.is_shifted else ""
+        )
+
+
+LABEL_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
 TARGETS = "[1]"
 """The start of the names of tensors in the targets."""
 
@@ -47,10 +64,7 @@ def masked_labels(batch: Any, num_rows: int) -> dict[str, Tensor]:
     return {
         name: leaf
         for name, leaf in named_tensors(batch)
-        if has_rows(leaf, num_rows)
-        and not leaf.dtype.is_floating_point
-        and not leaf.dtype.is_complex
-        and bool((leaf == IGNORED).any())
+        if has_rows(leaf, num_rows) and leaf.dtype in LABEL_TYPES and bool((leaf == IGNORED).any())
     }
 
 
