@@ -35,7 +35,7 @@ def measure_ratios(
 ) -> Ratios:
     """Measure both ratios for a model on the CPU. The model is not changed."""
     keep_freed_memory()
-    inputs = plain_inputs(inputs)
+    inputs, targets = plain_inputs(inputs), plain_inputs(targets)
     with preserve_state(model):
         runner = TorchStage(
             find_blocks(model, blocks, inputs), 0, model, seed=0, is_split=False, device=torch.device("cpu")

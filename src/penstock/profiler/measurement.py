@@ -56,7 +56,7 @@ def measure(
         raise InputError("measuring a model needs torch", hint="pip install 'penstock[run]'") from None
 
     started = time.perf_counter()
-    inputs = plain_inputs(inputs)
+    inputs, targets = plain_inputs(inputs), plain_inputs(targets)
     device = _device_of(model)
     if device.type == "cpu":
         # As in training. Otherwise the times of large tensors would include page faults.

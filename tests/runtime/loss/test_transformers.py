@@ -10,7 +10,7 @@ from penstock.runtime.pipeline import Pipeline
 from tests.support.runtime.rank_pool import RankPool
 from tests.support.runtime.user_models import plan_of
 
-pytest.importorskip("transformers")
+hf: Any = pytest.importorskip("transformers")
 torch.set_num_threads(1)
 
 NUM_ROWS, LENGTH, WORDS = 8, 5, 19
@@ -18,8 +18,6 @@ PROBLEM = "single_label_classification"
 
 
 def make_model(kind: str) -> Any:
-    import transformers as hf
-
     small = {"vocab_size": WORDS, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
     torch.manual_seed(0)
     if kind == "llama":
@@ -35,16 +33,14 @@ def make_model(kind: str) -> Any:
 
 
 def batch(kind: str) -> Any:
-    from transformers import BatchEncoding
-
     generator = torch.Generator().manual_seed(0)
     words = torch.randint(0, WORDS, (NUM_ROWS, LENGTH), generator=generator)
     if kind == "classes":
-        return BatchEncoding({"input_ids": words, "labels": words[:, 0] % 2})
+        return hf.BatchEncoding({"input_ids": words, "labels": words[:, 0] % 2})
     labels = words.clone()
     labels[torch.rand(labels.shape, generator=generator) < 0.6] = -100
     labels[2:4] = -100
-    return BatchEncoding({"input_ids": words, "labels": labels})
+    return hf.BatchEncoding({"input_ids": words, "labels": labels})
 
 
 def gradients(kind: str, plan: Plan) -> tuple[float, dict[str, Any]]:

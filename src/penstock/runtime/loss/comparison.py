@@ -67,7 +67,7 @@ def distinct_labels(labels: Tensor) -> Tensor:
     """Return labels that give each reduction other weights: more of them count in the first half of the rows."""
     filled = torch.where(labels == IGNORED, torch.zeros_like(labels), labels)
     half = -(-len(filled) // 2)
-    if filled.dim() == 1:
+    if filled.dim() == 1 or filled.shape[1] == 1:
         filled[half:] = IGNORED
         return filled
     many, few = ((0, 1, 2), (1,)) if filled.shape[1] > 2 else ((0, 1), (0,))
