@@ -8,7 +8,7 @@ from penstock.model.device_kind import device_kind_of, select_gpu
 from penstock.model.loss import LossFunction, LossValue, mean_loss, own_loss, read_loss
 from penstock.model.partial_forward import PartialForward
 from penstock.model.state import eval_mode, preserve_state
-from penstock.model.trees import bytes_of, map_tensors, plain_inputs, rows_of, tensors_of, with_rows
+from penstock.model.trees import bytes_of, check_rows, map_tensors, plain_inputs, rows_of, tensors_of, with_rows
 
 __all__ = [
     "Activations",
@@ -19,6 +19,7 @@ __all__ = [
     "as_leaves",
     "bytes_of",
     "call_model",
+    "check_rows",
     "device_kind_of",
     "eval_mode",
     "find_blocks",

@@ -44,29 +44,37 @@ def plain_inputs(inputs: Any) -> Any:
 
 
 def rows_of(inputs: Any) -> int:
-    """Return the rows of a batch: the first dimension of its tensors.
+    """Return the rows of inputs: the first dimension of the first tensor in which it is not 1, or 1.
 
     Raises:
-        InputError: No tensor has rows, or tensors differ in their rows.
+        InputError: No tensor has a dimension.
     """
-    shapes = [tuple(tensor.shape) for tensor in tensors_of(inputs) if tensor.dim()]
-    if not shapes:
+    sizes = [tensor.shape[0] for tensor in tensors_of(inputs) if tensor.dim()]
+    if not sizes:
         raise InputError("no input tensor has rows", hint="Rows are the first dimension of input tensors.")
-    first = next((shape for shape in shapes if shape[0] != 1), shapes[0])
+    return next((size for size in sizes if size != 1), 1)
+
+
+def check_rows(batch: Any) -> None:
+    """Check that every tensor of a batch has its rows, or none.
+
+    Raises:
+        InputError: A tensor has another first dimension.
+    """
+    shapes = [tuple(tensor.shape) for tensor in tensors_of(batch) if tensor.dim() and tensor.shape[0] != 1]
     for shape in shapes:
-        if shape[0] not in (1, first[0]):
+        if shape[0] != shapes[0][0]:
             raise InputError(
-                f"the batch has tensors of shapes {first} and {shape}, which differ in their rows",
+                f"the batch has tensors of shapes {shapes[0]} and {shape}, which differ in their rows",
                 hint="The first dimension of a tensor must be the rows of the batch, or 1 if the tensor is the same "
                 "for all rows.",
             )
-    return first[0]
 
 
 def with_rows(inputs: Any, rows: int) -> Any:
     """Return the first `rows` rows of the inputs, repeated from the start if there are fewer.
 
-    A tensor without rows is not changed.
+    A tensor with another first dimension has no rows and is not changed.
     """
     num_rows = rows_of(inputs)
 

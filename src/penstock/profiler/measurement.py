@@ -43,6 +43,7 @@ def measure(
     try:
         from penstock.model import (
             bytes_of,
+            check_rows,
             find_blocks,
             keep_freed_memory,
             plain_inputs,
@@ -57,6 +58,8 @@ def measure(
 
     started = time.perf_counter()
     inputs, targets = plain_inputs(inputs), plain_inputs(targets)
+    # As training does, which follows.
+    check_rows((inputs, targets))
     device = _device_of(model)
     if device.type == "cpu":
         # As in training. Otherwise the times of large tensors would include page faults.

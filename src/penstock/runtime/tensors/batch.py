@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
-from penstock.model import rows_of, tensors_of
+from penstock.model import check_rows, rows_of, tensors_of
 from penstock.runtime.tensors.rows import Rows
 
 
@@ -20,6 +20,7 @@ def count_rows(inputs: Any, targets: Any) -> int:
     """
     if not tensors_of((inputs, targets)):
         raise InputError("inputs and targets contain no tensor", hint="Pass a batch of tensors, rows first.")
+    check_rows((inputs, targets))
     num_rows = rows_of((inputs, targets))
     if num_rows == 0:
         raise InputError("the batch has no rows")
