@@ -49,12 +49,13 @@ MAY_IMPORT = {
     "runtime/stage": "runtime/health runtime/tensors runtime/transport",
     "runtime/state": "runtime/layout",
     "runtime/remote_backward": "runtime/stage runtime/tensors",
-    "runtime/executor": "runtime/health runtime/layout runtime/remote_backward runtime/stage runtime/tensors "
-    "runtime/transport",
+    "runtime/loss": "runtime/stage runtime/tensors",
+    "runtime/executor": "runtime/health runtime/layout runtime/loss runtime/remote_backward runtime/stage "
+    "runtime/tensors runtime/transport",
     "runtime/verify": "runtime/tensors",
     "runtime/checks": "runtime/executor runtime/layout runtime/state runtime/tensors runtime/transport",
-    "runtime/assembly": "runtime/checks runtime/executor runtime/health runtime/layout runtime/remote_backward "
-    "runtime/stage runtime/state runtime/transport",
+    "runtime/assembly": "runtime/checks runtime/executor runtime/health runtime/layout runtime/loss "
+    "runtime/remote_backward runtime/stage runtime/state runtime/transport",
     "profiler": "dist model plan profile runtime",
     "emulation": "cluster dist plan profile program runtime simulate timeline",
     "launch": "bundle cluster dist emulation model plan profile profiler report runtime simulate timeline",

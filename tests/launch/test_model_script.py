@@ -88,8 +88,8 @@ class Sample:
     model, inputs, loss = nn.Linear(2, 2), [1], print
 def as_object():
     return Sample
-def two_values():
-    return 1, 2
+def one_value():
+    return (1,)
 def a_number():
     return 3
 def no_module():
@@ -121,7 +121,7 @@ def test_what_a_function_may_return(script: str, function: str, targets: list[in
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("two_values", "script.py:two_values: the function returned 2 values"),
+        ("one_value", "script.py:one_value: the function returned 1 values"),
         ("a_number", "script.py:a_number: the function returned an object of type int"),
         ("no_module", "the model is a int, not an nn.Module"),
         ("no_loss", "the loss is a int and is not callable"),

@@ -1,24 +1,43 @@
 """Rows and bytes of nested tensors."""
 
+from collections import UserDict
+
 import pytest
 import torch
 
 from penstock.errors import InputError
-from penstock.model.trees import bytes_of, rows_of, same_bits, with_rows
+from penstock.model.trees import bytes_of, check_rows, plain_inputs, rows_of, same_bits, with_rows
 
 
-def test_rows_are_the_first_dimension_of_the_first_tensor_that_has_one() -> None:
+def test_rows_are_the_first_dimension_of_the_first_tensor_in_which_it_is_not_one() -> None:
     assert rows_of({"flag": torch.tensor(1), "x": [torch.zeros(5, 2)], "y": torch.zeros(3)}) == 5
+    positions = torch.zeros(1, 7)
+    assert rows_of({"positions": positions, "x": torch.zeros(5, 2), "n": 3}) == 5
+    assert rows_of((positions, torch.zeros(1))) == 1
     with pytest.raises(InputError, match="no input tensor has rows"):
         rows_of((1, torch.tensor(1.0)))
 
 
+def test_tensors_with_other_rows_are_refused() -> None:
+    check_rows({"x": [torch.zeros(5, 2)], "y": torch.zeros(1, 3), "z": torch.tensor(1)})
+    with pytest.raises(InputError, match=r"shapes \(5, 2\) and \(3,\), which differ in their rows"):
+        check_rows({"x": [torch.zeros(5, 2)], "y": torch.zeros(3)})
+
+
 def test_fewer_and_more_rows() -> None:
-    x, mask = torch.arange(3), torch.zeros(2, 2)
-    fewer, same, _ = with_rows((x, mask, None), 2)
+    x, mask, one = torch.arange(3), torch.zeros(2, 2), torch.zeros(1, 2)
+    fewer, same, same_one, _ = with_rows((x, mask, one, None), 2)
     assert fewer.tolist() == [0, 1]
     assert same is mask
+    assert same_one is one
     assert with_rows((x,), 7)[0].tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_mappings_become_dicts() -> None:
+    nested = plain_inputs(UserDict(ids=1, more=UserDict(x=2), pair=(UserDict(), [3])))
+    assert nested == {"ids": 1, "more": {"x": 2}, "pair": ({}, [3])}
+    assert type(nested) is type(nested["more"]) is type(nested["pair"][0]) is dict
+    assert plain_inputs(nested) == nested
 
 
 def test_a_duplicate_tensor_is_counted_once() -> None:

@@ -13,7 +13,8 @@ from penstock.errors import FileError, InputError, ModelLocation, PenstockError
 from penstock.names import ask_names, suggest_files, suggest_names
 
 _EXPECTED = (
-    "It must return (model, inputs, loss) or (model, inputs, loss, targets), or an object with these attributes."
+    "It must return (model, inputs), (model, inputs, loss) or (model, inputs, loss, targets), or an object with these "
+    "attributes. Without a loss, the model must compute its own."
 )
 _MODULE = "penstock_model_script"
 DEFAULT_FUNCTION = "make_model"
@@ -24,7 +25,8 @@ class ModelSpec(NamedTuple):
 
     model: Any
     inputs: Any
-    loss: Callable[..., Any]
+    loss: Callable[..., Any] | None = None
+    """None: the model computes its own."""
     targets: Any = None
 
 
@@ -160,12 +162,12 @@ def _location(path: str, error: BaseException) -> str:
 
 
 def _model_spec(result: Any, where: str) -> ModelSpec:
-    if isinstance(result, tuple | list) and len(result) in (3, 4):
+    if isinstance(result, tuple | list) and len(result) in (2, 3, 4):
         spec = ModelSpec(*result)
-    elif isinstance(result, dict) and {"model", "inputs", "loss"} <= result.keys():
-        spec = ModelSpec(result["model"], result["inputs"], result["loss"], result.get("targets"))
-    elif all(hasattr(result, name) for name in ("model", "inputs", "loss")):
-        spec = ModelSpec(result.model, result.inputs, result.loss, getattr(result, "targets", None))
+    elif isinstance(result, dict) and {"model", "inputs"} <= result.keys():
+        spec = ModelSpec(result["model"], result["inputs"], result.get("loss"), result.get("targets"))
+    elif all(hasattr(result, name) for name in ("model", "inputs")):
+        spec = ModelSpec(result.model, result.inputs, getattr(result, "loss", None), getattr(result, "targets", None))
     else:
         kind = type(result).__name__
         returned = f"{len(result)} values" if isinstance(result, tuple | list) else f"an object of type {kind}"
@@ -174,6 +176,10 @@ def _model_spec(result: Any, where: str) -> ModelSpec:
 
     if not isinstance(spec.model, nn.Module):
         raise InputError(f"the model is a {type(spec.model).__name__}, not an nn.Module", where=where, hint=_EXPECTED)
-    if not callable(spec.loss):
+    if spec.loss is not None and not callable(spec.loss):
         raise InputError(f"the loss is a {type(spec.loss).__name__} and is not callable", where=where, hint=_EXPECTED)
-    return spec
+    if spec.loss is None and spec.targets is not None:
+        raise InputError("there are targets, but no loss function", where=where, hint=_EXPECTED)
+    from penstock.model import plain_inputs
+
+    return spec._replace(inputs=plain_inputs(spec.inputs), targets=plain_inputs(spec.targets))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NUM_STEPS = 5
 MAX_NAMES = 3
 TOLERANCE = 1e-6
+ROW_MEAN = "mean over rows"
+"""What `Pipeline.loss_reduction` returns if micro-batches are weighted by rows."""
 
 AMPLIFIED = (
     "the optimizer may amplify rounding: Adam makes a full-size step from a gradient that is only rounding error, such "
@@ -71,7 +73,7 @@ def check_numerics(display: ProgressDisplay, options: TrainOptions) -> tuple[boo
         _require_finite(single)
         ranks = _train(quiet, options, predicted, num_ranks)
     comparison = _compare(single, ranks)
-    reasons = reordered_sums(predicted.costs, predicted.program)
+    reasons = [*reordered_sums(predicted.costs, predicted.program), *_reasons_of_loss(ranks)]
     display.show(f"{NUM_STEPS} steps on {show_count(num_ranks, 'rank')}, compared with a single process:")
     _show(display, comparison)
     data = {"sums_in_another_order": reasons, **_data(comparison)}
@@ -141,6 +143,14 @@ def _compare(single: TrainResult, ranks: TrainResult) -> Comparison:
             kind: compare_states(whole[kind], [part[kind] for part in parts]) for kind in ("parameters", "buffers")
         },
     )
+
+
+def _reasons_of_loss(ranks: TrainResult) -> list[str]:
+    """Why the single process adds in another order, if the loss is not a mean over rows."""
+    reduction = _load_states(ranks)[0]["loss_reduction"]
+    if reduction in ("", ROW_MEAN):
+        return []
+    return [f"the loss is a {reduction}, which a single process divides at another point"]
 
 
 def _check_steps(display: ProgressDisplay, single: TrainResult, closer: TrainResult) -> tuple[bool, dict[str, Any]]:

@@ -5,20 +5,25 @@ from penstock.model.blocks import Activations, Block, call_model, find_blocks, i
 from penstock.model.compilation import is_compiled
 from penstock.model.detach import as_leaves, needs_gradient
 from penstock.model.device_kind import device_kind_of, select_gpu
+from penstock.model.loss import LossFunction, LossValue, mean_loss, own_loss, read_loss
 from penstock.model.partial_forward import PartialForward
-from penstock.model.state import preserve_state
+from penstock.model.state import eval_mode, preserve_state
 from penstock.model.traces import training_only
 from penstock.model.tracing import function_name, is_metadata_query
-from penstock.model.trees import bytes_of, map_tensors, rows_of, tensors_of, with_rows
+from penstock.model.trees import bytes_of, check_rows, map_tensors, plain_inputs, rows_of, tensors_of, with_rows
 
 __all__ = [
     "Activations",
     "Block",
+    "LossFunction",
+    "LossValue",
     "PartialForward",
     "as_leaves",
     "bytes_of",
     "call_model",
+    "check_rows",
     "device_kind_of",
+    "eval_mode",
     "find_blocks",
     "function_name",
     "is_compiled",
@@ -26,8 +31,12 @@ __all__ = [
     "is_plain_sequential",
     "keep_freed_memory",
     "map_tensors",
+    "mean_loss",
     "needs_gradient",
+    "own_loss",
+    "plain_inputs",
     "preserve_state",
+    "read_loss",
     "rows_of",
     "select_gpu",
     "shared_parameters",

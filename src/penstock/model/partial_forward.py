@@ -31,7 +31,7 @@ from penstock.model.tracing import (
     is_metadata_query,
     suspend_mode,
 )
-from penstock.model.trees import map_tensors
+from penstock.model.trees import map_tensors, rows_of, with_rows
 
 
 class _Step(NamedTuple):
@@ -120,6 +120,20 @@ class PartialForward:
             if error.where:
                 raise
             raise type(error)(error.what, where=f"block {name!r}", hint=error.hint) from None
+
+    def row_dims(self, inputs: Activations) -> list[tuple[int, int]]:
+        """Return for each incoming tensor the dimension of its rows and its size per row; (0, 0) without rows."""
+        rows = rows_of(inputs)
+        one, two = (self._entry(self.traces.find(with_rows(inputs, num))) for num in (rows, 2 * rows))
+        dims = []
+        for value, other in zip(one.live_in, two.live_in, strict=True):
+            shape, more = one.trace.record.values[value].shape, two.trace.record.values[other].shape
+            dim = next(
+                (dim for dim, (size, size_of_more) in enumerate(zip(shape, more, strict=True)) if size != size_of_more),
+                -1,
+            )
+            dims.append((0, 0) if dim < 0 else (dim, shape[dim] // rows))
+        return dims
 
     def _entry(self, trace: Trace) -> _Entry:
         entry = trace.entries.get(self.unit)

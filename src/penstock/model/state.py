@@ -35,3 +35,15 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
                         buffer.copy_(kept)
             for module, training in modes:
                 module.training = training
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put all modules into eval mode, and restore the mode of each on exit."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

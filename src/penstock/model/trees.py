@@ -1,6 +1,10 @@
-"""Nested tuples, lists and dicts of tensors: their tensors, bytes and rows."""
+"""Nested tuples, lists and dicts of tensors: their tensors, bytes and rows.
 
-from collections.abc import Iterator
+The rows of a batch are the first dimension of its tensors. A tensor without dimensions, or with a first dimension of 1
+beside others with more rows, has no rows: it is used whole with any of them, as broadcasting does.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,16 +31,44 @@ def bytes_of(tree: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in _once(tensors_of(tree)))
 
 
+def plain_inputs(inputs: Any) -> Any:
+    """Return inputs with every mapping, such as a tokenizer's `BatchEncoding`, as a plain dict.
+
+    A dict is the keyword arguments of a model. Other mappings are leaves to torch's functions on trees.
+    """
+    if isinstance(inputs, Mapping):
+        return {key: plain_inputs(value) for key, value in inputs.items()}
+    if type(inputs) in (tuple, list):
+        return type(inputs)(map(plain_inputs, inputs))
+    return inputs
+
+
 def rows_of(inputs: Any) -> int:
-    """Return the rows of a micro-batch: the first dimension of the first tensor that has one.
+    """Return the rows of inputs: the first dimension of the first tensor in which it is not 1, or 1.
 
     Raises:
         InputError: No tensor has a dimension.
     """
-    for tensor in tensors_of(inputs):
-        if tensor.dim():
-            return tensor.shape[0]
-    raise InputError("no input tensor has rows", hint="Rows are the first dimension of input tensors.")
+    sizes = [tensor.shape[0] for tensor in tensors_of(inputs) if tensor.dim()]
+    if not sizes:
+        raise InputError("no input tensor has rows", hint="Rows are the first dimension of input tensors.")
+    return next((size for size in sizes if size != 1), 1)
+
+
+def check_rows(batch: Any) -> None:
+    """Check that every tensor of a batch has its rows, or none.
+
+    Raises:
+        InputError: A tensor has another first dimension.
+    """
+    shapes = [tuple(tensor.shape) for tensor in tensors_of(batch) if tensor.dim() and tensor.shape[0] != 1]
+    for shape in shapes:
+        if shape[0] != shapes[0][0]:
+            raise InputError(
+                f"the batch has tensors of shapes {shapes[0]} and {shape}, which differ in their rows",
+                hint="The first dimension of a tensor must be the rows of the batch, or 1 if the tensor is the same "
+                "for all rows.",
+            )
 
 
 def with_rows(inputs: Any, rows: int) -> Any:

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from penstock.model import Block, keep_freed_memory, preserve_state, rows_of, tensors_of
+from penstock.model import (
+    Block,
+    keep_freed_memory,
+    mean_loss,
+    plain_inputs,
+    preserve_state,
+    rows_of,
+    tensors_of,
+)
 from penstock.profiler.steadiness import median_error
 from penstock.runtime.remote_backward import SavedTensorTransfer
 from penstock.runtime.stage import StageJob, TorchStage
@@ -48,17 +56,16 @@ class _Turn(NamedTuple):
 
 
 def measure_ratios(
-    model: nn.Module, inputs: Any, loss: Callable[..., Any], targets: Any, blocks: Sequence[Block]
+    model: nn.Module, inputs: Any, loss: Callable[..., Any] | None, targets: Any, blocks: Sequence[Block]
 ) -> Ratios:
     """Measure both ratios for a model on the CPU. The model is not changed."""
     keep_freed_memory()
+    inputs, targets = plain_inputs(inputs), plain_inputs(targets)
     with preserve_state(model):
         runner = TorchStage(blocks, 0, model, seed=0, is_split=False, device=torch.device("cpu"))
         payload, rows, transfer = pack(inputs)[0], Rows(0, rows_of(inputs)), SavedTensorTransfer()
 
-        def compute_loss(activations: Any) -> Any:
-            return loss(activations) if targets is None else loss(activations, targets)
-
+        compute_loss = mean_loss(loss, targets)
         job = StageJob(0, 0, rows, compute_loss, False, None, tensors_of(inputs))
 
         def local(*, defer: bool) -> tuple[float, float]:

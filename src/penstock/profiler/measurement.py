@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import InputError, PenstockError
@@ -28,7 +27,7 @@ _ADAMW_RATIO = 2.0
 def measure(
     model: "nn.Module",
     inputs: Any,
-    loss: Callable[..., Any],
+    loss: Callable[..., Any] | None = None,
     *,
     targets: Any = None,
     blocks: "Sequence[str] | Sequence[Block] | None" = None,
@@ -44,8 +43,20 @@ def measure(
     """
     chain = find_chain(model, blocks, inputs)
 
-    from penstock.model import bytes_of, keep_freed_memory, preserve_state, rows_of, with_rows
+    from penstock.model import (
+        bytes_of,
+        check_rows,
+        keep_freed_memory,
+        plain_inputs,
+        preserve_state,
+        rows_of,
+        with_rows,
+    )
     from penstock.profiler.block_passes import instrument
+
+    inputs, targets = plain_inputs(inputs), plain_inputs(targets)
+    # As training does, which follows.
+    check_rows((inputs, targets))
 
     started = time.perf_counter()
     device = _device_of(model)
@@ -79,7 +90,7 @@ def find_chain(
 ) -> "tuple[Block, ...]":
     """Return the blocks of a model, unless they are given already. Finding them runs the model several times."""
     try:
-        from penstock.model import Block, find_blocks
+        from penstock.model import Block, find_blocks, plain_inputs
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -89,7 +100,7 @@ def find_chain(
     if found:
         return found
     _device_of(model)
-    return find_blocks(model, blocks, inputs)  # type: ignore[arg-type]
+    return find_blocks(model, blocks, plain_inputs(inputs))  # type: ignore[arg-type]
 
 
 def _describe(steadiness: Steadiness) -> str:
@@ -134,19 +145,19 @@ def _build_harnesses(
     blocks: Sequence["Block"],
     instrumentations: Sequence["Instrumentation"],
     sample: tuple[Any, Any],
-    loss: Callable[..., Any],
+    loss: Callable[..., Any] | None,
     sizes: "_Sizes",
     device: "torch.device",
 ) -> "tuple[list[tuple[BlockHarness, ...]], tuple[str, ...]]":
     """Return the harnesses of each size on which the model runs, and an assumption for each size left out."""
-    from penstock.model import with_rows
+    from penstock.model import mean_loss, with_rows
     from penstock.profiler.block_passes import build_harnesses
 
     harnesses, refused = [], []
     for rows in sizes.sizes:
         inputs, targets = with_rows(sample, rows)
-        criterion = loss if targets is None else partial(_with_targets, loss, targets)
         try:
+            criterion = mean_loss(loss, targets)
             harnesses.append(build_harnesses(blocks, instrumentations, inputs, rows, criterion, device))
         except (RuntimeError, ValueError, TypeError, IndexError, PenstockError) as error:
             if rows == sizes.optional:
@@ -163,10 +174,6 @@ def _build_harnesses(
                 "micro-batch sizes.",
             ) from error
     return harnesses, tuple(refused)
-
-
-def _with_targets(loss: Callable[..., Any], targets: Any, output: Any) -> Any:
-    return loss(output, targets)
 
 
 def _units(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def profile(
     model: "nn.Module",
     inputs: Any,
-    loss: Callable[..., Any],
+    loss: Callable[..., Any] | None = None,
     *,
     targets: Any = None,
     blocks: Sequence[str] | None = None,
@@ -40,9 +40,11 @@ def profile(
 
     Args:
         model: The model, on the device to measure.
-        inputs: Sample inputs. A tuple is the positional arguments of the model, a dict its keyword arguments, anything
-            else its only argument. Rows are the first dimension.
-        loss: `loss(output)`, or `loss(output, targets)` if there are targets, returns the scalar to minimize.
+        inputs: Sample inputs. A tuple is the positional arguments of the model, a mapping its keyword arguments,
+            anything else its only argument. Rows are the first dimension; a tensor whose first dimension is 1 beside
+            others with more rows is the same for all rows.
+        loss: `loss(output)`, or `loss(output, targets)` if there are targets, returns the number to minimize, or a
+            sum and the count to divide it by. None: the model's own loss, `output.loss`.
         targets: Targets of the loss for the rows of `inputs`.
         blocks: Names of the submodules that become layers, in the order in which forward calls them. None: the
             children of an nn.Sequential, else detected.
@@ -95,7 +97,7 @@ def with_overheads(
     profile: Profile,
     model: "nn.Module",
     inputs: Any,
-    loss: Callable[..., Any],
+    loss: Callable[..., Any] | None = None,
     *,
     targets: Any = None,
     blocks: "Sequence[str] | Sequence[Block] | None" = None,

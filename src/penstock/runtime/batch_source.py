@@ -1,7 +1,7 @@
 """Batches that are the same on every rank, independent of other random numbers."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError, MismatchError
-from penstock.runtime.tensors import count_rows
+from penstock.model import plain_inputs
+from penstock.runtime.tensors import count_rows, has_rows
 from penstock.runtime.training_loop import Batch
 
 
@@ -21,27 +22,30 @@ def repeat_sample(sample: Batch, num_rows: int) -> Iterator[Batch]:
         sample: Inputs and targets.
         num_rows: Rows of the batch.
     """
-    indices = torch.arange(num_rows) % count_rows(*sample)
+    num_own = count_rows(*sample)
+    indices = torch.arange(num_rows) % num_own
 
     def tile(leaf: Any) -> Any:
-        return leaf.detach()[indices.to(leaf.device)] if isinstance(leaf, Tensor) else leaf
+        is_tiled = isinstance(leaf, Tensor) and has_rows(leaf, num_own)
+        return leaf.detach()[indices.to(leaf.device)] if is_tiled else leaf
 
     batch = pytree.tree_map(tile, sample)
     while True:
         yield batch
 
 
-def with_own_rng(batches: Iterable[Any], seed: int) -> Iterator[Batch]:
+def with_own_rng(batches: Iterable[Any], seed: int, *, has_targets: bool = True) -> Iterator[Batch]:
     """Yield batches that are drawn from a random state of their own.
 
     Ranks draw different random numbers while they train. Batches must not depend on them.
 
     Args:
-        batches: Pairs of inputs and targets.
+        batches: Pairs of inputs and targets. A mapping is a batch without targets.
         seed: Seed of torch's random state while batches are drawn.
+        has_targets: False if the model computes its own loss: then every item is the inputs alone.
 
     Raises:
-        InputError: A batch is not a pair.
+        InputError: A batch is none of these.
     """
     source = iter(batches)
     state = torch.Generator().manual_seed(seed).get_state()
@@ -53,11 +57,23 @@ def with_own_rng(batches: Iterable[Any], seed: int) -> Iterator[Batch]:
             except StopIteration:
                 return
             state = torch.get_rng_state()
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise InputError(
-                f"make_batches yielded a {type(batch).__name__}", hint="Yield pairs of inputs and targets."
-            )
-        yield batch[0], batch[1]
+        yield _as_batch(batch, has_targets=has_targets)
+
+
+def _as_batch(batch: Any, *, has_targets: bool) -> Batch:
+    if isinstance(batch, Mapping) or (isinstance(batch, Tensor) and not has_targets):
+        return plain_inputs(batch), None
+    if isinstance(batch, tuple | list):
+        if not has_targets:
+            # A DataLoader yields lists. Positional arguments are a tuple.
+            return plain_inputs(tuple(batch)), None
+        if len(batch) == 2:
+            return plain_inputs(batch[0]), plain_inputs(batch[1])
+    size = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
+    raise InputError(
+        f"make_batches yielded a {type(batch).__name__}{size}",
+        hint="Yield pairs of inputs and targets, or dicts of inputs if the model computes its own loss.",
+    )
 
 
 def check_same_batch(batch: Batch, step: int) -> None:

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from penstock.dist import translate_errors
 from penstock.errors import InputError
+from penstock.model import LossFunction, eval_mode, own_loss, plain_inputs
 from penstock.plan import Plan
 from penstock.runtime.assembly import assemble, forward_buffers, trained_parameters
-from penstock.runtime.executor import Executor, Iteration, clip_grads, eval_mode, gather_timeline
+from penstock.runtime.executor import Executor, Iteration, clip_grads, gather_timeline
 from penstock.runtime.health import RankStatus
 from penstock.runtime.options import PipelineOptions
 from penstock.runtime.remote_backward import AS_PLANNED, KEPT, NOT_RUN
 from penstock.runtime.rng import forbid_untracked_draws
-from penstock.runtime.stage import Loss
 from penstock.runtime.state import DEFAULT_KEEP, LoadedCheckpoint
 from penstock.runtime.tensors import count_rows, signature
 from penstock.timeline import Timeline
@@ -36,7 +36,9 @@ class Pipeline:
     Args:
         model: The model: a chain of layers.
         plan: The plan, for a profile of this model.
-        loss: Loss function of output and targets: the mean over their rows.
+        loss: Loss function of output and targets. It returns the mean over their rows, or a sum and the count to
+            divide it by, such as the summed loss of all tokens and their number. None: the model's own loss, which is
+            `output.loss`, `output["loss"]`, or the output itself.
         **options: Keyword arguments, the fields of `PipelineOptions`:
 
             - profile, cluster: Those that the plan was made for. Without them, actions are ordered as if all layers
@@ -66,7 +68,7 @@ class Pipeline:
         >>> pipe.close()  # doctest: +SKIP
     """
 
-    def __init__(self, model: nn.Module, plan: Plan, loss: Loss, **options: Any) -> None:
+    def __init__(self, model: nn.Module, plan: Plan, loss: LossFunction | None = None, **options: Any) -> None:
         chosen = PipelineOptions(**options)
         self._step = 0
         self._seed = chosen.seed
@@ -76,7 +78,7 @@ class Pipeline:
         self._stepped_s = (0.0, 0.0)
         """Span of the last optimizer step."""
         self._model = model
-        self._parts = parts = assemble(model, plan, loss, chosen, self._status)
+        self._parts = parts = assemble(model, plan, own_loss if loss is None else loss, chosen, self._status)
         self._layout, self._rank, self._runners = parts.layout, parts.rank, parts.runners
         self._transport, self._weight_return, self._heartbeat = parts.transport, parts.weight_return, parts.heartbeat
         self._lacks_values = parts.lacks_values
@@ -147,17 +149,28 @@ class Pipeline:
             mechanisms[number] = AS_PLANNED if view.recompute else KEPT if view.is_local(self._rank) else NOT_RUN
         return mechanisms | self._parts.executor.mechanisms()
 
-    def step(self, inputs: Any, targets: Any) -> Tensor:
+    def loss_reduction(self) -> str:
+        """Return what the loss is, as the first iteration has found: "mean over rows", "sum and count", or labels.
+
+        For a mean over labels, it names the tensor of the batch as `(inputs, targets)` holds it: `[0]['labels']`.
+        """
+        return self._parts.batch_loss.text
+
+    def step(self, inputs: Any, targets: Any = None) -> Tensor:
         """Run one iteration on a batch, up to the optimizer step. Gradients equal those of a single process.
 
         Args:
-            inputs: Inputs of the whole batch, the same on every rank. The first dimension of every tensor is rows.
-            targets: Targets of the whole batch.
+            inputs: Inputs of the whole batch, the same on every rank. A tuple is the positional arguments of the
+                model, a mapping its keyword arguments, anything else its only argument. The first dimension of every
+                tensor is rows; a tensor whose first dimension is 1 beside others with more rows is the same for all.
+            targets: Targets of the whole batch. None if the model computes its own loss.
 
         Returns:
-            The loss, the mean over all rows, on every rank.
+            The loss of the whole batch, on every rank.
 
         Raises:
+            InputError: The loss of a micro-batch is neither a mean over its rows or over its labels that are not -100,
+                nor a sum and a count. Then micro-batches cannot be combined. The first steps find this out.
             RunError: The iteration failed on this rank or on another one.
         """
         iteration = self._make_iteration(self._step, inputs, targets, "step")
@@ -171,7 +184,7 @@ class Pipeline:
         self._parts.profile_drift.finish()
         return loss
 
-    def evaluate(self, inputs: Any, targets: Any) -> Tensor:
+    def evaluate(self, inputs: Any, targets: Any = None) -> Tensor:
         """Return the loss of a batch, in eval mode and without gradients.
 
         Args:
@@ -179,7 +192,7 @@ class Pipeline:
             targets: Targets of the whole batch.
 
         Returns:
-            The loss, the mean over all rows, on every rank.
+            The loss of the whole batch, on every rank.
         """
         iteration = self._make_iteration(max(0, self._step - 1), inputs, targets, "evaluate")
         with eval_mode(self._model):
@@ -271,10 +284,14 @@ class Pipeline:
 
     def _make_iteration(self, step: int, inputs: Any, targets: Any, purpose: str) -> Iteration:
         self._require_values()
+        inputs, targets = plain_inputs(inputs), plain_inputs(targets)
         num_rows = count_rows(inputs, targets)
         # Payloads of steps and evaluations differ in form: evaluation needs no gradients.
         form = (purpose, *signature(inputs, targets))
-        return Iteration(step, inputs, targets, num_rows, self._layout.rows(num_rows), form, self._parts.device)
+        rows = self._layout.rows(num_rows)
+        parts = [part for replicas in rows[-1] for part in replicas]
+        inputs, targets, terms = self._parts.batch_loss.begin(inputs, targets, num_rows, parts)
+        return Iteration(step, inputs, targets, num_rows, rows, form, self._parts.device, terms=terms)
 
     def _run(self, executor: Executor, iteration: Iteration) -> Tensor:
         parts = self._parts
@@ -283,9 +300,17 @@ class Pipeline:
             self._weight_return.check()
             parts.shared_buffers.begin()
             parts.batch_check.begin(iteration)
+            parts.losses.open(iteration)
+            # Gradients of sums are divided at the end. Those of earlier iterations are already.
+            is_apart = executor is parts.executor and parts.batch_loss.may_be_sum
+            if is_apart:
+                parts.sum_grads.begin()
             with forbid_untracked_draws(parts.device):
                 executor.run(iteration, parts.losses.sender(iteration))
             parts.shared_buffers.check()
             loss = parts.losses.collect(iteration)
+            if is_apart:
+                parts.sum_grads.finish(iteration.terms.sum_factor(iteration.num_rows))
+            parts.batch_loss.finish(iteration.terms)
             parts.batch_check.finish()
             return loss

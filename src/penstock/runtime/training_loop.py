@@ -18,7 +18,7 @@ Batch = tuple[Any, Any]
 class Trainer(Protocol):
     """The methods of a `Pipeline`, or of single-process training, that the loop uses."""
 
-    def step(self, inputs: Any, targets: Any) -> Tensor:
+    def step(self, inputs: Any, targets: Any = None) -> Tensor:
         """Compute the gradients of a batch; return its loss."""
 
     def named_parameters(self) -> dict[str, nn.Parameter]:

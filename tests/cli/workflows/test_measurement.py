@@ -38,8 +38,8 @@ def as_dict():
 def nothing():
     return None
 
-def two():
-    return make_model()[:2]
+def one():
+    return make_model()[:1]
 
 def no_module():
     return 3, 4, loss
@@ -165,7 +165,7 @@ def test_unsteady_times_are_a_warning(run: Run, script: str, monkeypatch: pytest
     ("words", "said"),
     [
         ((":nothing",), "model.py:nothing: the function returned an object of type NoneType"),
-        ((":two",), "the function returned 2 values"),
+        ((":one",), "the function returned 1 values"),
         ((":no_module",), "the model is a int, not an nn.Module"),
         ((":no_loss",), "the loss is a int and is not callable"),
         ((":fails",), f"model.py, line {_line('missing_name')}: NameError: name 'missing_name' is not defined"),

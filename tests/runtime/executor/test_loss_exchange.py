@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from penstock.dist import Describe
 from penstock.errors import InputError
+from penstock.model.state import eval_mode
 from penstock.runtime.executor.context import Iteration
-from penstock.runtime.executor.forward_only import eval_mode, select_forwards
+from penstock.runtime.executor.forward_only import select_forwards
 from penstock.runtime.executor.loss import DTYPES, LossExchange
 from penstock.runtime.layout.layout import Layout, StageView
 from tests.support.runtime.assembly import PLAN, build

@@ -45,7 +45,8 @@ def train_rank(
         reference: A file with the state of a single process, whose gradients every step uses.
 
     Returns:
-        This rank's parameters and buffers at the end, and the kept gradients or their differences to the reference.
+        This rank's parameters and buffers at the end, the kept gradients or their differences to the reference, and
+        what the loss is a mean over.
     """
     import torch
     import torch.distributed as dist
@@ -124,7 +125,13 @@ def train_rank(
         trainer.close()
         named = {name: item.detach() for name, item in trainer.named_parameters().items()}
         gradients = kept if references is None else references.errors
-        return {"parameters": named, "buffers": trainer.named_buffers(), "gradients": gradients}
+        reduction = "" if single_process else trainer.loss_reduction()
+        return {
+            "parameters": named,
+            "buffers": trainer.named_buffers(),
+            "gradients": gradients,
+            "loss_reduction": reduction,
+        }
 
     with _reported_warnings(report):
         state: dict[str, Any] = run_in_script(script.path, train)
@@ -215,11 +222,12 @@ def _block_names(spec: ModelSpec, profile: Profile) -> list[str] | None:
     return names if all(name in known for name in names) else None
 
 
-def _loss(spec: ModelSpec) -> Callable[[Any, Any], Any]:
+def _loss(spec: ModelSpec) -> Callable[[Any, Any], Any] | None:
     """A loss of two arguments, as pipelines call it."""
-    if spec.targets is not None:
-        return spec.loss
-    return lambda output, targets: spec.loss(output) if targets is None else spec.loss(output, targets)
+    loss = spec.loss
+    if loss is None or spec.targets is not None:
+        return loss
+    return lambda output, targets: loss(output) if targets is None else loss(output, targets)
 
 
 def _optimizer(script: Script, trainer: Any, options: TrainOptions) -> Any:
@@ -259,7 +267,7 @@ def _batches(script: Script, spec: ModelSpec, options: TrainOptions, report: Rep
         report(Noted("the script has no make_batches: every step trains on the sample batch of make_model"))
         return repeat_sample((spec.inputs, spec.targets), options.global_batch_size)
     _seed(options.seed)
-    return with_own_rng(make(options.global_batch_size), options.seed)
+    return with_own_rng(make(options.global_batch_size), options.seed, has_targets=spec.loss is not None)
 
 
 def _sample(pipe: Any, result: Any, report: Report) -> int:

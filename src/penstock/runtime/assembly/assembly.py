@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import nn
 
 from penstock.errors import InputError
+from penstock.model import LossFunction
 from penstock.plan import Plan
 from penstock.runtime.assembly.compilation import compile_program, validate
 from penstock.runtime.assembly.connection import connect, materialize, open_transport
@@ -27,11 +28,10 @@ from penstock.runtime.assembly.rank_parts import RankParts, arm
 from penstock.runtime.assembly.stages import build_stages
 from penstock.runtime.health import RankStatus
 from penstock.runtime.options import PipelineOptions
-from penstock.runtime.stage import Loss
 
 
 def assemble(
-    model: nn.Module, plan: Plan, loss: Loss, options: PipelineOptions, read_status: Callable[[], RankStatus]
+    model: nn.Module, plan: Plan, loss: LossFunction, options: PipelineOptions, read_status: Callable[[], RankStatus]
 ) -> RankParts:
     """Run all phases.
 

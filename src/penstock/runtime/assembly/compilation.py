@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from penstock.model import Block, find_blocks
+from penstock.model import Block, find_blocks, plain_inputs
 from penstock.plan import Plan
 from penstock.program.proof import Proof
 from penstock.runtime.layout import Layout, check_planned_model, check_replica_sync, compile_plan, make_layout
@@ -35,7 +35,7 @@ def validate(model: nn.Module, plan: Plan, options: PipelineOptions) -> Validate
         MismatchError: The plan is for another model.
     """
     check_materializable(model, options.init)
-    blocks = find_blocks(model, options.blocks, options.inputs, torch.device(options.device))
+    blocks = find_blocks(model, options.blocks, plain_inputs(options.inputs), torch.device(options.device))
     check_planned_model(plan, blocks, options.profile)
     real = (item.device for block in blocks for item in block.parameters.values() if not item.is_meta)
     return Validated(model, plan, blocks, next(real, torch.device(options.device)))

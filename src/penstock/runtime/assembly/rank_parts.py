@@ -8,6 +8,7 @@ import torch
 from torch.distributed.distributed_c10d import _get_default_store
 
 from penstock.dist import Consensus, PeerExchange
+from penstock.model import LossFunction
 from penstock.program.proof import Proof
 from penstock.runtime.assembly.compilation import Compiled, Validated
 from penstock.runtime.assembly.connection import Connection, Materialized, OpenTransport
@@ -32,9 +33,10 @@ from penstock.runtime.executor import (
 )
 from penstock.runtime.health import Heartbeat, RankStatus
 from penstock.runtime.layout import Layout, find_grad_owners, find_split_backwards
+from penstock.runtime.loss import BatchLoss, RankTrials, SumGrads
 from penstock.runtime.options import PipelineOptions
 from penstock.runtime.remote_backward import SavedTensorTransfer, check_recompute
-from penstock.runtime.stage import Loss, TorchStage
+from penstock.runtime.stage import TorchStage
 from penstock.runtime.state import Checkpoints, RankState, state_entries, writers
 from penstock.runtime.transport import TorchTransport
 
@@ -54,6 +56,8 @@ class RankParts:
     evaluator: Evaluator
     weight_return: WeightReturn
     losses: LossExchange
+    batch_loss: BatchLoss
+    sum_grads: SumGrads
     grad_norm: GradNorm
     batch_check: BatchShapeCheck
     shared_buffers: SharedBufferCheck
@@ -70,7 +74,7 @@ def arm(
     materialized: Materialized,
     opened: OpenTransport,
     runners: Mapping[int, TorchStage],
-    loss: Loss,
+    loss: LossFunction,
     options: PipelineOptions,
     read_status: Callable[[], RankStatus],
 ) -> RankParts:
@@ -93,6 +97,7 @@ def arm(
         actions=actions,
         runners=runners,
         loss=loss,
+        trials=RankTrials(model, loss, is_whole_model=len(layout.stages) == 1),
         transport=transport,
         reducer=_make_grad_reducer(layout, rank, opened, runners),
         weights=weight_return,
@@ -121,6 +126,8 @@ def arm(
         ),
         weight_return=weight_return,
         losses=LossExchange(layout, rank, connection.world, transport),
+        batch_loss=BatchLoss(loss),
+        sum_grads=SumGrads(trained.values()),
         grad_norm=grad_norm,
         batch_check=batch_check,
         shared_buffers=materialized.shared_buffers,

@@ -2,7 +2,7 @@
 
 from penstock.runtime.executor.context import Iteration
 from penstock.runtime.executor.executor import Executor, ExecutorParts
-from penstock.runtime.executor.forward_only import Evaluator, eval_mode, select_forwards
+from penstock.runtime.executor.forward_only import Evaluator, select_forwards
 from penstock.runtime.executor.grad_clip import GradNorm, clip_grads
 from penstock.runtime.executor.grad_reduce import GroupGradReducer
 from penstock.runtime.executor.loss import LossExchange
@@ -23,7 +23,6 @@ __all__ = [
     "Span",
     "WeightReturn",
     "clip_grads",
-    "eval_mode",
     "gather_timeline",
     "select_forwards",
 ]

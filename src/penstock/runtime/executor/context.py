@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from penstock.runtime.loss import LossTerms
 from penstock.runtime.tensors import PackedPayload, Rows, slice_payload
 from penstock.runtime.transport import PendingReceive
 
@@ -50,6 +51,14 @@ class Iteration:
     graphs: dict[tuple[int, int], Any] = field(default_factory=dict)
     """By stage and micro-batch: the graph for the backward."""
     losses: dict[int, Tensor] = field(default_factory=dict)
+    terms: LossTerms = field(default_factory=LossTerms)
+    """How the losses of parts combine."""
+    reductions_from: set[int] = field(default_factory=set)
+    """Ranks whose reduction has been received."""
+    receive_reduction: Callable[[int], None] = lambda _rank: None
+    """Blocks until the reduction of a rank has arrived."""
+    announce_reduction: Callable[[], None] = lambda: None
+    """Sends the reduction to all other ranks."""
     own_loss: Tensor | None = None
     """This rank's part of the loss, once it is computed."""
 
@@ -57,6 +66,11 @@ class Iteration:
     def tensors(self) -> list[Tensor]:
         """The tensors of the batch."""
         return [leaf for leaf in pytree.tree_leaves((self.inputs, self.targets)) if isinstance(leaf, Tensor)]
+
+    @cached_property
+    def loss_targets(self) -> Any:
+        """The targets, once the reduction of the loss is known."""
+        return self.terms.fill_targets(self.inputs, self.targets)
 
     def put(self, key: Key, packed: PackedPayload, rows: Rows, users: Sequence[Rows]) -> None:
         """Keep a payload until every user has taken its rows."""

@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.profiler import record_function
 
+from penstock.model import LossFunction
 from penstock.program import Action, Kind
 from penstock.runtime.executor.context import Iteration
 from penstock.runtime.executor.messages import (
@@ -41,8 +43,9 @@ from penstock.runtime.executor.protocols import (
 )
 from penstock.runtime.executor.replica_sync_points import ReplicaSyncPoints
 from penstock.runtime.health import RankStatus
+from penstock.runtime.loss import RankTrials, make_compute_loss
 from penstock.runtime.remote_backward import PLANNED, make_recompute_message
-from penstock.runtime.stage import ComputeLoss, Loss, scale_loss, sum_losses
+from penstock.runtime.stage import ComputeLoss, sum_losses
 from penstock.runtime.tensors import PackedPayload, Rows, pack, slice_rows
 from penstock.runtime.transport import PendingReceive, Transport
 
@@ -60,7 +63,7 @@ class ExecutorParts:
     """The actions of this rank, in order."""
     runners: Mapping[int, StageRunner]
     """By stage: those whose forward or backward is on this rank."""
-    loss: Loss
+    loss: LossFunction
     transport: Transport
     reducer: GradReducer
     weights: WeightReturner
@@ -68,6 +71,8 @@ class ExecutorParts:
     check_recompute: RecomputeCheck
     split: Collection[tuple[int, int, int]]
     """Split backwards of all ranks: rank, stage, micro-batch."""
+    trials: RankTrials | None = None
+    """Tries the loss in the first iteration."""
     clock: Clock | None = None
     """The time of an emulated device. Without it, actions take the time that they take."""
 
@@ -81,6 +86,7 @@ class Executor:
         self._rank = routing.rank
         self._runners = parts.runners
         self._loss = parts.loss
+        self._trials = parts.trials
         self._transport = parts.transport
         self._reducer = parts.reducer
         self._weights = parts.weights
@@ -186,11 +192,28 @@ class Executor:
         replica = self._layout.stages[self._last].replica(self._rank, backward=False)
         return 0 if replica < 0 else sum(rows[replica].num > 0 for rows in iteration.rows[self._last])
 
-    def _make_loss(self, iteration: Iteration, stage: int, rows: Rows) -> ComputeLoss | None:
+    def _try_loss(self, iteration: Iteration, stage: int, rows: Rows, inputs: PackedPayload) -> None:
+        """Before a forward of the last stage: find or check the reduction of the loss, if that is due."""
+        if stage == self._last and self._trials is not None:
+            targets = slice_rows(iteration.targets, rows, iteration.device)
+            runner: Any = self._runners[stage]
+            if self._trials.before_forward(runner, inputs, targets, rows, iteration.terms, iteration.step):
+                iteration.announce_reduction()
+
+    def _make_loss(
+        self, iteration: Iteration, stage: int, rows: Rows, microbatch: int | None = None
+    ) -> ComputeLoss | None:
+        """Return the loss of some rows of the last stage. With a micro-batch, the count of its sum is kept."""
         if stage != self._last:
             return None
-        targets = slice_rows(iteration.targets, rows, iteration.device)
-        return scale_loss(self._loss, targets, rows.num / iteration.num_rows)
+        terms = iteration.terms
+
+        def keep(count: Tensor | float) -> None:
+            if microbatch is not None:
+                terms.counts[microbatch] = count
+
+        targets = slice_rows(iteration.loss_targets, rows, iteration.device)
+        return make_compute_loss(self._loss, targets, terms, rows, iteration.num_rows, keep)
 
     def _forward(self, iteration: Iteration, action: Action) -> None:
         stage, microbatch = action.stage, action.microbatch
@@ -202,7 +225,8 @@ class Executor:
         view, runner = self._layout.stages[stage], self._runners[stage]
         inputs = gather_forward(self._routing, iteration, stage, microbatch, rows)
         self._began_s = perf_counter()
-        compute_loss = self._make_loss(iteration, stage, rows)
+        self._try_loss(iteration, stage, rows, inputs)
+        compute_loss = self._make_loss(iteration, stage, rows, microbatch)
         with self._syncs.around(iteration, action, backward=False):
             if view.recompute:
                 out = self._backward_inputs.run_recomputed(iteration, action, inputs, rows, compute_loss, PLANNED)
@@ -240,6 +264,8 @@ class Executor:
             self._began_s = perf_counter()
         else:
             message = make_recompute_message(None, PLANNED)
+        if stage == self._last:
+            iteration.receive_reduction(source)
         compute_loss = self._make_loss(iteration, stage, rows)
         job = self._backward_inputs.make_job(iteration, action, rows, compute_loss, self._rank)
         is_from_batch = stage == 0 and source != self._rank

@@ -1,9 +1,6 @@
 """Evaluation: the forwards of a program, in its order, in eval mode, without saved tensors."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-
-from torch import nn
+from collections.abc import Iterable
 
 from penstock.program import Action, Kind
 from penstock.runtime.executor.context import Iteration
@@ -23,7 +20,8 @@ class Evaluator(Executor):
             return
         self._weights.finish(stage)
         inputs = gather_forward(self._routing, iteration, stage, microbatch, rows)
-        compute_loss = self._make_loss(iteration, stage, rows)
+        self._try_loss(iteration, stage, rows, inputs)
+        compute_loss = self._make_loss(iteration, stage, rows, microbatch)
         with self._syncs.around(iteration, action, backward=False):
             out = self._runners[stage].evaluate(inputs, iteration.step, rows, compute_loss)
         self._store_output(iteration, action, out, rows)
@@ -32,15 +30,3 @@ class Evaluator(Executor):
 def select_forwards(actions: Iterable[Action]) -> list[Action]:
     """Return the forward actions of a program. If the program passes the proof, so do its forwards alone."""
     return [action for action in actions if action.kind in FORWARD_KINDS]
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put all modules into eval mode, and restore the mode of each on exit."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True

@@ -4,8 +4,7 @@ The check creates a graph from another input of the same shapes, with other rand
 the tensors that the real input leads to. Every gradient must equal that of autograd to the bit.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from penstock.runtime.remote_backward.saved_tensors import (
     describe_saved,
     rebuild_saved,
 )
-from penstock.runtime.stage import Graph, StageJob, TorchStage
+from penstock.runtime.stage import Graph, StageJob, TorchStage, separate_grads
 from penstock.runtime.tensors import PackedPayload
 
 
@@ -123,24 +122,10 @@ def _alter(tensor: Tensor) -> Tensor:
 
 def _gradients(runner: TorchStage, graph: Graph, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
     """The gradients of all inputs and parameters."""
-    with _separate_grads(runner.trained.values()) as parameters:
+    with separate_grads(runner.trained.values()) as parameters:
         input_grads = list(runner.backward(graph, grads))
         runner.backward_weight(graph)
         return [*input_grads, *(parameter.grad for parameter in parameters)]
-
-
-@contextmanager
-def _separate_grads(parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Clear the gradients of the parameters, and restore them on exit."""
-    cleared = list(parameters)
-    before = [parameter.grad for parameter in cleared]
-    for parameter in cleared:
-        parameter.grad = None
-    try:
-        yield cleared
-    finally:
-        for parameter, grad in zip(cleared, before, strict=True):
-            parameter.grad = grad
 
 
 def _is_same(one: Tensor | None, other: Tensor | None) -> bool:

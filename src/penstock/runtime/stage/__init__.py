@@ -2,8 +2,9 @@
 
 from penstock.runtime.stage.graph import Graph
 from penstock.runtime.stage.instrumentation import NULL_CONTEXT, EnterLayer, Instrumentation
-from penstock.runtime.stage.loss import Loss, scale_loss, sum_losses
+from penstock.runtime.stage.loss import scale_loss, sum_losses
 from penstock.runtime.stage.replica_sync import ReplicaSync, SyncPoint
+from penstock.runtime.stage.separate_grads import separate_grads
 from penstock.runtime.stage.stage import ComputeLoss, TorchStage
 from penstock.runtime.stage.stage_job import StageJob
 from penstock.runtime.stage.wgrad_functions import CAST_OF, DeferredFunction
@@ -17,12 +18,12 @@ __all__ = [
     "EnterLayer",
     "Graph",
     "Instrumentation",
-    "Loss",
     "ReplicaSync",
     "StageJob",
     "SyncPoint",
     "TorchStage",
     "WeightGradQueue",
     "scale_loss",
+    "separate_grads",
     "sum_losses",
 ]

@@ -6,28 +6,28 @@ from typing import Any
 from torch import Tensor
 
 from penstock.errors import InputError
-
-Loss = Callable[[Any, Any], Tensor]
-"""A loss function: output and targets to the mean over their rows."""
+from penstock.model import LossFunction, read_loss
 
 
-def scale_loss(loss: Loss, targets: Any, portion: float) -> Callable[[Any], Tensor]:
+def scale_loss(loss: LossFunction, targets: Any, portion: float) -> Callable[[Any], Tensor]:
     """Wrap a loss function so that it gives the part of some rows in the mean over all rows.
 
     Args:
-        loss: The user's loss function.
+        loss: The user's loss function, which returns a mean.
         targets: The targets of the rows.
-        portion: The number of these rows divided by the number of rows of the batch.
+        portion: The weight of these rows in the batch.
 
     Returns:
         A function of the last layer's output. It raises InputError if the loss is not a single number.
     """
 
     def compute_loss(output: Any) -> Tensor:
-        value = loss(output, targets)
-        if not isinstance(value, Tensor) or value.dim():
-            kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise InputError(f"the loss function returned {kind}", hint="Return one number: the mean over the rows.")
+        value, count = read_loss(loss(output, targets))
+        if count is not None:
+            raise InputError(
+                "the loss function returned a sum and a count, but one number before",
+                hint="Return the same kind of value in every step.",
+            )
         return value * portion
 
     return compute_loss

@@ -65,6 +65,7 @@ class TorchStage:
             model, self.trained.values(), seed=seed, is_split=is_split, device=device, replica_sync=replica_sync
         )
         self._inputs: Activations = None
+        self._given: Activations = None
         self._needs_inputs = any(block.needs_inputs for block in blocks)
         held = {id(buffer) for block in blocks for buffer in block.buffers.values()}
         self._buffers = [
@@ -81,7 +82,24 @@ class TorchStage:
             inputs: The model's inputs of the whole batch. Stages compute masks and the like from them.
         """
         self._inputs = inputs
+        self.read_modes()
+
+    def read_modes(self) -> None:
+        """Read which modules are in training mode."""
         self._instrumentation.begin_iteration()
+
+    def model_inputs(self, rows: Rows) -> Activations:
+        """Return the model's inputs for some rows of the batch; None if no layer uses them."""
+        return slice_rows(self._inputs, rows, self._device) if self._needs_inputs else None
+
+    @contextmanager
+    def given(self, inputs: Activations) -> Iterator[None]:
+        """Use these inputs of the model for all forwards within the context. None: those of the batch."""
+        before, self._given = self._given, inputs
+        try:
+            yield
+        finally:
+            self._given = before
 
     def reseed(self, seed: int) -> None:
         """Set the seed of the random numbers."""
@@ -173,8 +191,8 @@ class TorchStage:
             check_batch(activations, step, rows)
         layer = self._first_unit
         inputs = activations
-        if layer and self._needs_inputs:
-            inputs = slice_rows(self._inputs, rows, self._device)
+        if layer:
+            inputs = self.model_inputs(rows) if self._given is None else self._given
         for layer, block in enumerate(self.blocks, start=self._first_unit):
             if enter_layer is not None:
                 enter_layer(layer)

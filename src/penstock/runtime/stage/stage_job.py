@@ -20,7 +20,7 @@ class StageJob(NamedTuple):
     defer: bool
     """Whether weight gradients are deferred."""
     signature: Any
-    """Structure, shapes and types of the batch."""
+    """Structure, shapes and types of the batch, and the reduction of its loss."""
     batch: Sequence[Tensor]
     """The tensors of the whole batch."""
 

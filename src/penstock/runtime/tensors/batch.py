@@ -8,34 +8,41 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
+from penstock.model import check_rows, rows_of, tensors_of
 from penstock.runtime.tensors.rows import Rows
 
 
 def count_rows(inputs: Any, targets: Any) -> int:
-    """The number of rows of a batch: the first dimension of every tensor in it.
+    """The number of rows of a batch: the first dimension of its tensors, except those that are used whole.
 
     Raises:
         InputError: The batch has no tensor or no rows, or its tensors differ in their first dimension.
     """
-    shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves((inputs, targets)) if isinstance(leaf, Tensor)]
-    if not shapes:
+    if not tensors_of((inputs, targets)):
         raise InputError("inputs and targets contain no tensor", hint="Pass a batch of tensors, rows first.")
-    for shape in shapes:
-        if not shape or shape[0] != shapes[0][0]:
-            raise InputError(
-                f"inputs and targets contain tensors of shapes {shapes[0]} and {shape}, which differ in their rows",
-                hint="The first dimension of every tensor in inputs and targets must be the rows of the batch.",
-            )
-    if shapes[0][0] == 0:
+    check_rows((inputs, targets))
+    num_rows = rows_of((inputs, targets))
+    if num_rows == 0:
         raise InputError("the batch has no rows")
-    return shapes[0][0]
+    return num_rows
+
+
+def has_rows(tensor: Tensor, num_rows: int) -> bool:
+    """Whether a tensor of a batch has a part for every row. Otherwise it is used whole with each of them."""
+    return tensor.dim() > 0 and tensor.shape[0] == num_rows
 
 
 def slice_rows(batch: Any, rows: Rows, device: torch.device) -> Any:
-    """Slice every tensor of a batch to these rows, and move it to a device."""
+    """Slice every tensor of a batch to these rows, and move it to a device.
+
+    A tensor without dimensions, or with a first dimension of 1, is the same for all rows.
+    """
 
     def cut(leaf: Any) -> Any:
-        return leaf.detach()[rows.start : rows.stop].to(device) if isinstance(leaf, Tensor) else leaf
+        if not isinstance(leaf, Tensor):
+            return leaf
+        whole = leaf.detach()
+        return (whole[rows.start : rows.stop] if whole.dim() and len(whole) != 1 else whole).to(device)
 
     return cut(batch) if isinstance(batch, Tensor) else pytree.tree_map(cut, batch)
 

@@ -12,6 +12,7 @@ Scripted modules (torch.jit) accept no hooks. An nn.Sequential with a scripted c
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,9 +39,9 @@ def reference_step(
     model: nn.Module,
     blocks: Sequence[Block],
     num_microbatches: int,
-    loss: Callable[[Any, Any], Tensor],
+    loss: Callable[[Any, Any], Any] | None,
     inputs: Any,
-    targets: Any,
+    targets: Any = None,
     *,
     step: int = 0,
     seed: int = 0,
@@ -51,36 +52,81 @@ def reference_step(
         model: The whole model.
         blocks: Its blocks. They only name the layers of random numbers; the model runs by its own forward.
         num_microbatches: Number of micro-batches.
-        loss: The loss function: output and targets to the mean over their rows.
+        loss: The loss function: output and targets to the mean over their rows, or to a sum and a count. None for the
+            model's own loss.
         inputs: Inputs of the whole batch.
         targets: Targets of the whole batch.
         step: Number of the iteration.
         seed: Seed of the random numbers.
 
     Returns:
-        The loss: the mean over all rows.
+        The loss of the batch.
 
     Raises:
         InputError: The batch is malformed, or the loss is not a single number.
     """
     device = next((item.device for item in model.parameters()), torch.device("cpu"))
     num_rows = count_rows(inputs, targets)
+    if _has_ignored_labels((inputs, targets)):
+        # Only one pass over the whole batch has the right mean over labels, whatever the loss function is.
+        num_microbatches = 1
     total: Tensor | None = None
+    count = 0.0
+    earlier: dict[nn.Parameter, Tensor | None] | None = None
     start = 0
     for part_inputs, part_targets, num in _microbatches((inputs, targets), num_rows, num_microbatches, device):
         rows = Rows(start, start + num)
         start = rows.stop
         rng = RowRng(seed, step, rows, is_split=False, device=device)
         with rng.preserve_state(), RandomFunctionMode(rng):
-            part = _forward(model, blocks, rng, part_inputs, lambda out: loss(out, part_targets), step, rows)  # noqa: B023
-            part = part * (num / num_rows)
+            compute = partial(_loss_of, loss, part_targets)
+            part, part_count = _forward(model, blocks, rng, part_inputs, compute, step, rows)
+            if part_count is None:
+                part = part * (num / num_rows)
+            else:
+                count += float(part_count)
+                if earlier is None:
+                    earlier = {item: item.grad for item in model.parameters()}
+                    model.zero_grad()
         if part.requires_grad:
             # As torch advises, backward runs outside autocast. Without an rng, dropout in a backward is refused.
             with torch.autocast(device.type, enabled=False), RandomFunctionMode(None):
                 part.backward()  # type: ignore[no-untyped-call]
         total = part.detach() if total is None else total + part.detach()
     assert total is not None, "a batch has rows"
-    return total
+    if earlier is None:
+        return total
+    # The loss function returns sums: divide them, and their gradients, by the count of the whole batch.
+    for parameter, before in earlier.items():
+        if parameter.grad is not None:
+            parameter.grad /= count or float("nan")
+        if before is not None:
+            parameter.grad = before if parameter.grad is None else before + parameter.grad
+    return (total.double() / (count or float("nan"))).to(total.dtype)
+
+
+def _has_ignored_labels(batch: Any) -> bool:
+    """Whether a label is -100, which torch's cross entropy ignores."""
+    tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+    return any(bool((item == -100).any()) for item in tensors if item.dtype in (torch.int64, torch.int32))
+
+
+def _loss_of(loss: Callable[[Any, Any], Any] | None, targets: Any, output: Any) -> tuple[Tensor, Any]:
+    """The loss and the count that it must be divided by, if it is a sum."""
+    if loss is not None:
+        result = loss(output, targets)
+    elif isinstance(output, Tensor):
+        result = output
+    else:
+        result = output["loss"] if isinstance(output, Mapping) else output.loss
+    value, count = result if isinstance(result, tuple) else (result, None)
+    if not isinstance(value, Tensor) or value.dim():
+        kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise InputError(
+            f"the loss function returned {kind}",
+            hint="Return one number: the mean over the rows; or a sum and a count.",
+        )
+    return value, count
 
 
 def _microbatches(
@@ -89,7 +135,9 @@ def _microbatches(
     """Inputs, targets and number of rows of each micro-batch that has rows. The first ones get the spare rows."""
     leaves, tree = pytree.tree_flatten(batch)
     columns = [
-        leaf.detach().tensor_split(num_microbatches) if isinstance(leaf, Tensor) else [leaf] * num_microbatches
+        leaf.detach().tensor_split(num_microbatches)
+        if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == num_rows
+        else [leaf] * num_microbatches
         for leaf in leaves
     ]
     sizes = [len(part) for part in torch.arange(num_rows).tensor_split(num_microbatches)]
@@ -105,25 +153,23 @@ def _forward(
     blocks: Sequence[Block],
     rng: RowRng,
     inputs: Any,
-    loss: Callable[[Any], Tensor],
+    loss: Callable[[Any], tuple[Tensor, Any]],
     step: int,
     rows: Rows,
-) -> Tensor:
-    """The loss of one micro-batch. It counts as a separate layer after the last one."""
+) -> tuple[Tensor, Any]:
+    """The loss of one micro-batch, and its count if it is a sum. It counts as a separate layer after the last one."""
     tracker = _LayerTracker(blocks, rng)
     try:
         output = tracker.call(model, inputs)
         tracker.enter(len(blocks))
-        value = loss(output)
+        return loss(output)
+    except InputError:
+        raise
     except Exception as error:
         layer = tracker.layer
         what = f"forward of layer {layer} ({blocks[layer].name})" if layer < len(blocks) else "loss"
         error.add_note(ModelLocation(f"In the {what}, step {step}, rows {rows.start} to {rows.stop - 1}."))
         raise
-    if not isinstance(value, Tensor) or value.dim():
-        kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-        raise InputError(f"the loss function returned {kind}", hint="Return one number: the mean over the rows.")
-    return value
 
 
 class _LayerTracker(TorchFunctionMode):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from penstock.model import Block
+from penstock.model import Block, plain_inputs
 from penstock.runtime.verify.plain_reference import reference_step
 
 
@@ -17,7 +17,7 @@ class SingleProcess:
         model: The model, on its device.
         blocks: Its blocks, as the pipeline has them. They name the layers of random numbers.
         num_microbatches: Number of micro-batches of an iteration.
-        loss: The loss function: output and targets to the mean over their rows.
+        loss: The loss function, as for a pipeline; None for the model's own.
         seed: Seed of the random numbers.
     """
 
@@ -26,7 +26,7 @@ class SingleProcess:
         model: nn.Module,
         blocks: Sequence[Block],
         num_microbatches: int,
-        loss: Callable[[Any, Any], Tensor],
+        loss: Callable[[Any, Any], Any] | None,
         *,
         seed: int = 0,
     ) -> None:
@@ -41,7 +41,7 @@ class SingleProcess:
         """Create an optimizer for all trained parameters."""
         return kind(list(self.named_parameters().values()), **options)
 
-    def step(self, inputs: Any, targets: Any) -> Tensor:
+    def step(self, inputs: Any, targets: Any = None) -> Tensor:
         """Run one iteration: add its gradients to `parameter.grad`, and return the loss."""
         step, self._step = self._step, self._step + 1
         return reference_step(
@@ -49,8 +49,8 @@ class SingleProcess:
             self._blocks,
             self._num_microbatches,
             self._loss,
-            inputs,
-            targets,
+            plain_inputs(inputs),
+            plain_inputs(targets),
             step=step,
             seed=self._seed,
         )

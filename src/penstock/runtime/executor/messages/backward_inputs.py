@@ -47,7 +47,10 @@ class BackwardInputs:
         """Return the description of a forward whose backward runs on a given rank."""
         stage, microbatch = action.stage, action.microbatch
         defer = (backward_rank, stage, microbatch) in self._split
-        return StageJob(stage, iteration.step, rows, compute_loss, defer, iteration.signature, iteration.tensors)
+        # The graph of the last stage depends on how its loss is weighted.
+        reduction = None if compute_loss is None else iteration.terms.reduction
+        form = (iteration.signature, reduction)
+        return StageJob(stage, iteration.step, rows, compute_loss, defer, form, iteration.tensors)
 
     def run_remote(
         self,
