@@ -160,3 +160,18 @@ def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_example_is_listed() -> None:
     listed = set(re.findall(r"^\| \[([\w.]+)\]", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
     assert listed == {path.name for pattern in ("*.py", "*.ipynb") for path in EXAMPLES.glob(pattern)}
+
+
+def test_a_model_of_transformers_trains_and_resumes(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    script = str(EXAMPLES / "huggingface.py")
+    profile = ("profile", script, "-b", "4", "--threads", "1", "--seconds", "1", "-o", "llama.json")
+    _run("-m", "penstock", *profile, folder=tmp_path)
+    plan = ("--profile", "llama.json", "--cluster", str(CLUSTERS / "this-machine.toml"), "-m", "4")
+    balanced = ("--planner", "balanced", "--schedule", "1f1b", "-o", "plan.json")
+    _run("-m", "penstock", "plan", *plan, *balanced, folder=tmp_path)
+    train = ("-m", "penstock", "train", script, "--plan", "plan.json", "--checkpoint", "checkpoints", "--json")
+    first = json.loads("\n".join(_run(*train, "--steps", "6", folder=tmp_path)))
+    second = json.loads("\n".join(_run(*train, "--steps", "9", folder=tmp_path)))
+    assert (len(first["losses"]), len(second["losses"])) == (6, 3)
+    assert second["losses"][-1] < first["losses"][0] - 0.2
