@@ -28,10 +28,11 @@ from penstock.model.tracing import (
     State,
     function_name,
     intercept_calls,
+    intercept_vmap,
     is_metadata_query,
     suspend_mode,
 )
-from penstock.model.trees import map_tensors, rows_of, with_rows
+from penstock.model.trees import map_tensors, rows_of, tensors_of, with_rows
 
 
 class _Step(NamedTuple):
@@ -138,7 +139,7 @@ class PartialForward:
     def _entry(self, trace: Trace) -> _Entry:
         entry = trace.entries.get(self.unit)
         if entry is None:
-            replay = Replay(trace, self.traces.model, self.traces.modules, self.unit)
+            replay = Replay(trace, self.traces.model, self.unit)
             entry = trace.entries[self.unit] = _Entry(trace, self.unit, replay)
         return entry
 
@@ -150,7 +151,8 @@ class PartialForward:
         if not self.unit:
             run.keep(entry.steps[0], inputs)
         modules = frozenset(self.traces.modules[: self.unit + 2])  # forward is left before later blocks
-        with training_only(self.traces.model), intercept_calls(modules, run.on_block), run:
+        intercepted = intercept_calls(modules, run.on_block)
+        with training_only(self.traces.model), intercept_vmap(run), intercepted, run:
             try:
                 output = call_model(self.traces.model, inputs)
             except _CutReached:
@@ -179,6 +181,7 @@ class _PartialRun(TorchFunctionMode):
         self.position = 1  # event 0 is the inputs
         self.num_calls = 0
         self.inside = False
+        self.has_left = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -186,8 +189,13 @@ class _PartialRun(TorchFunctionMode):
         name = function_name(func)
         if self.inside or is_metadata_query(name):
             return func(*args, **(kwargs or {}))
+        if self.has_left:
+            if tensors_of((args, kwargs)):
+                raise _CutReached
+            return func(*args, **(kwargs or {}))  # contexts that end restore settings of torch
         step = self._next(name)
         if step.event.unit > self.entry.unit:
+            self.has_left = True
             raise _CutReached
         if not step.runs:
             return self.stand_in(step.event)
@@ -202,7 +210,8 @@ class _PartialRun(TorchFunctionMode):
         if self.inside:
             return call(*args, **kwargs)
         number = self.num_calls
-        if number > self.entry.unit:
+        if self.has_left or number > self.entry.unit:
+            self.has_left = True
             raise _CutReached
         self.num_calls += 1
         step = self._next(self.entry.trace.record.blocks[number])

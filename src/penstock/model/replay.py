@@ -57,24 +57,21 @@ class SharedValues:
 class Replay:
     """The recorded calls of one block."""
 
-    def __init__(self, trace: Trace, model: nn.Module, modules: Sequence[nn.Module], unit: int) -> None:
+    def __init__(self, trace: Trace, model: nn.Module, unit: int) -> None:
         self.trace = trace
         self._model = model
         record, flow = trace.record, trace.flow
         self._is_last = unit + 1 == len(record.blocks)
         self._live_in = flow.live[unit - 1] if unit else ()
         self._live_out = () if self._is_last else flow.live[unit]
-        number_of_block = -1
         operations: list[_Operation] = []
         for number, event in enumerate(record.events[:-1]):
-            number_of_block += event.is_block
             if number == 0 or not _has_effect(event):
                 continue
             shared = event.unit != unit
             if shared and not (flow.is_local(event) and flow.needed(event) >= unit and event.unit <= unit):
                 continue
             assert event.call is not None, "only the inputs have no call"
-            function = modules[number_of_block] if event.is_block else event.call.function
             results = tuple(
                 (position, leaf.value) for position, leaf in enumerate(event.leaves) if isinstance(leaf, Slot)
             )
@@ -82,7 +79,7 @@ class Replay:
             operations.append(
                 _Operation(
                     number,
-                    function,
+                    event.call.function,
                     event.call,
                     results,
                     event.spec.is_leaf(),

@@ -176,7 +176,7 @@ class ForwardTraces:
             run = run_and_record(self.model, self.names, copied, abstraction)
         record = choose_cuts(run.record, local_values(run.record))
         python = PythonState(self.model, self.modules)
-        return Trace(record, find_flow(record), run.has_functions or python.has_hooks, python)
+        return Trace(record, find_flow(record), run.is_opaque or python.has_hooks, python)
 
     def _kind(self, inputs: Activations) -> Any:
         leaves, spec = pytree.tree_flatten(inputs)

@@ -3,7 +3,7 @@
 from penstock.model.tracing.abstraction import Abstraction
 from penstock.model.tracing.block_calls import BlockCall
 from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
-from penstock.model.tracing.intercept import intercept_calls, suspend_all_modes, suspend_mode
+from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_all_modes, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
 from penstock.model.tracing.record import COARSER_BLOCKS, Call, Event, Record, Slot, State, Value
 from penstock.model.tracing.recorder import Run, function_name, is_metadata_query, run_and_record
@@ -24,6 +24,7 @@ __all__ = [
     "find_flow",
     "function_name",
     "intercept_calls",
+    "intercept_vmap",
     "is_metadata_query",
     "local_values",
     "run_and_record",

@@ -103,7 +103,7 @@ class Abstraction:
                 ) from error
         samples = [calls[number] for calls in self._samples]
         given = tensor_arguments((args, kwargs))
-        shapes = shapes_of(given)
+        shapes = shapes_of((args, kwargs))
         leaves: list[Any] = []
         for position, leaf in enumerate(samples[0].leaves):
             if isinstance(leaf, Argument):

@@ -39,7 +39,7 @@ class Output:
 
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""The shapes of tensor arguments, by their paths in the arguments."""
+"""The shapes of tensor arguments, and the arguments that are numbers or shapes, by their paths in the arguments."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class BlockCall:
     """One call of a block: shapes of its tensor arguments, and its results."""
 
     shapes: Shapes
+    """The sizes on which the shapes of results may depend."""
     leaves: tuple[Any, ...]
     """An `Argument`, `Same` or `Output` for each tensor of the result, and the other leaves as they are."""
     spec: pytree.TreeSpec
@@ -60,9 +61,18 @@ def tensor_arguments(arguments: Any) -> dict[str, Tensor]:
     return {pytree.keystr(path): leaf for path, leaf in leaves if isinstance(leaf, Tensor)}
 
 
-def shapes_of(tensors: Mapping[str, Tensor]) -> Shapes:
-    """Return the shapes of tensor arguments."""
-    return {path: tuple(tensor.shape) for path, tensor in tensors.items()}
+def shapes_of(arguments: Any) -> Shapes:
+    """Return the sizes among the arguments of a call: shapes of tensors, shapes as such, and integers."""
+    leaves, _ = pytree.tree_flatten_with_path(arguments)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path, leaf in leaves:
+        if isinstance(leaf, Tensor):
+            shapes[pytree.keystr(path)] = tuple(leaf.shape)
+        elif isinstance(leaf, torch.Size):
+            shapes[pytree.keystr(path)] = tuple(leaf)
+        elif isinstance(leaf, int) and not isinstance(leaf, bool):
+            shapes[pytree.keystr(path)] = (leaf,)
+    return shapes
 
 
 def describe_call(arguments: Any, result: Any, numbers: Mapping[int, int], changed: Sequence[bool]) -> BlockCall:
@@ -92,7 +102,7 @@ def describe_call(arguments: Any, result: Any, numbers: Mapping[int, int], chang
             order = sorted(range(leaf.dim()), key=strides.__getitem__, reverse=True)
             described.append(Output(tuple(leaf.shape), tuple(order), leaf.dtype))
     return BlockCall(
-        shapes_of(given),
+        shapes_of(arguments),
         tuple(described),
         spec,
         frozenset(path for path, tensor in given.items() if id(tensor) in numbers and changed[numbers[id(tensor)]]),
@@ -105,7 +115,7 @@ def predict_shape(samples: Sequence[BlockCall], position: int, shapes: Shapes, n
     Args:
         samples: Calls of the block with arguments of several sizes.
         position: The leaf of the result.
-        shapes: The shapes of the tensor arguments.
+        shapes: The sizes among the arguments.
         name: The block, for error messages.
 
     Raises:

@@ -1,7 +1,8 @@
 """Recorder of the events of a model's forward outside its blocks (`record.py`)."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import ExitStack, contextmanager
+from types import MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from penstock.errors import InputError
 from penstock.model.blocks import Activations, call_model
 from penstock.model.tracing.abstraction import Abstraction
 from penstock.model.tracing.block_calls import BlockCall, describe_call
-from penstock.model.tracing.intercept import intercept_calls, suspend_mode
+from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_mode
 from penstock.model.tracing.record import (
     COARSER_BLOCKS,
     Call,
@@ -33,6 +34,8 @@ _METADATA = frozenset(
      "is_tensor", "is_inference", "is_conj", "is_neg", "is_same_size", "__hash__", "result_type")
 )  # fmt: skip
 _TENSOR_ATTRIBUTES = frozenset((".T", ".mT", ".H", ".mH", ".real", ".imag", ".data", ".grad", "._base"))
+_VMAP = frozenset(("_add_batch_dim", "_remove_batch_dim"))
+"""Calls that can only be repeated inside of `torch.vmap`."""
 _IN_ORDER = "Name the blocks in the order in which forward calls them, once for each call."
 _RANDOM = ("rand", "dropout", "normal", "bernoulli", "uniform", "multinomial", "poisson", "exponential")
 
@@ -44,8 +47,8 @@ class Run(NamedTuple):
     output: Activations
     tensors: tuple[Tensor, ...]
     calls: tuple[BlockCall, ...]
-    has_functions: bool
-    """Whether forward applies a `torch.autograd.Function` outside its blocks."""
+    is_opaque: bool
+    """Whether forward computes something outside its blocks that the calls of the record do not repeat."""
 
 
 def run_and_record(
@@ -66,7 +69,11 @@ def run_and_record(
     buffers = {name: id(buffer) for name, buffer in model.named_buffers()}
     recorder.record_event("inputs", None, (), inputs)
     grad = torch.no_grad() if abstraction is None else torch.enable_grad()
-    with grad, recorder.note_functions(), intercept_calls(set(recorder.modules), recorder.on_block), recorder:
+    held = {id(tensor) for module in model.modules() for tensor in tensors_of(vars(module))}
+    with ExitStack() as stack:
+        intercepted = intercept_calls(set(recorder.modules), recorder.on_block)
+        for context in (grad, recorder.note_functions(), intercept_vmap(recorder), intercepted, recorder):
+            stack.enter_context(context)
         output = call_model(model, inputs)
     if recorder.num_calls < len(names):
         raise InputError(f"forward did not call block {names[recorder.num_calls]!r}", hint=_IN_ORDER)
@@ -78,7 +85,17 @@ def run_and_record(
                 hint=f"Change it in place, inside a block. {COARSER_BLOCKS}",
             )
     record = Record(tuple(names), tuple(recorder.values), tuple(recorder.events))
-    return Run(record, output, tuple(recorder.tensors), tuple(recorder.calls), recorder.has_functions)
+    is_opaque = recorder.has_functions or _has_unknown_tensors(record, held)
+    return Run(record, output, tuple(recorder.tensors), tuple(recorder.calls), is_opaque)
+
+
+def _has_unknown_tensors(record: Record, held: Set[int]) -> bool:
+    """Return whether a call takes a tensor that neither a call has made nor a module held before.
+
+    Code that no function mode sees has made it, maybe from the inputs.
+    """
+    leaves = (leaf for event in record.events if event.call is not None for leaf in event.call.leaves)
+    return any(isinstance(leaf, Tensor) and id(leaf) not in held for leaf in leaves)
 
 
 def function_name(func: Callable[..., Any]) -> str:
@@ -133,6 +150,7 @@ class _Recorder(TorchFunctionMode):
         name = function_name(func)
         if self.inside or is_metadata_query(name):
             return func(*args, **kwargs)
+        self.has_functions |= name in _VMAP
         random_before, before = torch.get_rng_state(), self._versions()
         if self.abstraction is None:
             result = func(*args, **kwargs)
@@ -174,7 +192,8 @@ class _Recorder(TorchFunctionMode):
                     )
             changed = [self.tensors[value]._version != version for value, version in enumerate(before[0])]
             self.calls.append(describe_call((args, kwargs), result, self.numbers, changed))
-            self.record_event(name, module, (args, kwargs), result, before=before, is_block=True)
+            function = call if isinstance(call, MethodType) else module  # forward calls the module or its forward
+            self.record_event(name, function, (args, kwargs), result, before=before, is_block=True)
         finally:
             self.inside = False
         return result

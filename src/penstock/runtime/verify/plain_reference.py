@@ -264,8 +264,23 @@ def _observe(module: nn.Module, begin: Callable[[], None], end: Callable[[], Non
         module.register_forward_pre_hook(lambda *_: begin(), prepend=True),
         module.register_forward_hook(lambda *_: end(), always_call=True),
     )
+    forward, is_own = module.forward, "forward" in module.__dict__
+
+    def observed(*args: Any, **named: Any) -> Any:
+        # Code that calls `forward` itself runs no hooks.
+        begin()
+        try:
+            return forward(*args, **named)
+        finally:
+            end()
+
+    module.__dict__["forward"] = observed
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
+        if is_own:
+            module.__dict__["forward"] = forward
+        else:
+            del module.__dict__["forward"]

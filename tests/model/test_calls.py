@@ -1,0 +1,142 @@
+"""How forward calls its layers and torch: directly, with numbers, inside contexts, or unseen by function modes."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from penstock.model.blocks import find_blocks
+from penstock.model.partial_forward import PartialForward
+
+WIDTH = 4
+
+
+class Base(nn.Module):
+    """An embedding, layers and a head, with a forward of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, WIDTH)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.head = nn.Linear(WIDTH, 2)
+
+
+class DirectForward(Base):
+    """Calls the forward of its layers, which runs no hooks."""
+
+    def forward(self, ids: Tensor, _mask: Tensor) -> Tensor:
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = x + layer.forward(x).tanh()
+        result: Tensor = self.head(x)
+        return result
+
+
+class Positions(nn.Module):
+    """Takes a shape and a number instead of a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(32, WIDTH)
+
+    def forward(self, shape: torch.Size, start: int) -> Tensor:
+        result: Tensor = self.table(torch.arange(start, start + shape[1]))
+        return result
+
+
+class ShapeArguments(Base):
+    """Passes the shape of its inputs to a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = Positions()
+        self.more = Positions()
+
+    def forward(self, ids: Tensor, _mask: Tensor) -> Tensor:
+        x = self.embed(ids) + self.positions(ids.shape, 2)
+        for layer in self.layers:
+            x = layer(x).tanh() + self.more.table.weight[0]
+        result: Tensor = self.head(x + self.more(x.size(), ids.shape[0]))
+        return result
+
+
+class VmapMask(Base):
+    """Makes a mask by nested vmap over indices, from an input that the mapped function encloses."""
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        def allowed(row: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (key <= query) & mask[row, key].bool()
+
+        function: Any = allowed
+        for dims in ((None, None, 0), (None, 0, None), (0, None, None)):
+            function = torch.vmap(function, in_dims=dims)
+        length = torch.arange(ids.shape[1])
+        weights = function(torch.arange(ids.shape[0]), length, length).float()
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(weights @ x).tanh()
+        result: Tensor = self.head(x)
+        return result
+
+
+class Unseen(Base):
+    """Computes with its inputs where no function mode sees it."""
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            scale = mask * 2.0
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(x).tanh() * scale[:, :, None]
+        result: Tensor = self.head(x)
+        return result
+
+
+class NoGradLayers(Base):
+    """Runs its first layers without gradients, as models of repeated cycles do."""
+
+    def forward(self, ids: Tensor, _mask: Tensor) -> Tensor:
+        x = self.embed(ids)
+        with torch.no_grad():
+            for layer in list(self.layers)[:2]:
+                x = layer(x).tanh()
+        result: Tensor = self.head(self.layers[2](x))
+        return result
+
+
+def batch(rows: int, length: int, padding: int) -> tuple[Tensor, Tensor]:
+    mask = torch.ones(rows, length)
+    mask[0, length - padding :] = 0
+    return torch.randint(0, 11, (rows, length)), mask
+
+
+def run_chain(blocks: Any, inputs: Any, *, may_replay: bool) -> Tensor:
+    activations = inputs
+    for block in blocks:
+        call = block.call
+        activations = PartialForward(call.traces, call.unit, may_replay)(activations, inputs)
+    result: Tensor = activations
+    return result
+
+
+@pytest.mark.parametrize("may_replay", [True, False])
+@pytest.mark.parametrize("kind", [DirectForward, ShapeArguments, VmapMask, Unseen, NoGradLayers])
+def test_chain_equals_the_model(kind: type[Base], may_replay: bool) -> None:
+    """For other rows, lengths and paddings than those of the sample, also where the shapes are equal."""
+    torch.manual_seed(0)
+    model = kind()
+    blocks = find_blocks(model, None, batch(2, 6, 2))
+    assert sum(block.name.startswith("layers.") for block in blocks) == 3
+    for rows, length, padding in ((2, 6, 2), (2, 6, 0), (2, 6, 4), (1, 6, 3), (5, 6, 1), (2, 3, 1), (3, 9, 8)):
+        inputs = batch(rows, length, padding)
+        expected = model(*inputs)
+        result = run_chain(blocks, inputs, may_replay=may_replay)
+        assert torch.equal(result, expected), (rows, length, padding)
+        parameters = list(model.parameters())
+        gradients = torch.autograd.grad(result.sum(), parameters, allow_unused=True)
+        for one, other in zip(
+            gradients, torch.autograd.grad(expected.sum(), parameters, allow_unused=True), strict=True
+        ):
+            assert (one is None) == (other is None)
+            assert one is None or other is None or torch.equal(one, other)
