@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock.cluster.toml.writer import write_cluster
-from tests.support.listening_sockets import Listener, listeners, process_tree
+from tests.support.listening_sockets import Listener, Sockets, listeners, process_tree, sockets
 from tests.support.small_emulation import needs_shaping, small
 from tests.support.small_training import write_problem, write_script
 
@@ -25,6 +26,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 main()
 """
 POLL_S = 0.02
+SLOW_POLLS = 10
+"""After as many polls it is asked which sockets listen even if they are the same sockets."""
 LIMIT_S = 120.0
 
 
@@ -43,7 +46,7 @@ def training(tmp_path: Path) -> list[str]:
     return ["train", script, "--plan", str(tmp_path / "plan.json"), "-q"]
 
 
-def start(arguments: Sequence[str], temporary: Path) -> subprocess.Popen[bytes]:
+def start(arguments: Sequence[str], temporary: Path, *, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     # An interface of the user's own choice must not open ports on one host.
     interface = next((name for _, name in socket.if_nameindex() if name.startswith(("eth", "en"))), "lo")
     environment = {
@@ -53,16 +56,22 @@ def start(arguments: Sequence[str], temporary: Path) -> subprocess.Popen[bytes]:
         "GLOO_SOCKET_IFNAME": interface,
     }
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [sys.executable, "-c", COMMAND, *arguments], env=environment, stdout=stdout, stderr=subprocess.PIPE
     )
 
 
 def watch(process: subprocess.Popen[bytes]) -> set[Listener]:
     """The listening sockets of a command, until it ends."""
     seen: set[Listener] = set()
+    last: Sockets = {}
     deadline_s = time.monotonic() + LIMIT_S
-    while process.poll() is None:
-        seen |= set(listeners(process.pid))
+    for number in count():
+        if process.poll() is not None:
+            break
+        found = sockets(process.pid)
+        if found != last or number % SLOW_POLLS == 0:
+            seen |= set(listeners(found))
+        last = found
         assert time.monotonic() < deadline_s
         time.sleep(POLL_S)
     return seen
@@ -81,9 +90,9 @@ def check(arguments: Sequence[str], temporary: Path, *, is_shaped: bool = False)
 
 def test_the_helper_sees_an_open_port() -> None:
     with socket.create_server(("0.0.0.0", 0)):
-        assert any(item.is_reachable for item in listeners(os.getpid()))
+        assert any(item.is_reachable for item in listeners(sockets(os.getpid())))
     with socket.create_server(("127.0.0.1", 0)):
-        assert not any(item.is_reachable for item in listeners(os.getpid()))
+        assert not any(item.is_reachable for item in listeners(sockets(os.getpid())))
 
 
 def test_train(training: list[str], temporary: Path) -> None:
@@ -120,19 +129,26 @@ def test_profile(training: list[str], temporary: Path) -> None:
     check(["profile", training[1], "--seconds", "0", "--busy-processes", "1", "--remeasure-overheads", "-q"], temporary)
 
 
-def test_a_failed_run_leaves_nothing(training: list[str], temporary: Path, tmp_path: Path) -> None:
+def test_a_failed_run_leaves_nothing_but_one_clear_message(
+    training: list[str], temporary: Path, tmp_path: Path
+) -> None:
     training[1] = write_script(tmp_path / "fails.py", 'if step == 2: raise ValueError("no more data")')
-    with start(training, temporary) as process:
-        watch(process)
+    with start([*training, "--steps", "9"], temporary, stdout=subprocess.PIPE) as process:
+        out, err = (text.decode() for text in process.communicate(timeout=LIMIT_S))
         assert process.returncode == 2
     assert list(temporary.iterdir()) == []
+    assert "ValueError: no more data" in err
+    assert err.count("error: ") == 1
+    assert "Traceback" not in err + out
+    assert "Last status of each rank:" not in err
+    assert len(err.splitlines()) <= 8
 
 
 def stop(arguments: Sequence[str], temporary: Path, number: signal.Signals) -> str:
     """Stop a command when its ranks listen. Returns what it writes to standard error."""
     with start(arguments, temporary) as process:
         deadline_s = time.monotonic() + LIMIT_S
-        while not listeners(process.pid):
+        while not listeners(sockets(process.pid)):
             assert process.poll() is None
             assert time.monotonic() < deadline_s
             time.sleep(POLL_S)
