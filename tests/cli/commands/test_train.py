@@ -201,7 +201,7 @@ def test_ctrl_c_ends_all_and_keeps_what_there_is(folder: Path, script: Callable[
     ("words", "said"),
     [
         (("--global-batch-size", "2"), "global batch size (2) is smaller than the plan's number of micro-batches (3)"),
-        (("--steps", "0"), "0 is not in the range"),
+        (("--steps", "0"), "'--steps': 0 is out of range: use at least 1"),
         (("--nnodes", "2"), "--nnodes > 1 requires --rdzv-endpoint"),
         (
             ("--nnodes", "2", "--rdzv-endpoint", "h:1", "--node-rank", "2"),
