@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock.cluster.toml.writer import write_cluster
-from tests.support.listening_sockets import Listener, listeners, process_tree
+from tests.support.listening_sockets import Listener, Sockets, listeners, process_tree, sockets
 from tests.support.small_emulation import needs_shaping, small
 from tests.support.small_training import write_problem, write_script
 
@@ -25,6 +26,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 main()
 """
 POLL_S = 0.02
+SLOW_POLLS = 10
+"""After as many polls it is asked which sockets listen even if they are the same sockets."""
 LIMIT_S = 120.0
 
 
@@ -60,9 +63,15 @@ def start(arguments: Sequence[str], temporary: Path) -> subprocess.Popen[bytes]:
 def watch(process: subprocess.Popen[bytes]) -> set[Listener]:
     """The listening sockets of a command, until it ends."""
     seen: set[Listener] = set()
+    last: Sockets = {}
     deadline_s = time.monotonic() + LIMIT_S
-    while process.poll() is None:
-        seen |= set(listeners(process.pid))
+    for number in count():
+        if process.poll() is not None:
+            break
+        found = sockets(process.pid)
+        if found != last or number % SLOW_POLLS == 0:
+            seen |= set(listeners(found))
+        last = found
         assert time.monotonic() < deadline_s
         time.sleep(POLL_S)
     return seen
@@ -81,9 +90,9 @@ def check(arguments: Sequence[str], temporary: Path, *, is_shaped: bool = False)
 
 def test_the_helper_sees_an_open_port() -> None:
     with socket.create_server(("0.0.0.0", 0)):
-        assert any(item.is_reachable for item in listeners(os.getpid()))
+        assert any(item.is_reachable for item in listeners(sockets(os.getpid())))
     with socket.create_server(("127.0.0.1", 0)):
-        assert not any(item.is_reachable for item in listeners(os.getpid()))
+        assert not any(item.is_reachable for item in listeners(sockets(os.getpid())))
 
 
 def test_train(training: list[str], temporary: Path) -> None:
@@ -132,7 +141,7 @@ def stop(arguments: Sequence[str], temporary: Path, number: signal.Signals) -> s
     """Stop a command when its ranks listen. Returns what it writes to standard error."""
     with start(arguments, temporary) as process:
         deadline_s = time.monotonic() + LIMIT_S
-        while not listeners(process.pid):
+        while not listeners(sockets(process.pid)):
             assert process.poll() is None
             assert time.monotonic() < deadline_s
             time.sleep(POLL_S)

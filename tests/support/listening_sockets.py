@@ -1,7 +1,13 @@
-"""The listening sockets of a process and its descendants, read from /proc, also inside their network namespaces."""
+"""The listening sockets of a process and its descendants, read from /proc, also inside their network namespaces.
+
+The kernel takes milliseconds to list the sockets of a network, and microseconds to list the files of a process. So
+whoever watches a command asks for its `sockets` often, and for its `listeners` when these change.
+"""
 
 import ipaddress
+import os
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,37 +33,65 @@ class Listener(NamedTuple):
 def process_tree(root: int) -> list[int]:
     """A process and its descendants."""
     parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        parents.setdefault(int(fields[1]), []).append(int(path.parent.name))
+        parents.setdefault(int(fields[1]), []).append(int(entry.name))
     tree = [root]
     for pid in tree:
         tree += parents.get(pid, [])
     return tree
 
 
-def listeners(root: int) -> list[Listener]:
-    """The listening sockets of a process tree."""
-    result = []
+Sockets = Mapping[int, frozenset[str]]
+"""The inodes of the sockets of each process that has some."""
+
+
+def sockets(root: int) -> Sockets:
+    """The sockets of a process tree."""
+    found = {}
     for pid in process_tree(root):
         try:
-            inodes = _socket_inodes(pid)
+            found[pid] = _socket_inodes(pid)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # it has ended
+    return {pid: inodes for pid, inodes in found.items() if inodes}
+
+
+def listeners(processes: Sockets) -> list[Listener]:
+    """Those of the sockets that listen."""
+    own_network = Path("/proc/self/ns/net").readlink()
+    addresses: dict[Path, dict[str, str]] = {}
+    result = []
+    for pid, inodes in processes.items():
+        try:
+            network = Path(f"/proc/{pid}/ns/net").readlink()
+            if network not in addresses:
+                addresses[network] = dict(_listening(pid))
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:80]
-            is_own = Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink()
-            for name in ("tcp", "tcp6"):
-                for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
-                    fields = line.split()
-                    if fields[3] == LISTEN and fields[9] in inodes:
-                        result.append(Listener(pid, command, _address(fields[1].partition(":")[0]), is_own))
+            result += [
+                Listener(pid, command, _address(addresses[network][inode]), network == own_network)
+                for inode in inodes & addresses[network].keys()
+            ]
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # it has ended
     return result
 
 
-def _socket_inodes(pid: int) -> set[str]:
+def _listening(pid: int) -> Iterator[tuple[str, str]]:
+    """Inode and address of the listening sockets in the network namespace of a process."""
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTEN:
+                yield fields[9], fields[1].partition(":")[0]
+
+
+def _socket_inodes(pid: int) -> frozenset[str]:
     inodes = set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -66,7 +100,7 @@ def _socket_inodes(pid: int) -> set[str]:
             continue
         if match:
             inodes.add(match[1])
-    return inodes
+    return frozenset(inodes)
 
 
 def _address(text: str) -> str:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -36,29 +37,40 @@ def script(folder: Path, request: pytest.FixtureRequest) -> Callable[[str], str]
     return make
 
 
-def test_it_trains_as_one_process_does_and_compares(
-    run: Run, folder: Path, script: Callable[..., str], tmp_path: Path
-) -> None:
-    plan, output, trace = str(folder / "plan.json"), tmp_path / "timeline.json", tmp_path / "trace.json"
-    options = ("--steps", "4", "--global-batch-size", "10", "--gradient-accumulation-steps", "2", "--seed", "3")
-    code, out, err = run(
-        "train",
-        script(),
-        "--plan",
-        plan,
-        *options,
-        "--also-single-process",
-        "--json",
-        "-o",
-        str(output),
-        "--trace",
-        str(trace),
+OPTIONS = ("--global-batch-size", "10", "--gradient-accumulation-steps", "2", "--seed", "3", "--json")
+NUM_STEPS = 5
+
+
+class Whole(NamedTuple):
+    """A run without interruption, beside one process that trains."""
+
+    outcome: "tuple[int, str, str]"
+    timeline: Path
+    trace: Path
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Whole:
+    timeline, trace = folder / "timeline.json", folder / "trace.json"
+    words = (write_script(folder / "whole.py"), "--plan", str(folder / "plan.json"), "--steps", str(NUM_STEPS))
+    outputs = ("-o", str(timeline), "--trace", str(trace))
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "train", *words, *OPTIONS, "--also-single-process", *outputs],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
+    return Whole((done.returncode, done.stdout, done.stderr), timeline, trace)
+
+
+def test_it_trains_as_one_process_does_and_compares(whole: Whole) -> None:
+    code, out, err = whole.outcome
     assert code == 0, err
     found = json.loads(out)
-    assert [step["step"] for step in found["steps"]] == [0, 1, 2, 3]
-    assert [step["num_rows"] for step in found["steps"]] == [20] * 4
-    assert len({step["loss"] for step in found["steps"]}) == 4
+    assert [step["step"] for step in found["steps"]] == list(range(NUM_STEPS))
+    assert [step["num_rows"] for step in found["steps"]] == [20] * NUM_STEPS
+    assert len({step["loss"] for step in found["steps"]}) == NUM_STEPS
     assert found["single_process"]["losses_equal"]
     assert [step["loss"] for step in found["single_process"]["steps"]] == [step["loss"] for step in found["steps"]]
     assert found["single_process"]["speed_up"] > 0
@@ -70,11 +82,11 @@ def test_it_trains_as_one_process_does_and_compares(
     assert by_name["B", 1]["predicted_s"] == pytest.approx(6e-3)
     assert all(row["measured_s"] > 0 for row in comparison["rows"] if row["kind"] in "FB")
     assert comparison["ratio"] == pytest.approx(comparison["measured_s"] / comparison["predicted_s"])
-    timeline = penstock.load_timeline(output)
+    timeline = penstock.load_timeline(whole.timeline)
     assert timeline.origin == "measured"
     assert int((timeline.program.kind == Kind.B).sum()) == 6
     assert 0 <= penstock.bubble_fraction(timeline) < 1
-    assert json.loads(trace.read_text())["traceEvents"]
+    assert json.loads(whole.trace.read_text())["traceEvents"]
     assert err.count("batches of 10") == 2  # of one process, and of rank 0 of two
 
 
@@ -96,11 +108,13 @@ def test_what_people_see(run: Run, folder: Path, tmp_path: Path) -> None:
     assert "but ranks on this host are cpu-2-threads: the prediction does not apply" in err
 
 
-def test_a_model_on_the_meta_device(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_model_on_the_meta_device_with_batches_of_other_sizes(run: Run, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "meta.py"
     made = "    return nn.Sequential(*layers), torch.ones"
     assert made in SCRIPT
-    path.write_text(SCRIPT.replace("FAULT", "pass").replace(made, made.replace("(*layers)", '(*layers).to("meta")')))
+    path.write_text(
+        SCRIPT.replace("FAULT", "num_rows = 9").replace(made, made.replace("(*layers)", '(*layers).to("meta")'))
+    )
     words = ("--plan", str(folder / "plan.json"), "--steps", "2", "--also-single-process", "--json")
     code, out, err = run("train", str(path), *words)
     assert code == 0, err
@@ -108,6 +122,9 @@ def test_a_model_on_the_meta_device(run: Run, folder: Path, tmp_path: Path) -> N
     first, second = (step["loss"] for step in found["steps"])
     assert 0 < second != first
     assert found["single_process"]["losses_equal"]
+    assert [step["num_rows"] for step in found["steps"]] == [9, 9]
+    said = "the script's batches do not have 12 rows, the global batch size of the prediction"
+    assert any(said in note for note in found["notes"]), found["notes"]
 
 
 def test_the_printed_command_works(run: Run, folder: Path, script: Callable[..., str]) -> None:
@@ -239,23 +256,23 @@ def test_ranks_of_several_hosts(run: Run, folder: Path, script: Callable[..., st
     ]
 
 
-def test_it_goes_on_from_a_checkpoint(run: Run, folder: Path, script: Callable[..., str], tmp_path: Path) -> None:
-    words = ("train", script(), "--plan", str(folder / "plan.json"), "--json")
-    code, out, _ = run(*words, "--steps", "5")
-    assert code == 0
-    whole = json.loads(out)["steps"]
+def test_it_goes_on_from_a_checkpoint(
+    run: Run, folder: Path, script: Callable[..., str], whole: Whole, tmp_path: Path
+) -> None:
+    words = ("train", script(), "--plan", str(folder / "plan.json"), *OPTIONS)
     kept = str(tmp_path / "kept")
     code, _, _ = run(*words, "--steps", "3", "--checkpoint", kept, "--save-every", "2")
     assert code == 0
-    assert sorted(path.name for path in Path(kept).glob("step-*")) == ["step-00000002", "step-00000003"]
-    code, out, _ = run(*words, "--steps", "5", "--checkpoint", kept)
+    # Their names count iterations, of which a step has two.
+    assert sorted(path.name for path in Path(kept).glob("step-*")) == ["step-00000004", "step-00000006"]
+    code, out, _ = run(*words, "--steps", str(NUM_STEPS), "--checkpoint", kept)
     assert code == 0
     found = json.loads(out)
     assert [(step["step"], step["loss"]) for step in found["steps"]] == [
-        (step["step"], step["loss"]) for step in whole[3:]
+        (step["step"], step["loss"]) for step in json.loads(whole.outcome[1])["steps"][3:]
     ]
     assert any("after 3 steps" in note for note in found["notes"])
-    code, out, _ = run(*words, "--steps", "5", "--checkpoint", kept)
+    code, out, _ = run(*words, "--steps", str(NUM_STEPS), "--checkpoint", kept)
     assert code == 0
     assert json.loads(out)["steps"] == []
 
@@ -276,13 +293,6 @@ def test_ranks_do_not_outlive_the_command(folder: Path, script: Callable[..., st
     while left := subprocess.run(["pgrep", "-f", path], capture_output=True, text=True, check=False).stdout:
         assert time.monotonic() < deadline, left
         time.sleep(0.2)
-
-
-def test_batches_of_other_sizes_are_told(run: Run, folder: Path, script: Callable[..., str]) -> None:
-    path = script("num_rows = 9")
-    code, out, err = run("train", path, "--plan", str(folder / "plan.json"), "--steps", "2")
-    assert code == 0, err
-    assert "the script's batches do not have 12 rows, the global batch size of the prediction" in out
 
 
 def test_a_plan_for_another_model_is_refused(run: Run, folder: Path, tmp_path: Path) -> None:
