@@ -44,8 +44,11 @@ KERNEL_TESTS := tests/simulate tests/timeline/test_causes.py tests/schedules/ord
 kernels: setup
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR="$(CURDIR)/build/numba-boundscheck" $(BIN)/pytest -m "not timed" $(KERNEL_TESTS)
 
+# The files that have timing tests (tests/support/test_undisturbed.py). Collecting all others would take some seconds.
+TIMED_TESTS = $(shell grep -rlw --include='test_*.py' undisturbed tests)
+
 unit: setup browser
-	$(BIN)/pytest -m timed
+	$(BIN)/pytest -m timed $(TIMED_TESTS)
 	$(BIN)/pytest -m "not timed" -n 2
 
 coverage: setup browser

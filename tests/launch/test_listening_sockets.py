@@ -46,7 +46,7 @@ def training(tmp_path: Path) -> list[str]:
     return ["train", script, "--plan", str(tmp_path / "plan.json"), "-q"]
 
 
-def start(arguments: Sequence[str], temporary: Path) -> subprocess.Popen[bytes]:
+def start(arguments: Sequence[str], temporary: Path, *, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     # An interface of the user's own choice must not open ports on one host.
     interface = next((name for _, name in socket.if_nameindex() if name.startswith(("eth", "en"))), "lo")
     environment = {
@@ -56,7 +56,7 @@ def start(arguments: Sequence[str], temporary: Path) -> subprocess.Popen[bytes]:
         "GLOO_SOCKET_IFNAME": interface,
     }
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [sys.executable, "-c", COMMAND, *arguments], env=environment, stdout=stdout, stderr=subprocess.PIPE
     )
 
 
@@ -129,12 +129,19 @@ def test_profile(training: list[str], temporary: Path) -> None:
     check(["profile", training[1], "--seconds", "0", "--busy-processes", "1", "-q"], temporary)
 
 
-def test_a_failed_run_leaves_nothing(training: list[str], temporary: Path, tmp_path: Path) -> None:
+def test_a_failed_run_leaves_nothing_but_one_clear_message(
+    training: list[str], temporary: Path, tmp_path: Path
+) -> None:
     training[1] = write_script(tmp_path / "fails.py", 'if step == 2: raise ValueError("no more data")')
-    with start(training, temporary) as process:
-        watch(process)
+    with start([*training, "--steps", "9"], temporary, stdout=subprocess.PIPE) as process:
+        out, err = (text.decode() for text in process.communicate(timeout=LIMIT_S))
         assert process.returncode == 2
     assert list(temporary.iterdir()) == []
+    assert "ValueError: no more data" in err
+    assert err.count("error: ") == 1
+    assert "Traceback" not in err + out
+    assert "Last status of each rank:" not in err
+    assert len(err.splitlines()) <= 8
 
 
 def stop(arguments: Sequence[str], temporary: Path, number: signal.Signals) -> str:
