@@ -19,9 +19,9 @@ REPEATABLE = "repeatable"
 
 pytest_plugins = ["tests.support.command_line"]
 
-# Examples are drawn slowly on a busy machine, which is no fault of a test.
-settings.register_profile(REPEATABLE, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile(THOROUGH)
+# On a busy machine, examples are drawn slowly and take long, which is no fault of a test.
+settings.register_profile(REPEATABLE, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(THOROUGH, deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -125,8 +125,10 @@ def test_emulate(emulating: list[str], temporary: Path, shaping: tuple[str, ...]
     check([*emulating, *shaping, "--steps", "2"], temporary, is_shaped=not shaping)
 
 
-def test_profile(training: list[str], temporary: Path) -> None:
-    check(["profile", training[1], "--seconds", "0", "--busy-processes", "1", "--remeasure-overheads", "-q"], temporary)
+def test_profile(training: list[str], temporary: Path, tmp_path: Path) -> None:
+    output = str(tmp_path / "measured.json")
+    measured = ("--seconds", "0", "--busy-processes", "1", "--remeasure-overheads", "-q", "-o", output)
+    check(["profile", training[1], *measured], temporary)
 
 
 def test_a_failed_run_leaves_nothing_but_one_clear_message(

@@ -63,6 +63,8 @@ class Heartbeat:
     def close(self) -> None:
         """Stop the heartbeat."""
         self._is_over.set()
+        # A thread inside a request to the store must not meet the end of the interpreter: that aborts the process.
+        self._thread.join(GATHER_S)
         self._restore_sigterm()
 
     def beat_now(self) -> None:
