@@ -176,3 +176,16 @@ def test_a_model_of_transformers_trains_and_resumes(tmp_path: Path) -> None:
     losses = [step["loss"] for run in (first, second) for step in run["steps"]]
     assert (len(first["steps"]), len(second["steps"])) == (6, 3)
     assert losses[-1] < losses[0] - 0.2
+
+
+def test_a_model_that_returns_logits_and_its_loss_trains(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = str(EXAMPLES / "nanogpt.py")
+    profile = ("profile", script, "-b", "4", "--threads", "1", "--seconds", "1", "-o", "nanogpt.json")
+    _run("-m", "penstock", *profile, folder=tmp_path)
+    plan = ("--profile", "nanogpt.json", "--cluster", str(CLUSTERS / "this-machine.toml"), "-m", "4")
+    balanced = ("--planner", "balanced", "--schedule", "1f1b", "-o", "plan.json")
+    _run("-m", "penstock", "plan", *plan, *balanced, folder=tmp_path)
+    train = ("-m", "penstock", "train", script, "--plan", "plan.json", "--steps", "8", "--json")
+    losses = [step["loss"] for step in json.loads("\n".join(_run(*train, folder=tmp_path)))["steps"]]
+    assert losses[-1] < losses[0] - 0.2
