@@ -4,8 +4,9 @@ Forward may take another path for other numbers of rows, other lengths, or padde
 of its own, made by an abstract run (`tracing/abstraction.py`), which needs no values of parameters: ranks agree.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -169,10 +170,7 @@ class ForwardTraces:
     def _trace(self, inputs: Activations) -> Trace:
         abstraction = Abstraction(self.samples, self.guide, self.device)
         copied = map_tensors(lambda tensor: tensor.detach().clone(), inputs)
-        state = (preserve_state(self.model), abstraction.fake_state(self.model), training_only(self.model))
-        with ExitStack() as stack:
-            for context in (suspend_all_modes(), *state):
-                stack.enter_context(context)
+        with suspend_all_modes(), trial_run(self.model), abstraction.fake_state(self.model):
             run = run_and_record(self.model, self.names, copied, abstraction)
         record = choose_cuts(run.record, local_values(run.record))
         python = PythonState(self.model, self.modules)
@@ -198,6 +196,14 @@ class ForwardTraces:
         from penstock.model.replay import read_local
 
         return read_local(trace, self.model, inputs)
+
+
+@contextmanager
+def trial_run(model: nn.Module) -> Iterator[None]:
+    """Context of a run of forward without a backward, which leaves no trace in the model."""
+    with preserve_state(model), training_only(model), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "None of the inputs have requires_grad=True")  # of reentrant checkpoints
+        yield
 
 
 @contextmanager

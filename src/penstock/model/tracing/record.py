@@ -45,6 +45,8 @@ class Context(NamedTuple):
     autocast: bool
     saves: bool
     """Whether hooks on saved tensors are active, as inside of `torch.utils.checkpoint`."""
+    region: int = 0
+    """Number of the call of `torch.utils.checkpoint`, or of an autograd function, around it; 0 if there is none."""
 
 
 @dataclass(frozen=True)

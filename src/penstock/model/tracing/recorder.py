@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 from penstock.errors import InputError
 from penstock.model.blocks import Activations, call_model
@@ -119,6 +120,9 @@ class _Recorder(TorchFunctionMode):
         self.inside = False
         self.has_functions = False
         self.ambient_hooks = _saved_tensors_hooks()
+        self.num_regions = 0
+        self.function = 0  # the region of the outermost autograd function that has not returned
+        self.checkpoints: dict[int, Any] = {}  # a hook of each call of torch.utils.checkpoint, by its region
         self.values: list[Value] = []
         self.events: list[Event] = []
         self.calls: list[BlockCall] = []
@@ -134,8 +138,15 @@ class _Recorder(TorchFunctionMode):
         own = Function.__dict__["apply"]
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            self.has_functions |= not self.inside
-            return own.__func__(cls, *args, **kwargs)
+            if self.inside or self.function:
+                return own.__func__(cls, *args, **kwargs)
+            self.has_functions = True
+            self.num_regions += 1
+            self.function = self.num_regions
+            try:
+                return own.__func__(cls, *args, **kwargs)
+            finally:
+                self.function = 0
 
         Function.apply = classmethod(apply)  # type: ignore[assignment]
         try:
@@ -175,6 +186,12 @@ class _Recorder(TorchFunctionMode):
             raise self._wrong_order(module)
         number = self.num_calls
         name = self.names[number]
+        if self.function:
+            raise InputError(
+                f"forward calls block {name!r} inside an autograd function, as torch.utils.checkpoint with "
+                "use_reentrant=True does",
+                hint="Pass use_reentrant=False, or call torch.utils.checkpoint inside the block.",
+            )
         self.num_calls += 1
         self.inside = True  # until the event is recorded, so that inspecting tensors records none
         try:
@@ -268,8 +285,15 @@ class _Recorder(TorchFunctionMode):
         return leaf if number is None else Slot(number)
 
     def _context(self) -> Context:
-        saves = _saved_tensors_hooks() != self.ambient_hooks
-        return Context(torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), saves)
+        hooks = _saved_tensors_hooks()
+        saves, region = hooks != self.ambient_hooks, self.function
+        if not region and saves and hooks is not None and hooks[0].__module__ == checkpoint.__module__:
+            region = next((number for number, hook in self.checkpoints.items() if hook is hooks[0]), 0)
+            if not region:
+                self.num_regions += 1
+                region = self.num_regions
+                self.checkpoints[region] = hooks[0]
+        return Context(torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), saves, region)
 
     def _wrong_order(self, module: nn.Module) -> InputError:
         name = next(name for name, named in zip(self.names, self.modules, strict=True) if named is module)
