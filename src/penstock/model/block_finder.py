@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 from penstock.errors import InputError
 from penstock.model.block_detection import detect_blocks
 from penstock.model.blocks import Activations, Block, assign_leftovers, call_model
-from penstock.model.layer_drop import require_every_layer
 from penstock.model.partial_forward import PartialForward
+from penstock.model.requirements import require_every_layer
 from penstock.model.traces import ForwardTraces, Trace, trial_run
 from penstock.model.tracing import COARSER_BLOCKS, Abstraction, Run, run_and_record
 from penstock.model.trees import (

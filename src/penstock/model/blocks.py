@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.errors import InputError
-from penstock.model.compilation import require_own_forward
+from penstock.model.requirements import require_own_forward
 
 Activations: TypeAlias = Any
 

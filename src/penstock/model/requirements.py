@@ -1,17 +1,42 @@
-"""Detection of models that skip layers at random in training (LayerDrop). Such a model is no chain of blocks."""
+"""What a model must be like to be split into blocks: its forward is Python code, and it calls every layer."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from penstock.errors import InputError
-from penstock.model.tracing import Record
+
+if TYPE_CHECKING:
+    from penstock.model.tracing import Record
 
 _NAMES = ("layerdrop", "layer_drop")
+"""Ends of the names of attributes that hold a probability to skip a layer."""
 
 
-def require_every_layer(model: nn.Module, record: Record | None = None) -> None:
+def is_compiled(module: nn.Module) -> bool:
+    """Return whether calls of the module run compiled code, which is opaque and computes both gradients at once."""
+    return module._compiled_call_impl is not None or "_orig_mod" in module._modules
+
+
+def require_own_forward(model: nn.Module) -> None:
+    """Check that the model as a whole is not compiled: a compiled forward cannot be split.
+
+    Raises:
+        InputError: It is.
+    """
+    if not is_compiled(model):
+        return
+    own = model._modules.get("_orig_mod") or model
+    names = [name for name, module in own.named_modules() if isinstance(module, nn.ModuleList) and len(module)]
+    layers = f"model.{names[0]}" if names else "model.children()"
+    raise InputError(
+        f"{type(own).__name__} is compiled as a whole (torch.compile), so its forward cannot be split into layers",
+        hint=f"Compile the layers instead, and pass the model itself: for layer in {layers}: layer.compile()",
+    )
+
+
+def require_every_layer(model: nn.Module, record: "Record | None" = None) -> None:
     """Check that forward does not skip layers at random.
 
     Args:
@@ -55,7 +80,7 @@ def _probabilities(objects: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, fl
                 yield f"{prefix}.{name}" if prefix else name, float(value)
 
 
-def _branches_on_random_numbers(record: Record) -> bool:
+def _branches_on_random_numbers(record: "Record") -> bool:
     random: set[int] = set()
     for event in record.events:
         follows = not random.isdisjoint(event.uses)
