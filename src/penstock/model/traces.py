@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from penstock.errors import MismatchError
+from penstock.errors import InputError, MismatchError
 from penstock.model.blocks import Activations
 from penstock.model.cut_points import choose_cuts
 from penstock.model.python_state import PythonState
 from penstock.model.state import preserve_state
 from penstock.model.tracing import (
+    COARSER_BLOCKS,
     Abstraction,
     BlockCall,
     Dataflow,
@@ -171,7 +172,14 @@ class ForwardTraces:
         abstraction = Abstraction(self.samples, self.guide, self.device)
         copied = map_tensors(lambda tensor: tensor.detach().clone(), inputs)
         with suspend_all_modes(), trial_run(self.model), abstraction.fake_state(self.model):
-            run = run_and_record(self.model, self.names, copied, abstraction)
+            try:
+                run = run_and_record(self.model, self.names, copied, abstraction)
+            except (LookupError, TypeError, AttributeError, ValueError) as error:
+                raise InputError(
+                    f"forward fails where its blocks do not run: {type(error).__name__}: {error}",
+                    hint="Return from a block what forward needs of it: tensors that hooks or attributes of inner modules "
+                    f"pass to forward are not sent to other stages. {COARSER_BLOCKS}",
+                ) from error
         record = choose_cuts(run.record, local_values(run.record))
         python = PythonState(self.model, self.modules)
         return Trace(record, find_flow(record), run.is_opaque or python.has_hooks, python)

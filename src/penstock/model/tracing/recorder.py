@@ -16,6 +16,7 @@ from penstock.errors import InputError
 from penstock.model.blocks import Activations, call_model
 from penstock.model.tracing.abstraction import Abstraction
 from penstock.model.tracing.block_calls import BlockCall, describe_call
+from penstock.model.tracing.captured_outputs import append_captured, list_sizes, with_captured
 from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_mode
 from penstock.model.tracing.record import (
     COARSER_BLOCKS,
@@ -195,12 +196,17 @@ class _Recorder(TorchFunctionMode):
         self.num_calls += 1
         self.inside = True  # until the event is recorded, so that inspecting tensors records none
         try:
-            before = self._versions()
+            before, sizes = self._versions(), list_sizes()
             with suspend_mode(self):
-                if self.abstraction is None:
-                    result = call(*args, **kwargs)
+                if self.abstraction is None or not self.abstraction.has_samples:
+                    if self.abstraction is None:
+                        result = call(*args, **kwargs)
+                    else:
+                        result = self.abstraction.run_block(name, call, args, kwargs)
+                    whole = with_captured(result, sizes)
                 else:
-                    result = self.abstraction.call_block(number, name, call, args, kwargs)
+                    whole = self.abstraction.call_block(number, name, args, kwargs)
+                    result = append_captured(whole)
             for leaf in pytree.tree_leaves(result):
                 if not isinstance(leaf, Tensor | bool | int | str | None):
                     raise InputError(
@@ -208,9 +214,9 @@ class _Recorder(TorchFunctionMode):
                         hint="Return tensors, None, integers and strings, in tuples, lists and dicts.",
                     )
             changed = [self.tensors[value]._version != version for value, version in enumerate(before[0])]
-            self.calls.append(describe_call((args, kwargs), result, self.numbers, changed))
+            self.calls.append(describe_call((args, kwargs), whole, self.numbers, changed))
             function = call if isinstance(call, MethodType) else module  # forward calls the module or its forward
-            self.record_event(name, function, (args, kwargs), result, before=before, is_block=True)
+            self.record_event(name, function, (args, kwargs), whole, before=before, is_block=True)
         finally:
             self.inside = False
         return result
