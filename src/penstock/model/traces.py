@@ -175,10 +175,12 @@ class ForwardTraces:
             try:
                 run = run_and_record(self.model, self.names, copied, abstraction)
             except (LookupError, TypeError, AttributeError, ValueError) as error:
+                if isinstance(error, InputError):
+                    raise
                 raise InputError(
                     f"forward fails where its blocks do not run: {type(error).__name__}: {error}",
-                    hint="Return from a block what forward needs of it: tensors that hooks or attributes of inner modules "
-                    f"pass to forward are not sent to other stages. {COARSER_BLOCKS}",
+                    hint="Return from a block what forward needs of it: tensors that hooks or attributes of inner "
+                    f"modules pass to forward are not sent to other stages. {COARSER_BLOCKS}",
                 ) from error
         record = choose_cuts(run.record, local_values(run.record))
         python = PythonState(self.model, self.modules)

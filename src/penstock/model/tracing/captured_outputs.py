@@ -1,7 +1,7 @@
 """Outputs of modules inside of blocks that forward hooks collect, as models of transformers do.
 
-With `output_hidden_states`, `output_attentions` or `output_router_logits`, forward hooks append tensors to lists that the
-model's forward reads at its end. They are results of the block in which they are made: a block that does not run
+With `output_hidden_states`, `output_attentions` or `output_router_logits`, forward hooks append tensors to lists that
+the model's forward reads at its end. They are results of the block in which they are made: a block that does not run
 appends what stands for them. Hooks of other kinds run where the block runs, and nowhere else.
 """
 
