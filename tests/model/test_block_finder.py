@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from penstock.errors import InputError
 from penstock.model.blocks import find_blocks, parameters_of, shared_parameters
@@ -357,9 +358,23 @@ class Bare(Chain):
         return self.last(self.parts[0](x)[1.5])
 
 
+class Reentrant(Chain):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(checkpoint(self.parts[0], x, use_reentrant=True))
+
+
+class Together(Chain):
+    """Recomputes several blocks together."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(lambda y: self.last(self.parts[1](self.parts[0](y)) * 2), x, use_reentrant=False)  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
+        (Reentrant, r"calls block 'parts.0' inside an autograd function, as (.|\n)*Pass use_reentrant=False"),
+        (Together, r"checkpoint contains the blocks 'parts.0' and 'parts.1'(.|\n)*Checkpoint each block by itself"),
         (Replaces, "forward replaces buffer 'count'"),
         (SharesState, "changes 'count' near block 'parts.0' and uses it near block 'parts.1'"),
         (Bare, "block 'parts.0' returns a float, which cannot be sent to another stage"),
@@ -393,3 +408,40 @@ def test_a_model_that_gives_other_results_at_every_run_raises() -> None:
 
     with pytest.raises(InputError, match=r"Counts is not repeatable: .* differs between two runs"):
         find_blocks(Counts(), None, torch.randn(2, 2))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # torch's, of the sum of a placeholder
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_no_cut_divides_a_checkpointed_part(use_reentrant: bool) -> None:
+    """Without the checkpoint, the cut lies behind the mean, which is the smallest value."""
+
+    class Widens(nn.Module):
+        def __init__(self, *, is_checkpointed: bool) -> None:
+            super().__init__()
+            self.is_checkpointed = is_checkpointed
+            self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(6, 2), nn.Linear(6, 2)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            def widen(y: Tensor) -> Tensor:
+                y = y.mean(1, keepdim=True)
+                return torch.cat([y * factor for factor in range(6)], 1)
+
+            for number, layer in enumerate(self.layers):
+                if number:
+                    x = checkpoint(widen, x, use_reentrant=use_reentrant) if self.is_checkpointed else widen(x)
+                x = layer(x)
+            return x
+
+    found = []
+    for is_checkpointed, behind in ((True, 1), (False, 0)):
+        torch.manual_seed(0)
+        model, x = Widens(is_checkpointed=is_checkpointed), torch.randn(3, 2)
+        blocks = find_blocks(model, None, x)
+        events = blocks[0].call.traces.find(x).record.events  # type: ignore[attr-defined]
+        assert {event.unit for event in events if event.name == "mean"} == {behind, 1 + behind}
+        activations = x
+        for block in blocks:
+            activations = block.call(activations, x)
+        activations.sum().backward()  # type: ignore[no-untyped-call]
+        found.append([parameter.grad for parameter in model.parameters()])
+    assert all(map(torch.equal, *found))

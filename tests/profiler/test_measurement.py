@@ -232,13 +232,13 @@ class Custom(nn.Module):
 class Checkpointed(nn.Module):
     """Recomputes a layer in its backward."""
 
-    def __init__(self, *, reentrant: bool, dropout: float = 0.0) -> None:
+    def __init__(self, *, reentrant: bool, dropout: float = 0.0, keeps_rng: bool = True) -> None:
         super().__init__()
         self.inner = nn.Sequential(nn.Linear(64, 64), nn.Dropout(dropout))
-        self.reentrant = reentrant
+        self.reentrant, self.keeps_rng = reentrant, keeps_rng
 
     def forward(self, x: Tensor) -> Tensor:
-        return checkpoint(self.inner, x, use_reentrant=self.reentrant)  # type: ignore[no-any-return]
+        return checkpoint(self.inner, x, use_reentrant=self.reentrant, preserve_rng_state=self.keeps_rng)  # type: ignore[no-any-return]
 
 
 class Slope(nn.Module):
@@ -262,7 +262,9 @@ BLOCKS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
     "checkpoint": (lambda: Checkpointed(reentrant=False), True),
     "reentrant checkpoint": (lambda: Checkpointed(reentrant=True), True),
     "autograd in forward": (Slope, False),
-    "checkpoint with dropout": (lambda: Checkpointed(reentrant=False, dropout=0.1), False),
+    "checkpoint with dropout": (lambda: Checkpointed(reentrant=False, dropout=0.1), True),
+    "reentrant checkpoint with dropout": (lambda: Checkpointed(reentrant=True, dropout=0.1), True),
+    "checkpoint without rng": (lambda: Checkpointed(reentrant=False, dropout=0.1, keeps_rng=False), False),
 }
 
 

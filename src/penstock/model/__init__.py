@@ -2,11 +2,11 @@
 
 from penstock.model.allocator import keep_freed_memory
 from penstock.model.blocks import Activations, Block, call_model, find_blocks, is_plain_sequential, shared_parameters
-from penstock.model.compilation import is_compiled
 from penstock.model.detach import as_leaves, needs_gradient
 from penstock.model.device_kind import device_kind_of, select_gpu
 from penstock.model.loss import LossFunction, LossValue, mean_loss, own_loss, read_loss
 from penstock.model.partial_forward import PartialForward
+from penstock.model.requirements import is_compiled
 from penstock.model.state import eval_mode, preserve_state
 from penstock.model.traces import training_only
 from penstock.model.tracing import function_name, is_metadata_query

@@ -12,8 +12,8 @@ from penstock.errors import InputError
 from penstock.model.block_detection import detect_blocks
 from penstock.model.blocks import Activations, Block, assign_leftovers, call_model
 from penstock.model.partial_forward import PartialForward
-from penstock.model.state import preserve_state
-from penstock.model.traces import ForwardTraces, Trace, training_only
+from penstock.model.requirements import require_every_layer
+from penstock.model.traces import ForwardTraces, Trace, trial_run
 from penstock.model.tracing import COARSER_BLOCKS, Abstraction, Run, have_same_results, run_and_record
 from penstock.model.trees import (
     first_difference,
@@ -35,39 +35,54 @@ def trace_blocks(
 
     A model on the meta device is traced without data; its blocks run on `device`.
     """
+    try:
+        blocks, trace = _trace(model, names, inputs, device)
+    except InputError:
+        require_every_layer(model)
+        raise
+    require_every_layer(model, trace.record)
+    return blocks
+
+
+def _trace(
+    model: nn.Module, names: Sequence[str] | None, inputs: Activations, device: torch.device | None
+) -> tuple[tuple[Block, ...], Trace]:
     on_meta = any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     if on_meta:
         return _trace_meta(model, names, inputs, device or torch.device("cpu"))
-    with preserve_state(model), torch.no_grad(), training_only(model):
+    with trial_run(model), torch.no_grad():
         # A forward may store something in its first call, such as the kind of its loss.
         call_model(model, _copied(inputs))
     if names is None:
-        with preserve_state(model), training_only(model):
+        with trial_run(model):
             names = detect_blocks(model, _copied(inputs))
     _require_blocks(model, names)
     trials = _run_trials(model, names, inputs)
     place = next((tensor.device for tensor in (*model.parameters(), *tensors_of(inputs))), torch.device("cpu"))
     traces = _traces(model, names, inputs, place, [trial.run for trial in trials])
-    blocks = _blocks(traces, traces.find(inputs))
+    trace = traces.find(inputs)
+    blocks = _blocks(traces, trace)
     for trial in trials[:2]:
         _require_same_numbers(model, names, traces, trial)
-    return blocks
+    return blocks, trace
 
 
 def _trace_meta(
     model: nn.Module, names: Sequence[str] | None, inputs: Activations, device: torch.device
-) -> tuple[Block, ...]:
+) -> tuple[tuple[Block, ...], Trace]:
     inputs = map_tensors(
         lambda tensor: torch.zeros_like(tensor, device=device) if tensor.is_meta else tensor,
         inputs,
     )
     fakes = Abstraction((), None, device)
-    with preserve_state(model), fakes.fake_state(model), training_only(model):
+    with trial_run(model), fakes.fake_state(model):
         if names is None:
             names = detect_blocks(model, _copied(inputs), fakes)
         _require_blocks(model, names)
         runs = [run_and_record(model, names, _copied(inputs), Abstraction((), None, device))]
-    return _blocks(traces := _traces(model, names, inputs, device, runs), traces.find(inputs))
+    traces = _traces(model, names, inputs, device, runs)
+    trace = traces.find(inputs)
+    return _blocks(traces, trace), trace
 
 
 class _Trial(NamedTuple):
@@ -120,7 +135,7 @@ def _run_trials(model: nn.Module, names: Sequence[str], inputs: Activations) -> 
 
 
 def _run_trial(model: nn.Module, names: Sequence[str], inputs: Activations) -> _Trial:
-    with preserve_state(model), training_only(model):
+    with trial_run(model):
         run = run_and_record(model, names, _copied(inputs))
         return _Trial(inputs, run, _copied(dict(model.named_buffers())))
 
@@ -191,7 +206,7 @@ def _require_same_numbers(model: nn.Module, names: Sequence[str], traces: Forwar
         chain = [PartialForward(traces, unit, may_replay) for unit in range(len(names))]
         inputs = _copied(trial.inputs)
         activations, all_activations = inputs, []
-        with preserve_state(model), torch.no_grad():
+        with trial_run(model), torch.no_grad():
             for block in chain:
                 activations = block(activations, inputs)
                 all_activations.append(activations)

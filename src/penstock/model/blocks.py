@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.errors import InputError
+from penstock.model.requirements import require_own_forward
 
 Activations: TypeAlias = Any
 
@@ -59,8 +60,10 @@ def find_blocks(
         device: Device on which the blocks of a model on the meta device will run.
 
     Raises:
-        InputError: Inputs are missing, a name is unknown, or forward cannot be split at these blocks.
+        InputError: The whole model is compiled, inputs are missing, a name is unknown, or forward cannot be split at
+            these blocks.
     """
+    require_own_forward(model)
     if names is None and is_plain_sequential(model):
         return _children(model)
     if inputs is None:

@@ -26,11 +26,14 @@ from penstock.model.tracing import (
     Event,
     Slot,
     State,
+    append_captured,
     function_name,
     intercept_calls,
     intercept_vmap,
     is_metadata_query,
+    list_sizes,
     suspend_mode,
+    with_captured,
 )
 from penstock.model.trees import map_tensors, rows_of, tensors_of, with_rows
 
@@ -218,14 +221,15 @@ class _PartialRun(TorchFunctionMode):
         if self.traces.modules[number] is not module:
             raise _changed_trace(step.event.name, type(module).__name__)
         if number < self.entry.unit:
-            return self.stand_in(step.event)
+            return append_captured(self.stand_in(step.event))
+        sizes = list_sizes()
         self.inside = True
         try:
             with suspend_mode(self):
                 result = call(*args, **kwargs)
         finally:
             self.inside = False
-        self.keep(step, result)
+        self.keep(step, with_captured(result, sizes))
         return result
 
     def stand_in(self, event: Event) -> Any:

@@ -47,10 +47,11 @@ class SharedValues:
         self.inputs = inputs
         self.unit = -1
         """The last block that used them."""
-        tensors = _unique(tensors_of(inputs))
+        tensors = tensors_of(inputs)
         if trace.changes_local:
             tensors = [tensor.clone() for tensor in tensors]
-        self.values: dict[int, Tensor] = dict(zip(dict.fromkeys(trace.record.events[0].makes), tensors, strict=True))
+        # A tensor that is passed twice counts as two, as in the trace.
+        self.values: dict[int, Tensor] = dict(zip(trace.record.events[0].makes, tensors, strict=True))
         self.done: set[int] = set()
 
 
@@ -98,6 +99,7 @@ class Replay:
             not trace.is_opaque
             and all(flow.local.issuperset(event.uses) for event in reads)
             and all(call.is_repeatable for call in calls)
+            and not any(event.has_captured for event in record.events if event.unit == unit)
         )
         """Whether the trace describes all that the block and the code around it do."""
 
@@ -206,7 +208,3 @@ def _with_frees(
         kept |= touched
         result.append(operation._replace(frees=frees))
     return tuple(reversed(result))
-
-
-def _unique(tensors: Sequence[Tensor]) -> list[Tensor]:
-    return list({id(tensor): tensor for tensor in tensors}.values())

@@ -4,8 +4,9 @@ Forward may take another path for other numbers of rows, other lengths, or padde
 of its own, made by an abstract run (`tracing/abstraction.py`), which needs no values of parameters: ranks agree.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from penstock.errors import MismatchError
+from penstock.errors import InputError, MismatchError
 from penstock.model.blocks import Activations
 from penstock.model.cut_points import choose_cuts
 from penstock.model.python_state import PythonState
 from penstock.model.state import preserve_state
 from penstock.model.tracing import (
+    COARSER_BLOCKS,
     Abstraction,
     BlockCall,
     Dataflow,
@@ -169,11 +171,17 @@ class ForwardTraces:
     def _trace(self, inputs: Activations) -> Trace:
         abstraction = Abstraction(self.samples, self.guide, self.device)
         copied = map_tensors(lambda tensor: tensor.detach().clone(), inputs)
-        state = (preserve_state(self.model), abstraction.fake_state(self.model), training_only(self.model))
-        with ExitStack() as stack:
-            for context in (suspend_all_modes(), *state):
-                stack.enter_context(context)
-            run = run_and_record(self.model, self.names, copied, abstraction)
+        with suspend_all_modes(), trial_run(self.model), abstraction.fake_state(self.model):
+            try:
+                run = run_and_record(self.model, self.names, copied, abstraction)
+            except (LookupError, TypeError, AttributeError, ValueError) as error:
+                if isinstance(error, InputError):
+                    raise
+                raise InputError(
+                    f"forward fails where its blocks do not run: {type(error).__name__}: {error}",
+                    hint="Return from a block what forward needs of it: tensors that hooks or attributes of inner "
+                    f"modules pass to forward are not sent to other stages. {COARSER_BLOCKS}",
+                ) from error
         record = choose_cuts(run.record, local_values(run.record))
         python = PythonState(self.model, self.modules)
         return Trace(record, find_flow(record), run.is_opaque or python.has_hooks, python)
@@ -198,6 +206,14 @@ class ForwardTraces:
         from penstock.model.replay import read_local
 
         return read_local(trace, self.model, inputs)
+
+
+@contextmanager
+def trial_run(model: nn.Module) -> Iterator[None]:
+    """Context of a run of forward without a backward, which leaves no trace in the model."""
+    with preserve_state(model), training_only(model), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "None of the inputs have requires_grad=True")  # of reentrant checkpoints
+        yield
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch.autograd.graph import _engine_run_backward, get_gradient_edge, saved_
 from penstock.errors import InputError, PenstockError
 from penstock.model import Activations, Block, as_leaves, bytes_of, map_tensors, needs_gradient, tensors_of
 from penstock.model.tracing import Placeholder
-from penstock.runtime.stage import NULL_CONTEXT, DeferredFunction, EnterLayer, Instrumentation, WeightGradQueue
+from penstock.runtime.stage import NULL_CONTEXT, DeferredFunction, EnterLayer, Graph, Instrumentation, WeightGradQueue
 from penstock.runtime.tensors import Rows
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Forward(NamedTuple):
     leaves: list[Tensor]
     activations: Activations
     outputs: tuple[Tensor, ...]
+    graph: Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +77,10 @@ class BlockHarness:
         """Run the forward as in training; for the last block, with the loss. Weight gradients go to the queue."""
         activations, leaves = as_leaves(map_tensors(lambda tensor: tensor.clone(), self.activations), self.needs)
         torch.clear_autocast_cache()  # otherwise weights cast in an earlier pass would be part of this graph
-        instrumentation = self.instrumentation
+        instrumentation, graph = self.instrumentation, Graph([], queue, [], [])
         intercepted: AbstractContextManager[EnterLayer | None] = NULL_CONTEXT
         if instrumentation is not None:
-            intercepted = instrumentation.at_forward(queue, 0, Rows(0, self.rows))
+            intercepted = instrumentation.at_forward(graph, 0, Rows(0, self.rows))
         # A fresh copy of the structure, as in training: nothing is kept from an earlier pass.
         inputs = map_tensors(lambda tensor: tensor, self.inputs)
         with torch.enable_grad(), intercepted as enter_layer:
@@ -93,16 +94,17 @@ class BlockHarness:
                 result = self.loss(result)
             seconds = seconds_now(self.device) - started
         unique = {id(tensor): tensor for tensor in tensors_of(result) if tensor.requires_grad}
-        return Forward(seconds, tensors_of(activations), leaves, result, tuple(unique.values()))
+        return Forward(seconds, tensors_of(activations), leaves, result, tuple(unique.values()), graph)
 
-    def backward(self, forward: Forward, queue: WeightGradQueue | None = None) -> float:
-        """Run the backward and return its seconds. Weight gradients accumulate, as in training, or go to the queue."""
+    def backward(self, forward: Forward) -> float:
+        """Run the backward and return its seconds. Weight gradients accumulate, or go to the queue of the forward."""
+        queue = forward.graph.queue
         if not forward.outputs:
             return 0.0
         edges = tuple(map(get_gradient_edge, forward.outputs))
         gradients = tuple(torch.ones_like(output) for output in forward.outputs)
         capture = NULL_CONTEXT if queue is None else queue.capture_grads(self.trained)
-        intercepted = NULL_CONTEXT if self.instrumentation is None else self.instrumentation.at_backward(queue)
+        intercepted = NULL_CONTEXT if self.instrumentation is None else self.instrumentation.at_backward(forward.graph)
         with torch.autocast(self.device.type, enabled=False), capture, intercepted:
             started = seconds_now(self.device)
             # As the runtime does. torch.autograd.backward would run without the function mode of the instrumentation.
@@ -115,7 +117,7 @@ class BlockHarness:
         What the runtime cannot defer is part of the first. A backward that only defers takes no time.
         """
         only_defers = not forward.leaves and _only_defers(forward.outputs)
-        input_s = self.backward(forward, queue)
+        input_s = self.backward(forward)
         has_deferred = len(queue) > 0
         with torch.autocast(self.device.type, enabled=False):
             started = seconds_now(self.device)

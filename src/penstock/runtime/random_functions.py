@@ -10,25 +10,23 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from penstock.errors import InputError
 from penstock.runtime.rng import RowRng
 
 
 class RandomFunctionMode(TorchFunctionMode):
-    """Draws dropout masks from `rng` while it is entered.
+    """Draws dropout masks from `rng` while it is entered: in a forward, and in its backward, which may recompute parts.
 
-    Without an `rng`, as in a backward, dropout raises InputError: a module that recomputes itself
-    (`torch.utils.checkpoint`) would draw other numbers than in its forward.
+    A module that recomputes itself (`torch.utils.checkpoint`) draws the numbers of its forward.
     """
 
-    def __init__(self, rng: RowRng | None) -> None:
+    def __init__(self, rng: RowRng) -> None:
         super().__init__()
         self._rng = rng
 
@@ -41,43 +39,17 @@ class RandomFunctionMode(TorchFunctionMode):
             return func(*args, **named)
         if func in RANDOM_FUNCTIONS:
             return call_random(func, self._rng, *args, **named)
-        if func in _COMPOSITE:
+        if func in COMPOSITE:
             with self:
                 return without_override_check(func)(*args, **named)
         return func(*args, **named)
 
 
-class _Draws(Protocol):
-    """The part of `RowRng` that random functions use."""
-
-    may_draw: bool
-
-    def dropout(self, x: Tensor, p: float, *, in_place: bool, by_channel: bool = False) -> Tensor: ...
-
-    def alpha_dropout(self, x: Tensor, p: float, *, in_place: bool, by_channel: bool = False) -> Tensor: ...
-
-
-class _NoDraws:
-    """Raises an error for dropout during a backward."""
-
-    may_draw = True
-
-    def dropout(self, *_: object, **__: object) -> Tensor:
-        raise InputError(
-            "a layer with dropout recomputes itself in the backward (torch.utils.checkpoint), which would draw other "
-            "numbers",
-            hint="Let the plan recompute stages instead, or move dropout out of the checkpointed function.",
-        )
-
-    alpha_dropout = dropout
-
-
-def call_random(func: Any, rng: RowRng | None, *args: Any, **named: Any) -> Tensor:
+def call_random(func: Any, rng: RowRng, *args: Any, **named: Any) -> Tensor:
     """Call the row-wise replacement of one of RANDOM_FUNCTIONS."""
-    draws: _Draws = _NoDraws() if rng is None else rng
     # Attention without dropout is common and draws nothing.
-    draws.may_draw |= func is not F.scaled_dot_product_attention
-    return RANDOM_FUNCTIONS[func](draws, *args, **named)
+    rng.may_draw |= func is not F.scaled_dot_product_attention
+    return RANDOM_FUNCTIONS[func](rng, *args, **named)
 
 
 @cache
@@ -100,7 +72,7 @@ def without_override_check(func: types.FunctionType) -> Callable[..., Any]:
 
 
 def _dropout(
-    draws: _Draws,
+    rng: RowRng,
     input: Tensor,  # noqa: A002
     p: float = 0.5,
     training: bool = True,
@@ -110,11 +82,11 @@ def _dropout(
 ) -> Tensor:
     if not training or p == 0.0:
         return input
-    return draws.dropout(input, p, in_place=inplace, by_channel=by_channel)
+    return rng.dropout(input, p, in_place=inplace, by_channel=by_channel)
 
 
 def _dropout1d(
-    draws: _Draws,
+    rng: RowRng,
     input: Tensor,  # noqa: A002
     p: float = 0.5,
     training: bool = True,
@@ -122,12 +94,12 @@ def _dropout1d(
 ) -> Tensor:
     if input.dim() == 2:
         # Channels and positions of a single row.
-        return _dropout1d(draws, input.unsqueeze(0), p, training, inplace).squeeze(0)
-    return _dropout(draws, input, p, training, inplace, by_channel=True)
+        return _dropout1d(rng, input.unsqueeze(0), p, training, inplace).squeeze(0)
+    return _dropout(rng, input, p, training, inplace, by_channel=True)
 
 
 def _alpha_dropout(
-    draws: _Draws,
+    rng: RowRng,
     input: Tensor,  # noqa: A002
     p: float = 0.5,
     training: bool = False,
@@ -137,15 +109,15 @@ def _alpha_dropout(
 ) -> Tensor:
     if not training or p == 0.0:
         return input
-    return draws.alpha_dropout(input, p, in_place=inplace, by_channel=by_channel)
+    return rng.alpha_dropout(input, p, in_place=inplace, by_channel=by_channel)
 
 
-def _aten_dropout(draws: _Draws, input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
-    return _dropout(draws, input, p, train)
+def _aten_dropout(rng: RowRng, input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002
+    return _dropout(rng, input, p, train)
 
 
 def _attention(
-    draws: _Draws,
+    rng: RowRng,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -169,8 +141,8 @@ def _attention(
         scores = scores.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    draws.may_draw = True
-    return draws.dropout(scores.softmax(-1), dropout_p, in_place=False) @ value
+    rng.may_draw = True
+    return rng.dropout(scores.softmax(-1), dropout_p, in_place=False) @ value
 
 
 RANDOM_FUNCTIONS: Mapping[Any, Callable[..., Tensor]] = {
@@ -185,5 +157,5 @@ RANDOM_FUNCTIONS: Mapping[Any, Callable[..., Tensor]] = {
 }
 """torch's random functions, and their row-wise replacements."""
 
-_COMPOSITE = (F.multi_head_attention_forward, Tensor.backward, torch.autograd.backward)
-"""Functions whose inner calls the mode must see: attention calls dropout, and a backward may recompute a forward."""
+COMPOSITE = (F.multi_head_attention_forward, Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+"""Functions whose inner calls a mode must see: attention calls dropout, and a backward may recompute a forward."""

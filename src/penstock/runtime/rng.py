@@ -2,8 +2,11 @@
 
 Dropout draws the mask of every row from a generator seeded with (seed, step, row of the batch, layer, number of the
 call within the layer). The mask is the same on every device, for every split of the rows, and when a forward is
-recomputed. All other random functions read torch's own generators. These are seeded for every layer with (seed, step,
-first row, layer) and restored afterwards.
+recomputed. All other random functions read torch's own generators. These are seeded for every layer and after every
+call of dropout with (seed, step, first row, layer, number of the call), and restored after the forward.
+
+The seed of torch's generator therefore tells the position. `torch.utils.checkpoint` restores the generator before it
+recomputes a part of a layer in the backward, so that dropout finds its position again there.
 """
 
 import hashlib
@@ -11,6 +14,7 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,8 +43,10 @@ class RowRng:
         self._is_split = is_split
         self._device = device
         self._generator: torch.Generator | None = None
-        self._layer = 0
-        self._num_calls = 0
+        self._position: _Position | None = None
+        """The position of the forward; None after it."""
+        self._positions: dict[int, _Position] = {}
+        """The position that each seed of torch's generator stands for."""
         self._seeded_states: list[Tensor] | None = None
         """States of torch's generators at the start of the layer, if draws are tracked."""
         self.may_draw = False
@@ -48,11 +54,12 @@ class RowRng:
 
     @contextmanager
     def preserve_state(self) -> Iterator[None]:
-        """Restore torch's generators on exit."""
+        """Context of the forward: restore torch's generators on exit. Later draws are those of recomputations."""
         states = get_rng_states(self._device)
         try:
             yield
         finally:
+            self._position = None
             set_rng_states(self._device, states)
 
     def enter_layer(self, layer: int, *, track: bool = False) -> None:
@@ -63,9 +70,7 @@ class RowRng:
             track: Whether to set `may_draw` if the layer reads torch's generators.
         """
         self.leave_layer()
-        self._layer, self._num_calls = layer, 0
-        for generator in _generators(self._device):
-            generator.manual_seed(_seed_of(*self._key, self._rows.start, layer, -1))
+        self._position = self._seed_generators(layer, 0)
         self._seeded_states = get_rng_states(self._device) if track else None
 
     def leave_layer(self) -> None:
@@ -96,7 +101,10 @@ class RowRng:
         """Zeros for dropped elements, ones for the others."""
         if not 0.0 <= p <= 1.0:
             raise InputError(f"dropout probability ({p}) must be between 0 and 1")
-        call, self._num_calls = self._num_calls, self._num_calls + 1
+        layer, call = self._find_position()
+        following = self._seed_generators(layer, call + 1)
+        if self._position is not None:
+            self._position = following
         shape = [*x.shape[:2], *[1] * (x.dim() - 2)] if by_channel else list(x.shape)
         noise = torch.zeros(shape, dtype=x.dtype, device=x.device)
         if p == 1.0:
@@ -117,9 +125,35 @@ class RowRng:
         else:
             parts = noise.unsqueeze(0)
         for number, part in enumerate(parts):
-            self._generator.manual_seed(_seed_of(*self._key, self._rows.start + number, self._layer, call))
+            self._generator.manual_seed(_seed_of(*self._key, self._rows.start + number, layer, call))
             part.bernoulli_(1.0 - p, generator=self._generator)
         return noise
+
+    def _seed_generators(self, layer: int, call: int) -> "_Position":
+        """Seed torch's generators for a position, and return it."""
+        seed = _seed_of(*self._key, self._rows.start, layer, -1 - call)
+        self._positions[seed] = _Position(layer, call)
+        for generator in _generators(self._device):
+            generator.manual_seed(seed)
+        return self._positions[seed]
+
+    def _find_position(self) -> "_Position":
+        """Return the position that torch's generator stands for."""
+        position = self._positions.get(torch.default_generator.initial_seed(), self._position)
+        if position is None:
+            raise InputError(
+                "dropout in a backward does not follow any state of torch's random generator in its forward, so it "
+                "would draw other numbers",
+                hint="Call torch.utils.checkpoint with preserve_rng_state=True, and do not seed torch in the forward.",
+            )
+        return position
+
+
+class _Position(NamedTuple):
+    """The next call of dropout in a layer."""
+
+    layer: int
+    call: int
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from penstock.runtime.tensors.rows import Rows
 from tests.support.runtime.split_gradients import check
 
 torch.set_num_threads(1)
+RNG = RowRng(0, 0, Rows(0, 4), is_split=False, device=torch.device("cpu"))
 
 
 class Call(nn.Module):
@@ -149,7 +150,7 @@ def test_a_detached_leaf_is_an_input_and_no_parameter() -> None:
         if call not in (torch.mm, torch.matmul, Tensor.__matmul__):
             continue
         x, queue = torch.randn(4, 4, requires_grad=True), WeightGradQueue()
-        with StageFunctionMode(None, queue.defer):
+        with StageFunctionMode(RNG, queue.defer):
             out = call(x, weight)
             other = call(x, torch.ones(4, 4))
         with queue.capture_grads([]):
@@ -168,7 +169,7 @@ def test_products_with_saved_tensor_hooks() -> None:
         return tensor
 
     x = torch.randn(4, 4, requires_grad=True) * 1
-    with saved_tensors_hooks(pack, lambda tensor: tensor), StageFunctionMode(None, queue.defer):
+    with saved_tensors_hooks(pack, lambda tensor: tensor), StageFunctionMode(RNG, queue.defer):
         deferred, plain = torch.mm(x, weight), x @ weight
     assert len(saved) == 4
     assert type(deferred.grad_fn).__name__ == "_AddmmBackward"
@@ -179,7 +180,7 @@ def test_operands_changed_in_place_are_refused_as_torch_does() -> None:
     weight, queue = nn.Parameter(torch.randn(4, 4)), WeightGradQueue()
     for function in (torch.mm, torch.matmul):
         x = torch.randn(4, 4, requires_grad=True) * 1
-        with StageFunctionMode(None, queue.defer):
+        with StageFunctionMode(RNG, queue.defer):
             out = function(x, weight)
         x.add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"), queue.capture_grads([]):

@@ -12,13 +12,14 @@ from torch.utils.checkpoint import checkpoint
 
 from penstock.errors import InputError
 from penstock.model.blocks import Block, find_blocks
+from penstock.model.trees import same_bits
 from penstock.runtime.stage.loss import scale_loss, sum_losses
 from penstock.runtime.stage.stage import TorchStage
 from penstock.runtime.tensors.batch import count_rows, slice_rows
 from penstock.runtime.tensors.packing import pack
 from penstock.runtime.tensors.rows import microbatch_rows
 from penstock.runtime.verify.plain_reference import reference_step
-from tests.support.runtime import chains, meta_models, own_forward
+from tests.support.runtime import chains, checkpointed, meta_models, own_forward
 from tests.support.runtime.models import KINDS
 from tests.support.runtime.odd_blocks import Both, Branch, Clip
 from tests.support.runtime.user_models import mean_square
@@ -121,12 +122,35 @@ CASES: dict[str, Case] = {
         narrow,
         False,
     ),
+    **{
+        f"checkpointed, {kind}, {name}": (
+            partial(checkpointed.make, kind, keep),
+            checkpointed.loss,
+            checkpointed.batch,
+            True,
+        )
+        for kind in checkpointed.LAYERS
+        for name, keep in checkpointed.CHECKPOINTS.items()
+    },
+    "checkpointed blocks": (
+        partial(checkpointed.make, checkpointed.AROUND, checkpointed.CHECKPOINTS["not reentrant"]),
+        checkpointed.loss,
+        checkpointed.batch,
+        True,
+    ),
     "rotating": (meta_models.rotating, mean_square, narrow, False),
 }
 
 
 def by_stage(
-    model: nn.Module, blocks: Sequence[Block], loss: Callable[[Any, Any], Tensor], inputs: Any, targets: Any, step: int
+    model: nn.Module,
+    blocks: Sequence[Block],
+    loss: Callable[[Any, Any], Tensor],
+    inputs: Any,
+    targets: Any,
+    step: int,
+    *,
+    defer: bool = False,
 ) -> Tensor:
     """The same iteration by the code under test: one stage with all layers."""
     runner = TorchStage(blocks, 0, model, seed=SEED, is_split=False, device=torch.device("cpu"))
@@ -136,8 +160,9 @@ def by_stage(
         if rows.num:
             packed, _ = pack(slice_rows(inputs, rows, torch.device("cpu")))
             compute_loss = scale_loss(loss, slice_rows(targets, rows, torch.device("cpu")), rows.num / num_rows)
-            out, graph = runner.run(packed, step, rows, compute_loss, keep=True, defer=False)
+            out, graph = runner.run(packed, step, rows, compute_loss, keep=True, defer=defer)
             runner.backward(graph, graph.loss_grads)
+            runner.backward_weight(graph)
             losses.append(out.tensors[0])
     return sum_losses(losses)
 
@@ -155,6 +180,7 @@ def assert_same(one: nn.Module, other: nn.Module) -> None:
     assert all(map(torch.equal, one.buffers(), other.buffers()))
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # torch's, of nested ones
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("name", list(CASES))
 def test_same_bits_as_one_stage(name: str, bf16: bool) -> None:
@@ -230,19 +256,46 @@ def test_nothing_is_left_on_the_blocks() -> None:
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
 
 
-def test_dropout_that_recomputes_itself_is_refused() -> None:
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # torch's, of nested ones
+@pytest.mark.parametrize("name", checkpointed.CHECKPOINTS)
+@pytest.mark.parametrize("kind", [*checkpointed.LAYERS, checkpointed.AROUND])
+def test_checkpoints_change_nothing(kind: str, name: str) -> None:
+    if (kind, name) == (checkpointed.AROUND, "reentrant"):
+        pytest.skip("refused, see tests/model/test_block_finder.py")
+    losses, parameters = checkpointed.train_single_process(kind, checkpointed.call, 2)
+    other_losses, other = checkpointed.train_single_process(kind, checkpointed.CHECKPOINTS[name], 2)
+    assert same_bits((losses, parameters), (other_losses, other))
+
+
+@pytest.mark.parametrize("defer", [False, True])
+@pytest.mark.parametrize("name", checkpointed.CHECKPOINTS)
+def test_checkpoints_of_a_sequential(name: str, defer: bool) -> None:
+    keep = checkpointed.CHECKPOINTS[name]
+    plain, staged = (checkpointed.sequential(keep) for _ in range(2))
+    x, y = checkpointed.batch(0)
+    one = reference_step(plain, find_blocks(plain), NUM_MICROBATCHES, checkpointed.loss, x, y, seed=SEED)
+    assert torch.equal(one, by_stage(staged, find_blocks(staged), checkpointed.loss, x, y, 0, defer=defer))
+    assert_same(plain, staged)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_checkpoint_without_the_random_state_is_refused(use_reentrant: bool) -> None:
     class Recomputing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = checkpoint(lambda y: F.dropout(torch.tanh(y), 0.3), x, use_reentrant=False)
-            return out
+            call = partial(checkpoint, use_reentrant=use_reentrant, preserve_rng_state=False)
+            return call(lambda y: F.dropout(torch.tanh(y), 0.3), x)  # type: ignore[no-any-return]
 
     model = nn.Sequential(nn.Linear(6, 6), Recomputing(), nn.Linear(6, 2))
-    with pytest.raises(InputError, match=r"recomputes itself in the backward \(torch.utils.checkpoint\)"):
-        reference_step(model, find_blocks(model), 2, mean_square, *small(0))
+    blocks = find_blocks(model)
+    with pytest.raises(InputError, match="dropout in a backward does not follow") as raised:
+        reference_step(model, blocks, 2, mean_square, *small(0))
+    assert "preserve_rng_state=True" in raised.value.hint
+    with pytest.raises(InputError, match="dropout in a backward does not follow"):
+        by_stage(model, blocks, mean_square, *small(0), 0)
 
 
 def test_a_model_that_fails_is_located() -> None:
-    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(5, 2))
+    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(5, 2), nn.ReLU())
     with pytest.raises(RuntimeError) as raised:
         reference_step(model, find_blocks(model), 2, mean_square, *small(0), step=4)
     assert raised.value.__notes__ == ["In the forward of layer 1 (1), step 4, rows 0 to 5."]

@@ -2,6 +2,7 @@
 
 from penstock.model.tracing.abstraction import Abstraction
 from penstock.model.tracing.block_calls import BlockCall, have_same_results
+from penstock.model.tracing.captured_outputs import Captured, append_captured, list_sizes, with_captured
 from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
 from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_all_modes, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
@@ -13,6 +14,7 @@ __all__ = [
     "Abstraction",
     "BlockCall",
     "Call",
+    "Captured",
     "Dataflow",
     "Event",
     "Placeholder",
@@ -21,14 +23,17 @@ __all__ = [
     "Slot",
     "State",
     "Value",
+    "append_captured",
     "find_flow",
     "function_name",
     "have_same_results",
     "intercept_calls",
     "intercept_vmap",
     "is_metadata_query",
+    "list_sizes",
     "local_values",
     "run_and_record",
     "suspend_all_modes",
     "suspend_mode",
+    "with_captured",
 ]

@@ -88,19 +88,24 @@ class Abstraction:
             for held, name, tensor in replaced:
                 held[name] = tensor
 
-    def call_block(
-        self, number: int, name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Return what a block returns for these arguments, without data."""
-        if not self._samples:
-            try:
-                with self.mode:
-                    return call(*self._faked(args), **self._faked(kwargs))
-            except (DataDependentOutputException, DynamicOutputShapeException) as error:
-                raise InputError(
-                    f"block {name!r} reads the data of a tensor, which a model on the meta device does not have",
-                    hint="Build the model on a device with memory, or name coarser blocks.",
-                ) from error
+    @property
+    def has_samples(self) -> bool:
+        """Whether the results of blocks follow from real runs. Otherwise blocks run on fake tensors."""
+        return bool(self._samples)
+
+    def run_block(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a block on fake tensors."""
+        try:
+            with self.mode:
+                return call(*self._faked(args), **self._faked(kwargs))
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise InputError(
+                f"block {name!r} reads the data of a tensor, which a model on the meta device does not have",
+                hint="Build the model on a device with memory, or name coarser blocks.",
+            ) from error
+
+    def call_block(self, number: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what a block returned in the samples, for these arguments and without data."""
         samples = [calls[number] for calls in self._samples]
         given = tensor_arguments((args, kwargs))
         shapes = shapes_of((args, kwargs))

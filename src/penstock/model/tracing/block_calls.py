@@ -6,6 +6,7 @@ sizes: a dimension of a result equals a dimension of an argument, or is a multip
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -173,6 +174,15 @@ def _predict_size(sizes: list[int], aligned: Sequence[_Column], columns: Sequenc
             return now * sizes[0] // first
     if len(set(sizes)) == 1:
         return sizes[0]
+    for one, two in pairwise(columns):
+        if two.dim == one.dim + 1:  # two dimensions of an argument that the block merges
+            products = [first * second for first, second in zip(one.samples, two.samples, strict=True)]
+            now, is_ratio = (
+                one.now * two.now,
+                all(size * products[0] == sizes[0] * product for size, product in zip(sizes, products, strict=True)),
+            )
+            if is_ratio and products[0] and now * sizes[0] % products[0] == 0:
+                return now * sizes[0] // products[0]
     raise _unpredictable(name)
 
 

@@ -20,7 +20,6 @@ Handler: TypeAlias = Callable[[nn.Module, Callable[..., Any], tuple[Any, ...], d
 """Called with the module, its original call and the arguments; its result is returned to the caller."""
 
 _HANDLER = "_penstock_handler"
-_IS_CALLED = "_penstock_is_called"
 
 
 @contextmanager
@@ -44,7 +43,6 @@ def intercept_calls(modules: Iterable[nn.Module], handler: Handler) -> Iterator[
         for module, own in classes.items():
             object.__setattr__(module, "__class__", own)
             module.__dict__.pop(_HANDLER, None)
-            module.__dict__.pop(_IS_CALLED, None)
 
 
 @contextmanager
@@ -104,24 +102,32 @@ def _has_plain_forward(own: type[nn.Module]) -> bool:
     return holder is not None and isinstance(holder.__dict__["forward"], FunctionType)
 
 
+@contextmanager
+def _as_own_class(module: nn.Module, own: type[nn.Module]) -> Iterator[None]:
+    """Give a module its own class within the context: its code may compare `type(self).forward`."""
+    before = type(module)
+    object.__setattr__(module, "__class__", own)
+    try:
+        yield
+    finally:
+        object.__setattr__(module, "__class__", before)
+
+
 @cache
 def _intercepting(own: type[nn.Module], *, with_forward: bool) -> type[nn.Module]:
+    def run_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        with _as_own_class(self, own):
+            return own.forward(self, *args, **kwargs)
+
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         def call(*args: Any, **kwargs: Any) -> Any:
-            state = self.__dict__
-            before = state.get(_IS_CALLED, False)
-            state[_IS_CALLED] = True
-            try:
+            with _as_own_class(self, own):
                 return own.__call__(self, *args, **kwargs)
-            finally:
-                state[_IS_CALLED] = before
 
         return self.__dict__[_HANDLER](self, call, args, kwargs)
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if self.__dict__.get(_IS_CALLED, False):
-            return own.forward(self, *args, **kwargs)
-        return self.__dict__[_HANDLER](self, MethodType(own.forward, self), args, kwargs)
+        return self.__dict__[_HANDLER](self, MethodType(run_forward, self), args, kwargs)
 
     members = {"__call__": __call__, "__module__": own.__module__, **({"forward": forward} if with_forward else {})}
     return type(own.__name__, (_Quiet, own), members)

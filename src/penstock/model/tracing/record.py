@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from penstock.model.tracing.captured_outputs import Captured
+
 COARSER_BLOCKS = "Use an nn.Sequential, or name coarser blocks that contain the whole computation."
 
 
@@ -45,6 +47,8 @@ class Context(NamedTuple):
     autocast: bool
     saves: bool
     """Whether hooks on saved tensors are active, as inside of `torch.utils.checkpoint`."""
+    region: int = 0
+    """Number of the call of `torch.utils.checkpoint`, or of an autograd function, around it; 0 if there is none."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,11 @@ class Event:
     is_random: bool = False
     call: Call | None = None
     """None for the inputs."""
+
+    @cached_property
+    def has_captured(self) -> bool:
+        """Whether hooks inside of the block collect outputs of its modules."""
+        return self.is_block and self.spec.context is Captured
 
     @cached_property
     def makes(self) -> tuple[int, ...]:

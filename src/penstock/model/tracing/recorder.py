@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 from penstock.errors import InputError
 from penstock.model.blocks import Activations, call_model
 from penstock.model.tracing.abstraction import Abstraction
 from penstock.model.tracing.block_calls import BlockCall, describe_call
+from penstock.model.tracing.captured_outputs import append_captured, list_sizes, with_captured
 from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_mode
 from penstock.model.tracing.record import (
     COARSER_BLOCKS,
@@ -119,6 +121,9 @@ class _Recorder(TorchFunctionMode):
         self.inside = False
         self.has_functions = False
         self.ambient_hooks = _saved_tensors_hooks()
+        self.num_regions = 0
+        self.function = 0  # the region of the outermost autograd function that has not returned
+        self.checkpoints: dict[int, Any] = {}  # a hook of each call of torch.utils.checkpoint, by its region
         self.values: list[Value] = []
         self.events: list[Event] = []
         self.calls: list[BlockCall] = []
@@ -134,8 +139,15 @@ class _Recorder(TorchFunctionMode):
         own = Function.__dict__["apply"]
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            self.has_functions |= not self.inside
-            return own.__func__(cls, *args, **kwargs)
+            if self.inside or self.function:
+                return own.__func__(cls, *args, **kwargs)
+            self.has_functions = True
+            self.num_regions += 1
+            self.function = self.num_regions
+            try:
+                return own.__func__(cls, *args, **kwargs)
+            finally:
+                self.function = 0
 
         Function.apply = classmethod(apply)  # type: ignore[assignment]
         try:
@@ -175,15 +187,26 @@ class _Recorder(TorchFunctionMode):
             raise self._wrong_order(module)
         number = self.num_calls
         name = self.names[number]
+        if self.function:
+            raise InputError(
+                f"forward calls block {name!r} inside an autograd function, as torch.utils.checkpoint with "
+                "use_reentrant=True does",
+                hint="Pass use_reentrant=False, or call torch.utils.checkpoint inside the block.",
+            )
         self.num_calls += 1
         self.inside = True  # until the event is recorded, so that inspecting tensors records none
         try:
-            before = self._versions()
+            before, sizes = self._versions(), list_sizes()
             with suspend_mode(self):
-                if self.abstraction is None:
-                    result = call(*args, **kwargs)
+                if self.abstraction is None or not self.abstraction.has_samples:
+                    if self.abstraction is None:
+                        result = call(*args, **kwargs)
+                    else:
+                        result = self.abstraction.run_block(name, call, args, kwargs)
+                    whole = with_captured(result, sizes)
                 else:
-                    result = self.abstraction.call_block(number, name, call, args, kwargs)
+                    whole = self.abstraction.call_block(number, name, args, kwargs)
+                    result = append_captured(whole)
             for leaf in pytree.tree_leaves(result):
                 if not isinstance(leaf, Tensor | bool | int | str | None):
                     raise InputError(
@@ -191,9 +214,9 @@ class _Recorder(TorchFunctionMode):
                         hint="Return tensors, None, integers and strings, in tuples, lists and dicts.",
                     )
             changed = [self.tensors[value]._version != version for value, version in enumerate(before[0])]
-            self.calls.append(describe_call((args, kwargs), result, self.numbers, changed))
+            self.calls.append(describe_call((args, kwargs), whole, self.numbers, changed))
             function = call if isinstance(call, MethodType) else module  # forward calls the module or its forward
-            self.record_event(name, function, (args, kwargs), result, before=before, is_block=True)
+            self.record_event(name, function, (args, kwargs), whole, before=before, is_block=True)
         finally:
             self.inside = False
         return result
@@ -268,8 +291,15 @@ class _Recorder(TorchFunctionMode):
         return leaf if number is None else Slot(number)
 
     def _context(self) -> Context:
-        saves = _saved_tensors_hooks() != self.ambient_hooks
-        return Context(torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), saves)
+        hooks = _saved_tensors_hooks()
+        saves, region = hooks != self.ambient_hooks, self.function
+        if not region and saves and hooks is not None and hooks[0].__module__ == checkpoint.__module__:
+            region = next((number for number, hook in self.checkpoints.items() if hook is hooks[0]), 0)
+            if not region:
+                self.num_regions += 1
+                region = self.num_regions
+                self.checkpoints[region] = hooks[0]
+        return Context(torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), saves, region)
 
     def _wrong_order(self, module: nn.Module) -> InputError:
         name = next(name for name, named in zip(self.names, self.modules, strict=True) if named is module)

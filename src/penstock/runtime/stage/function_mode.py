@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from penstock.runtime.random_functions import RANDOM_FUNCTIONS, call_random, without_override_check
+from penstock.runtime.random_functions import COMPOSITE, RANDOM_FUNCTIONS, call_random, without_override_check
 from penstock.runtime.rng import RowRng
 from penstock.runtime.stage import sync_batch_norm, wgrad_functions
 from penstock.runtime.stage.sync_batch_norm import AllReduce
@@ -23,11 +23,11 @@ from penstock.runtime.stage.wgrad_products import PRODUCTS
 class StageFunctionMode(TorchFunctionMode):
     """While it is entered, dropout draws from `rng`, weight gradients go to `defer` and batch norm uses `all_reduce`.
 
-    In a backward there is no `rng`. Torch functions are called there by layers that recompute themselves
-    (`torch.utils.checkpoint`). Their weight gradients are deferred as in the forward; dropout raises InputError.
+    In a backward, torch functions are called by layers that recompute themselves (`torch.utils.checkpoint`). Their
+    weight gradients are deferred as in the forward, and dropout draws the numbers of the forward, whose `rng` it uses.
     """
 
-    def __init__(self, rng: RowRng | None, defer: Defer | None, all_reduce: AllReduce | None = None) -> None:
+    def __init__(self, rng: RowRng, defer: Defer | None, all_reduce: AllReduce | None = None) -> None:
         super().__init__()
         self._all_reduce = all_reduce
         self._rng = rng
@@ -52,7 +52,7 @@ class StageFunctionMode(TorchFunctionMode):
             return call_random(func, self._rng, *args, **named)
         elif self._all_reduce is not None and func in _OVER_ROWS:
             return _OVER_ROWS[func](self._all_reduce, *args, **named)
-        elif func is F.multi_head_attention_forward:
+        elif func in COMPOSITE:
             with self:
                 return without_override_check(func)(*args, **named)
         return func(*args, **named)

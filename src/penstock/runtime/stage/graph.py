@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
+from penstock.runtime.rng import RowRng
 from penstock.runtime.stage.wgrad_queue import WeightGradQueue
 from penstock.runtime.tensors import PackedPayload
 
@@ -28,6 +29,8 @@ class Graph:
     """Which input tensors need a gradient."""
     loss_grads: list[Tensor]
     """For a graph that ends in the loss: the initial gradients."""
+    rng: RowRng | None = None
+    """The random numbers of the forward, if any are drawn row by row."""
     input_grads: list[Tensor | None] = field(default_factory=list)
     """The captured gradients of the inputs."""
     retain: bool = False

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from penstock.runtime.rng import RowRng
 from penstock.runtime.stage.function_mode import StageFunctionMode
+from penstock.runtime.stage.graph import Graph
 from penstock.runtime.stage.replica_sync import ReplicaSync
 from penstock.runtime.stage.wgrad_functions import Defer
 from penstock.runtime.stage.wgrad_hooks import WeightGradHooks
@@ -58,15 +59,15 @@ class Instrumentation:
         """Read the training flags of all modules. Doing so before every action would take too long."""
         self._training = bytes([module.training for module in self._modules])
 
-    def at_forward(
-        self, queue: WeightGradQueue | None, step: int, rows: Rows
-    ) -> AbstractContextManager[EnterLayer | None]:
+    def at_forward(self, graph: Graph, step: int, rows: Rows) -> AbstractContextManager[EnterLayer | None]:
         """Context of a forward. It gives a function to call before each layer, or None if none is needed."""
-        return self._intercept(queue, step, rows) if self._must_intercept(queue) else self._hook(queue)
+        return self._intercept(graph, step, rows) if self._must_intercept(graph.queue) else self._hook(graph.queue)
 
-    def at_backward(self, queue: WeightGradQueue | None) -> AbstractContextManager[None]:
+    def at_backward(self, graph: Graph) -> AbstractContextManager[None]:
         """Context of a backward, in which layers may recompute themselves (`torch.utils.checkpoint`)."""
-        return self._intercept_recompute(queue) if self._must_intercept(queue) else self._hook(queue)
+        if graph.rng is None or not self._must_intercept(graph.queue):
+            return self._hook(graph.queue)
+        return self._intercept_recompute(graph.rng, graph.queue)
 
     def _must_intercept(self, queue: WeightGradQueue | None) -> bool:
         is_plain = self._replica_sync is None and self._draws.get(self._training) is False
@@ -79,14 +80,14 @@ class Instrumentation:
     def _hook(self, queue: WeightGradQueue | None) -> AbstractContextManager[None]:
         return NULL_CONTEXT if queue is None else self._hooks.install(queue.defer)
 
-    def _function_mode(self, rng: RowRng | None, queue: WeightGradQueue | None) -> StageFunctionMode:
+    def _function_mode(self, rng: RowRng, queue: WeightGradQueue | None) -> StageFunctionMode:
         all_reduce = None if self._replica_sync is None else self._replica_sync.all_reduce
         return StageFunctionMode(rng, self._defer(queue), all_reduce)
 
     @contextmanager
-    def _intercept(self, queue: WeightGradQueue | None, step: int, rows: Rows) -> Iterator[EnterLayer]:
-        draws = self._draws.get(self._training)
-        rng = RowRng(self.seed, step, rows, is_split=self._is_split, device=self._device)
+    def _intercept(self, graph: Graph, step: int, rows: Rows) -> Iterator[EnterLayer]:
+        draws, queue = self._draws.get(self._training), graph.queue
+        rng = graph.rng = RowRng(self.seed, step, rows, is_split=self._is_split, device=self._device)
         with rng.preserve_state(), self._function_mode(rng, queue) as mode, self._hook(queue):
             yield partial(rng.enter_layer, track=draws is None)
             rng.leave_layer()
@@ -95,6 +96,6 @@ class Instrumentation:
             self._defers_more.setdefault(self._training, mode.has_deferred)
 
     @contextmanager
-    def _intercept_recompute(self, queue: WeightGradQueue | None) -> Iterator[None]:
-        with self._function_mode(None, queue), self._hook(queue):
+    def _intercept_recompute(self, rng: RowRng, queue: WeightGradQueue | None) -> Iterator[None]:
+        with self._function_mode(rng, queue), self._hook(queue):
             yield

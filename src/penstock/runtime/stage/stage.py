@@ -152,9 +152,7 @@ class TorchStage:
         graph = Graph([], WeightGradQueue() if defer else None, list(inputs.needs_grad), [])
         saving = hooks or (NULL_CONTEXT if keep else saved_tensors_hooks(lambda _: None, _refuse_backward))
         with torch.enable_grad(), saving:
-            activations = self._call(
-                unpack(inputs, attach_inputs(inputs, graph)), graph.queue, step, rows, compute_loss
-            )
+            activations = self._call(unpack(inputs, attach_inputs(inputs, graph)), graph, step, rows, compute_loss)
         packed, tensors = pack(activations)
         if compute_loss is not None:
             graph.loss_grads = [torch.ones_like(tensor) for tensor in tensors if tensor.requires_grad]
@@ -164,18 +162,19 @@ class TorchStage:
 
     def evaluate(self, inputs: PackedPayload, step: int, rows: Rows, compute_loss: ComputeLoss | None) -> PackedPayload:
         """Run the forward without gradients."""
+        graph = Graph([], None, [], [])
         with torch.no_grad():
-            return pack(self._call(unpack(inputs, list(inputs.tensors)), None, step, rows, compute_loss))[0]
+            return pack(self._call(unpack(inputs, list(inputs.tensors)), graph, step, rows, compute_loss))[0]
 
     def _call(
         self,
         activations: Activations,
-        queue: WeightGradQueue | None,
+        graph: Graph,
         step: int,
         rows: Rows,
         compute_loss: ComputeLoss | None,
     ) -> Activations:
-        with self._instrumentation.at_forward(queue, step, rows) as enter_layer:
+        with self._instrumentation.at_forward(graph, step, rows) as enter_layer:
             return self._call_blocks(activations, enter_layer, step, rows, compute_loss)
 
     def _call_blocks(
@@ -256,7 +255,7 @@ class TorchStage:
         if pairs:
             edges, edge_grads = tuple(edge for edge, _ in pairs), tuple(grad for _, grad in pairs)
             capture = NULL_CONTEXT if graph.queue is None else graph.queue.capture_grads(self._not_deferred)
-            with self._without_autocast(), capture, self._instrumentation.at_backward(graph.queue):
+            with self._without_autocast(), capture, self._instrumentation.at_backward(graph):
                 # torch.autograd.backward without its checks, which take longer than small layers do.
                 _engine_run_backward(
                     edges, edge_grads, graph.retain, False, (), allow_unreachable=True, accumulate_grad=True

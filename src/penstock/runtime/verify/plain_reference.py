@@ -5,7 +5,8 @@ Every plan must reproduce the results of this loop. Its only shared code with th
 and `backward()` on each scaled loss. Forward hooks on the blocks set the current layer of the random numbers.
 
 Calls that a model's own forward makes between two blocks belong to the layer that `penstock.model` assigns them to. The
-recorded trace of the forward lists them in order, so counting them gives the layer.
+recorded trace of the forward lists them in order, so counting them gives the layer. A layer starts when the last call
+of the layer before has ended: a forward that checkpoints its blocks then notes the random state of the right layer.
 
 Scripted modules (torch.jit) accept no hooks. An nn.Sequential with a scripted child is called child by child.
 """
@@ -89,8 +90,8 @@ def reference_step(
                     earlier = {item: item.grad for item in model.parameters()}
                     model.zero_grad()
         if part.requires_grad:
-            # As torch advises, backward runs outside autocast. Without an rng, dropout in a backward is refused.
-            with torch.autocast(device.type, enabled=False), RandomFunctionMode(None):
+            # As torch advises, backward runs outside autocast. Checkpointed layers draw again in it.
+            with torch.autocast(device.type, enabled=False), RandomFunctionMode(rng):
                 part.backward()  # type: ignore[no-untyped-call]
         total = part.detach() if total is None else total + part.detach()
     assert total is not None, "a batch has rows"
@@ -185,7 +186,9 @@ class _LayerTracker(TorchFunctionMode):
         self._traced_layers: list[int] | None = None
         self._position = 0
         self._depth = 0
+        self._entered = 0
         self.layer = 0
+        """The layer of the last call, for error messages."""
 
     def call(self, model: nn.Module, inputs: Any) -> Any:
         """Call the model."""
@@ -203,7 +206,7 @@ class _LayerTracker(TorchFunctionMode):
 
     def enter(self, layer: int) -> None:
         """Start a layer."""
-        self.layer = layer
+        self.layer = self._entered = layer
         self._rng.enter_layer(layer)
 
     def _call_children(self, activations: Any) -> Any:
@@ -216,25 +219,40 @@ class _LayerTracker(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Count the torch functions that forward calls outside the blocks."""
-        if not self._depth and not is_metadata_query(function_name(func)):
-            self._advance()
-        return func(*args, **(kwargs or {}))
+        if self._depth or is_metadata_query(function_name(func)):
+            return func(*args, **(kwargs or {}))
+        self._begin_call()
+        result = func(*args, **(kwargs or {}))
+        self._end_call()
+        return result
 
     def _begin_block(self) -> None:
         if not self._depth:
-            self._advance()
+            self._begin_call()
         self._depth += 1
 
     def _end_block(self) -> None:
         self._depth -= 1
+        if not self._depth:
+            self._end_call()
 
-    def _advance(self) -> None:
-        """Another call of forward, of a torch function or of a block: enter the layer that it belongs to."""
-        position, self._position = self._position, self._position + 1
+    def _begin_call(self) -> None:
+        """Enter the layer of a call of forward, of a torch function or of a block."""
+        self._enter_at(self._position)
+        self._position += 1
+        self.layer = self._entered
+
+    def _end_call(self) -> None:
+        """Enter the layer of the next call. The last call is followed by none."""
+        if self._position < len(self._blocks if self._traced_layers is None else self._traced_layers):
+            self._enter_at(self._position)
+
+    def _enter_at(self, position: int) -> None:
         layers = self._traced_layers
         layer = position if layers is None else layers[min(position, len(layers) - 1)]
-        if layer != self.layer:
-            self.enter(layer)
+        if layer != self._entered:
+            self._entered = layer
+            self._rng.enter_layer(layer)
 
 
 def _traced_layers(blocks: Sequence[Block], inputs: Any) -> list[int] | None:
