@@ -33,9 +33,9 @@ def numbers(*shape: int, seed: int = 2) -> Tensor:
     return torch.randn(ROWS, *shape, generator=_generator(seed))
 
 
-def classes(count: int = 3) -> Tensor:
-    """A class for every row."""
-    return torch.randint(0, count, (ROWS,), generator=_generator(3))
+def classes() -> Tensor:
+    """One of two classes for every row."""
+    return torch.randint(0, 2, (ROWS,), generator=_generator(3))
 
 
 def language(_config: Any) -> dict[str, Tensor]:

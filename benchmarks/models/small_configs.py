@@ -34,15 +34,12 @@ SIZES: dict[str, Any] = {
     "qk_head_dim": 16,
     "image_size": IMAGE,
     "patch_size": PATCH,
-    "num_labels": 3,
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
     "decoder_start_token_id": 1,
 }
 """The sizes that a configuration may have, by the names of its fields."""
-
-_BY_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "attention_types", "attn_layer_indices")
 
 
 def small_config(config_class: Any, **own: Any) -> Any:
@@ -51,7 +48,12 @@ def small_config(config_class: Any, **own: Any) -> Any:
     A nested configuration is small, too; its own values are a dict.
     """
     default = config_class()
-    values = {name: size for name, size in SIZES.items() if type(getattr(default, name, None)) is type(size)}
+    values = {
+        name: size
+        for name, size in SIZES.items()
+        if not isinstance(getattr(config_class, name, None), property)
+        and type(getattr(default, name, None)) is type(size)
+    }
     kinds = getattr(default, "layer_types", None)
     if isinstance(kinds, list) and len(kinds) > LAYERS:
         values["layer_types"] = (list(dict.fromkeys(kinds)) * LAYERS)[:LAYERS]

@@ -27,6 +27,7 @@ _WAVES = {
     "num_conv_pos_embedding_groups": 4,
     "ctc_loss_reduction": "mean",
     "mask_time_prob": 0.0,
+    "layerdrop": 0.0,
     "classifier_proj_size": WIDTH,
 }
 _SWIN = {
@@ -89,7 +90,7 @@ KINDS: dict[str, Kind] = {
     "encoder-decoder": Kind(
         batches.translation,
         {
-            "T5ForConditionalGeneration": {},
+            "T5ForConditionalGeneration": {"decoder_start_token_id": 1},
             "MT5ForConditionalGeneration": {},
             "BartForConditionalGeneration": {},
             "MarianMTModel": {},
@@ -104,7 +105,7 @@ KINDS: dict[str, Kind] = {
             "MixtralForCausalLM": {},
             "Qwen2MoeForCausalLM": {},
             "OlmoeForCausalLM": {},
-            "DeepseekV3ForCausalLM": {},
+            "DeepseekV3ForCausalLM": {"head_dim": 8, "num_key_value_heads": 4},
             "GptOssForCausalLM": {},
             "GraniteMoeForCausalLM": {},
         },
@@ -116,7 +117,7 @@ KINDS: dict[str, Kind] = {
             "Mamba2ForCausalLM": {"num_heads": 4, "head_dim": 16, "n_groups": 1, "chunk_size": 8},
             "FalconMambaForCausalLM": {},
             "RwkvForCausalLM": {"attention_hidden_size": WIDTH, "context_length": 64},
-            "RecurrentGemmaForCausalLM": {"lru_width": WIDTH, "attention_window_size": 8},
+            "JambaForCausalLM": {"attn_layer_offset": 1, "attn_layer_period": 2, "expert_layer_offset": 1, "use_mamba_kernels": False},
         },
     ),
     "vision": Kind(
@@ -127,7 +128,7 @@ KINDS: dict[str, Kind] = {
             "BeitForImageClassification": {},
             "Dinov2ForImageClassification": {},
             "SwinForImageClassification": _SWIN,
-            "ConvNextForImageClassification": _STAGES,
+            "ConvNextForImageClassification": {**_STAGES, "image_size": 64},
             "ResNetForImageClassification": {**_STAGES, "embedding_size": 8, "layer_type": "basic"},
             "SegformerForImageClassification": {"hidden_sizes": [8, 8, 16, 16], "decoder_hidden_size": 16},
             "SiglipForImageClassification": {},

@@ -140,3 +140,47 @@ def test_chain_equals_the_model(kind: type[Base], may_replay: bool) -> None:
         ):
             assert (one is None) == (other is None)
             assert one is None or other is None or torch.equal(one, other)
+
+
+class BiasLayer(nn.Module):
+    """Makes a bias of the lengths of both sequences for the layers after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.linear = nn.Parameter(torch.ones(())), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, memory: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        if bias is None:
+            distance = torch.arange(x.shape[1])[:, None] - torch.arange(memory.shape[1])
+            bias = self.scale * distance
+        return x + self.linear((x @ memory.transpose(1, 2) + bias).softmax(-1) @ memory), bias
+
+
+class TwoSequences(nn.Module):
+    """Two sequences of tokens with lengths of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(11, WIDTH), nn.Embedding(11, WIDTH)
+        self.layers = nn.ModuleList(BiasLayer() for _ in range(3))
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        memory, x, bias = self.source(source), self.target(target), None
+        for layer in self.layers:
+            x, bias = layer(x, memory, bias)
+        return x
+
+
+@pytest.mark.parametrize("sample", [(6, 6), (6, 4)])
+def test_lengths_of_two_sequences(sample: tuple[int, int]) -> None:
+    """Both lengths vary, also if they are equal in the sample."""
+    torch.manual_seed(0)
+    model = TwoSequences()
+
+    def batch(rows: int, *lengths: int) -> tuple[Tensor, ...]:
+        return tuple(torch.randint(0, 11, (rows, length)) for length in lengths)
+
+    blocks = find_blocks(model, None, batch(2, *sample))
+    for rows, one, other in ((2, 6, 6), (2, 6, 4), (1, 3, 7), (3, 7, 3), (2, 4, 4)):
+        inputs = batch(rows, one, other)
+        assert torch.equal(run_chain(blocks, inputs, may_replay=True), model(*inputs))

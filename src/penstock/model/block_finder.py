@@ -14,7 +14,7 @@ from penstock.model.blocks import Activations, Block, assign_leftovers, call_mod
 from penstock.model.partial_forward import PartialForward
 from penstock.model.state import preserve_state
 from penstock.model.traces import ForwardTraces, Trace, training_only
-from penstock.model.tracing import COARSER_BLOCKS, Abstraction, Run, run_and_record
+from penstock.model.tracing import COARSER_BLOCKS, Abstraction, Run, have_same_results, run_and_record
 from penstock.model.trees import (
     first_difference,
     map_tensors,
@@ -107,12 +107,15 @@ def _run_trials(model: nn.Module, names: Sequence[str], inputs: Activations) -> 
             hint="Every input tensor with the same first dimension as the first tensor is assumed to have rows. If one "
             "of them has none, use a sample with another number of rows.",
         ) from error
-    shorter = with_shorter_rows(inputs)
-    if shorter is not None:
+    for number, shorter in enumerate(with_shorter_rows(inputs)):
         try:
-            trials.append(_run_trial(model, names, shorter))
-        except Exception:  # models of a fixed length, or of multiples of one
+            trial = _run_trial(model, names, shorter)
+        except Exception:  # models of a fixed length, or of multiples of one, or tensors whose lengths must be equal
             _log.debug("%s does not run on shorter rows", type(model).__name__)
+            continue
+        # The later variants may be inputs that the model never gets. Another path there says nothing.
+        if not number or have_same_results(trial.run.calls, trials[0].run.calls):
+            trials.append(trial)
     return trials
 
 

@@ -21,7 +21,9 @@ class LossValue(NamedTuple):
 
 
 def own_loss(output: Any, targets: Any = None) -> Tensor:
-    """Return the loss in the output of a model: its `loss`, or the output itself if it is a single number.
+    """Return the loss in the output of a model.
+
+    It is the output's `loss`, the output itself if it is a single number, or the only single number of a tuple or list.
 
     Raises:
         InputError: The output contains no loss, or there are targets, which only a loss function can use.
@@ -33,6 +35,14 @@ def own_loss(output: Any, targets: Any = None) -> Tensor:
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if loss is None and isinstance(output, Tensor) and not output.dim():
         loss = output
+    if loss is None and isinstance(output, tuple | list):
+        singles = [item for item in output if isinstance(item, Tensor) and not item.dim() and item.is_floating_point()]
+        if len(singles) > 1:
+            raise InputError(
+                f"no loss function is given, and the output of the model contains {len(singles)} single numbers",
+                hint="Pass a loss function that returns the one to minimize, or return a dict with the key 'loss'.",
+            )
+        loss = singles[0] if singles else None
     if isinstance(loss, Tensor):
         return loss
     shape = f" of shape {tuple(output.shape)}" if isinstance(output, Tensor) else ""

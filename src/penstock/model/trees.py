@@ -92,25 +92,31 @@ _PLAIN = bool | int | float | complex | str | bytes | None
 """Leaves with a value. Other objects, such as a key-value cache, only have a type: a loss does not use them."""
 
 
-def with_shorter_rows(inputs: Any) -> Any:
-    """Return the inputs with rows that are shorter by one; None if they are no sequences of integers, such as tokens.
+def with_shorter_rows(inputs: Any) -> list[Any]:
+    """Return variants of the inputs with rows that are shorter by one, if they have sequences of integers, as tokens.
 
-    The length is the second dimension of the first tensor of integers that has one. Every other dimension of this size,
-    but the rows, is shortened too.
+    The lengths are the second dimensions of tensors of integers. One variant for each length: every dimension of this
+    size, but the rows, is shortened. One more for each later tensor of integers of the first length, which may be
+    another sequence, such as a translation: only that tensor is shortened.
     """
-    length = next(
-        (tensor.shape[1] for tensor in tensors_of(inputs) if tensor.dim() > 1 and not tensor.is_floating_point()), 0
-    )
-    if length < 2:
-        return None
+    sequences = [tensor for tensor in tensors_of(inputs) if tensor.dim() > 1 and not tensor.is_floating_point()]
+    lengths = [length for length in dict.fromkeys(tensor.shape[1] for tensor in sequences) if length > 1]
 
-    def change(tensor: Tensor) -> Tensor:
+    def shorten(tensor: Tensor, length: int) -> Tensor:
         for dim in range(1, tensor.dim()):
             if tensor.shape[dim] == length:
                 tensor = tensor.narrow(dim, 0, length - 1)
         return tensor
 
-    return map_tensors(change, inputs)
+    variants = [map_tensors(lambda tensor, length=length: shorten(tensor, length), inputs) for length in lengths]
+    for other in sequences[1:]:
+        if lengths and other.shape[1] == lengths[0]:
+            variants.append(
+                map_tensors(
+                    lambda tensor, other=other: shorten(tensor, lengths[0]) if tensor is other else tensor, inputs
+                )
+            )
+    return variants
 
 
 def same_bits(one: Any, other: Any) -> bool:

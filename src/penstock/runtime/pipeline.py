@@ -38,7 +38,7 @@ class Pipeline:
         plan: The plan, for a profile of this model.
         loss: Loss function of output and targets. It returns the mean over their rows, or a sum and the count to
             divide it by, such as the summed loss of all tokens and their number. None: the model's own loss, which is
-            `output.loss`, `output["loss"]`, or the output itself.
+            `output.loss`, `output["loss"]`, the output itself, or the only single number of a tuple.
         **options: Keyword arguments, the fields of `PipelineOptions`:
 
             - profile, cluster: Those that the plan was made for. Without them, actions are ordered as if all layers

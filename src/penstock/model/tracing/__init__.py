@@ -1,7 +1,7 @@
 """Recording of a model's forward: values, events, and the dataflow between blocks."""
 
 from penstock.model.tracing.abstraction import Abstraction
-from penstock.model.tracing.block_calls import BlockCall
+from penstock.model.tracing.block_calls import BlockCall, have_same_results
 from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
 from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_all_modes, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
@@ -23,6 +23,7 @@ __all__ = [
     "Value",
     "find_flow",
     "function_name",
+    "have_same_results",
     "intercept_calls",
     "intercept_vmap",
     "is_metadata_query",

@@ -109,6 +109,18 @@ def describe_call(arguments: Any, result: Any, numbers: Mapping[int, int], chang
     )
 
 
+def have_same_results(calls: Sequence[BlockCall], others: Sequence[BlockCall]) -> bool:
+    """Return whether the blocks have the same results in two runs, except for their sizes."""
+    return all(
+        call.spec == other.spec and call.changed == other.changed and _kinds(call) == _kinds(other)
+        for call, other in zip(calls, others, strict=True)
+    )
+
+
+def _kinds(call: BlockCall) -> list[Any]:
+    return [(len(leaf.shape), leaf.dtype) if isinstance(leaf, Output) else leaf for leaf in call.leaves]
+
+
 def predict_shape(samples: Sequence[BlockCall], position: int, shapes: Shapes, name: str) -> tuple[int, ...]:
     """Predict the shape of a result for arguments of these shapes.
 

@@ -117,8 +117,10 @@ def _loss_of(loss: Callable[[Any, Any], Any] | None, targets: Any, output: Any) 
         result = loss(output, targets)
     elif isinstance(output, Tensor):
         result = output
-    else:
+    elif isinstance(output, Mapping) or hasattr(output, "loss"):
         result = output["loss"] if isinstance(output, Mapping) else output.loss
+    else:
+        (result,) = [item for item in output if isinstance(item, Tensor) and item.shape == ()]
     value, count = result if isinstance(result, tuple) else (result, None)
     if not isinstance(value, Tensor) or value.dim():
         kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
