@@ -16,7 +16,6 @@ from torch.utils import _pytree as pytree
 
 from penstock.errors import MismatchError
 from penstock.model.blocks import Activations
-from penstock.model.cut_points import choose_cuts
 from penstock.model.python_state import PythonState
 from penstock.model.state import preserve_state
 from penstock.model.tracing import (
@@ -25,6 +24,7 @@ from penstock.model.tracing import (
     Dataflow,
     Placeholder,
     Record,
+    choose_cuts,
     find_flow,
     local_values,
     run_and_record,

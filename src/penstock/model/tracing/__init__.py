@@ -2,6 +2,7 @@
 
 from penstock.model.tracing.abstraction import Abstraction
 from penstock.model.tracing.block_calls import BlockCall, have_same_results
+from penstock.model.tracing.cut_points import choose_cuts
 from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
 from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_all_modes, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
@@ -21,6 +22,7 @@ __all__ = [
     "Slot",
     "State",
     "Value",
+    "choose_cuts",
     "find_flow",
     "function_name",
     "have_same_results",

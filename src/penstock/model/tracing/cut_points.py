@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from penstock.model.tracing import Record, Value
+from penstock.model.tracing.record import Record, Value
 
 
 def choose_cuts(record: Record, local: frozenset[int]) -> Record:
