@@ -187,7 +187,8 @@ class TwoSequences(nn.Module):
         memory, x, bias = self.source(source), self.target(target), None
         for layer in self.layers:
             x, bias = layer(x, memory, bias)
-        return x
+        result: Tensor = x
+        return result
 
 
 @pytest.mark.parametrize("sample", [(6, 6), (6, 4)])

@@ -58,6 +58,8 @@ class Trace:
     """Cached placeholders of values. They hold no data, but creating one takes time."""
     entries: dict[int, Any] = field(default_factory=dict)
     """What each block has prepared for this trace."""
+    reading: list[tuple[Any, ...]] = field(default_factory=list)
+    """The operations of `local_reads`, once they are prepared."""
 
     def placeholder(self, value: int) -> Placeholder:
         """Return the placeholder of a value."""

@@ -6,7 +6,7 @@ from penstock.model.tracing.cut_points import choose_cuts
 from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
 from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_all_modes, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
-from penstock.model.tracing.record import COARSER_BLOCKS, Call, Event, Record, Slot, State, Value
+from penstock.model.tracing.record import COARSER_BLOCKS, Call, Event, Items, Record, Slot, State, Value
 from penstock.model.tracing.recorder import Run, function_name, is_metadata_query, run_and_record
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Call",
     "Dataflow",
     "Event",
+    "Items",
     "Placeholder",
     "Record",
     "Run",
