@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from benchmarks.models.batches import language
 from benchmarks.models.transformers_models import make
@@ -34,16 +35,28 @@ def entering_s(repeats: int, *, is_padded: bool) -> dict[int, float]:
         activations.append(block.call(activations[-1], batch))
     found = {}
     with torch.no_grad():
-        hidden = activations[1][0]
-        angles = model.model.rotary_emb(hidden, torch.arange(hidden.shape[1])[None])
         for depth in DEPTHS:
             number = names.index(f"model.layers.{depth - 1}")
             block = blocks[number]
             # Another dict is another pass, for which the values that follow from the inputs are computed again.
             entered = partial(_enter, block, activations[number], batch)
-            alone = partial(block.module, hidden, position_embeddings=angles)
+            args, kwargs = _arguments_of(block.module, model, batch)
+            alone = partial(block.module, *args, **kwargs)
             found[depth] = _least_s(entered, repeats) - _least_s(alone, repeats)
     return found
+
+
+def _arguments_of(module: nn.Module, model: nn.Module, batch: dict[str, torch.Tensor]) -> tuple[Any, Any]:
+    """The arguments with which the model calls a module."""
+    seen: list[tuple[Any, Any]] = []
+
+    def note(_module: nn.Module, args: Any, kwargs: Any) -> None:
+        seen.append((args, kwargs))
+
+    handle = module.register_forward_pre_hook(note, with_kwargs=True)
+    model(**batch, use_cache=False)
+    handle.remove()
+    return seen[0]
 
 
 def _enter(block: Block, activations: Any, batch: dict[str, torch.Tensor]) -> None:

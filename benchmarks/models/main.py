@@ -4,9 +4,9 @@
     python benchmarks/models/main.py --quick         few models, small sizes
     python benchmarks/models/main.py --only training one part: training, entering or speed
 
-Needs transformers; nothing is downloaded. Two processes of one thread each; for the parts `entering` and `speed` nothing
-else should run on the machine. Prints one line per model and per target with the measurement and `ok` or `short`. Exits
-with 1 if a target is missed.
+Needs transformers; nothing is downloaded. Two processes of one thread each; for the parts `entering` and `speed`
+nothing else should run on the machine. Prints one line per model and per target with the measurement and `ok` or
+`short`. Exits with 1 if a target is missed.
 """
 
 import argparse
