@@ -1,5 +1,6 @@
 """What the ranks of the benchmark run: training with a plan beside the same training in a single process."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +34,7 @@ class Training:
 
 def make(name: str) -> tuple[torch.nn.Module, Any]:
     """Make a model of the table and a batch."""
-    source = other_models if name in other_models.MODELS else transformers_models
-    return source.make(name)
+    return other_models.make(name) if name in other_models.MODELS else transformers_models.make(name)
 
 
 def profile_model(_memory: dict[str, Any], name: str, seconds: float) -> Profile:
@@ -75,5 +75,5 @@ def train(_memory: dict[str, Any], name: str, plan: Plan, profile: Profile, clus
     return Training(tuple(losses), loss_error, gradient_error, len(trained), tuple(sorted(missing)), tuple(trained))
 
 
-def _norm(tensors: list[torch.Tensor | None]) -> float:
+def _norm(tensors: Sequence[torch.Tensor | None]) -> float:
     return float(sum(item.double().square().sum() for item in tensors if item is not None) ** 0.5)

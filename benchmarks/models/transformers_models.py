@@ -117,7 +117,7 @@ KINDS: dict[str, Kind] = {
             "Mamba2ForCausalLM": {"num_heads": 4, "head_dim": 16, "n_groups": 1, "chunk_size": 8},
             "FalconMambaForCausalLM": {},
             "RwkvForCausalLM": {"attention_hidden_size": WIDTH, "context_length": 64},
-            "JambaForCausalLM": {"attn_layer_offset": 1, "attn_layer_period": 2, "expert_layer_offset": 1, "use_mamba_kernels": False},
+            "JambaForCausalLM": {"attn_layer_offset": 1, "attn_layer_period": 2, "use_mamba_kernels": False},
         },
     ),
     "vision": Kind(

@@ -105,6 +105,25 @@ class NoGradLayers(Base):
         return result
 
 
+class PreparedLayers(Base):
+    """Prepares itself in the first call after a change between training and evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_prepared = False
+
+    def forward(self, ids: Tensor, _mask: Tensor) -> Tensor:
+        if self.training == self.is_prepared:
+            with torch.no_grad():
+                torch.ones(2).sum()
+            self.is_prepared = not self.training
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(x).tanh() * (2 if self.is_prepared else 1)
+        result: Tensor = self.head(x)
+        return result
+
+
 def batch(rows: int, length: int, padding: int) -> tuple[Tensor, Tensor]:
     mask = torch.ones(rows, length)
     mask[0, length - padding :] = 0
@@ -168,7 +187,8 @@ class TwoSequences(nn.Module):
         memory, x, bias = self.source(source), self.target(target), None
         for layer in self.layers:
             x, bias = layer(x, memory, bias)
-        return x
+        result: Tensor = x
+        return result
 
 
 @pytest.mark.parametrize("sample", [(6, 6), (6, 4)])
@@ -184,3 +204,16 @@ def test_lengths_of_two_sequences(sample: tuple[int, int]) -> None:
     for rows, one, other in ((2, 6, 6), (2, 6, 4), (1, 3, 7), (3, 7, 3), (2, 4, 4)):
         inputs = batch(rows, one, other)
         assert torch.equal(run_chain(blocks, inputs, may_replay=True), model(*inputs))
+
+
+@pytest.mark.parametrize("may_replay", [True, False])
+def test_preparation_for_evaluation(may_replay: bool) -> None:
+    model, twin = PreparedLayers(), PreparedLayers()
+    twin.load_state_dict(model.state_dict())
+    blocks = find_blocks(model, None, batch(2, 6, 0))
+    for is_training in (True, False, True, True, False, False, True):
+        model.train(is_training)
+        twin.train(is_training)
+        for rows in (2, 3):
+            inputs = batch(rows, 6, 0)
+            assert torch.equal(run_chain(blocks, inputs, may_replay=may_replay), twin(*inputs))

@@ -18,15 +18,23 @@ class Output(NamedTuple):
     loss: Tensor
 
 
-@pytest.mark.parametrize(
-    "output", [LOSS, {"loss": LOSS, "other": LOSS + 1}, Output(LOGITS, LOSS), (LOSS, LOGITS), (LOGITS, LOSS), [LOGITS, LOSS, None]]
-)  # fmt: skip
+OUTPUTS = (
+    LOSS,
+    {"loss": LOSS, "other": LOSS + 1},
+    Output(LOGITS, LOSS),
+    (LOSS, LOGITS),
+    (LOGITS, LOSS),
+    [LOGITS, LOSS, None],
+)
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
 def test_the_loss_in_an_output(output: Any) -> None:
     assert own_loss(output) is LOSS
 
 
 @pytest.mark.parametrize(
-    "output, what",
+    ("output", "what"),
     [
         (LOGITS, r"no loss: it is a Tensor of shape \(2, 3\)"),
         ((LOGITS, torch.tensor(3)), "no loss: it is a tuple"),

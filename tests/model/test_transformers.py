@@ -1,6 +1,5 @@
 """Classes of transformers as chains of blocks, against the model to the bit: rows, lengths, paddings, evaluation."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,9 +59,8 @@ LLAVA = {"image_token_index": 3, "vision_feature_layer": -1}
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
+def _one_thread() -> None:
     torch.set_num_threads(1)
-    yield
 
 
 def make(name: str, **values: Any) -> Any:
@@ -128,7 +126,8 @@ def test_images(name: str) -> None:
 def test_image_tokens_at_other_places() -> None:
     """The places of the image's tokens in the text are data of the inputs."""
     vision = {"model_type": "clip_vision_model", **IMAGES, "projection_dim": 16}
-    model = make("LlavaForConditionalGeneration", text_config={"model_type": "llama", **GROUPED}, vision_config=vision, **LLAVA)  # fmt: skip
+    language = {"model_type": "llama", **GROUPED}
+    model = make("LlavaForConditionalGeneration", text_config=language, vision_config=vision, **LLAVA)
 
     def batch(rows: int, first: int) -> dict[str, Tensor]:
         inputs = text(rows, 9, 0)

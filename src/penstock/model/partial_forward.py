@@ -37,6 +37,9 @@ from penstock.model.tracing import (
 )
 from penstock.model.trees import map_tensors, rows_of, tensors_of, with_rows
 
+_MAX_RETRACES = 2
+"""A forward that prepares its model after a change of the training flag takes one path once, and then another."""
+
 
 class _Step(NamedTuple):
     """The action of one block at one event."""
@@ -115,11 +118,13 @@ class PartialForward:
                 shared = self.traces.share(entry.trace, inputs, self.unit)
                 if shared is not None:
                     return entry.replay.run(activations, shared)
-            try:
-                return self._run(entry, activations, inputs)
-            except _PathChangedError:
-                # The state of the model has changed since the trace.
-                return self._run(self._entry(self.traces.retrace(inputs)), activations, inputs)
+            for _ in range(_MAX_RETRACES):
+                try:
+                    return self._run(entry, activations, inputs)
+                except _PathChangedError:
+                    # The state of the model has changed since the trace.
+                    entry = self._entry(self.traces.retrace(inputs))
+            return self._run(entry, activations, inputs)
         except InputError as error:
             if error.where:
                 raise
@@ -216,8 +221,8 @@ class _PartialRun(TorchFunctionMode):
         if self.has_left or number > self.entry.unit:
             self.has_left = True
             raise _CutReached
-        self.num_calls += 1
         step = self._next(self.entry.trace.record.blocks[number])
+        self.num_calls += 1
         if self.traces.modules[number] is not module:
             raise _changed_trace(step.event.name, type(module).__name__)
         if number < self.entry.unit:

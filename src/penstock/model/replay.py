@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from penstock.model.blocks import Activations
 from penstock.model.traces import Trace
-from penstock.model.tracing import Call, Event, Slot, State
+from penstock.model.tracing import Call, Event, Items, Slot, State
 from penstock.model.trees import tensors_of
 
 
@@ -132,30 +132,39 @@ class Replay:
 
 def read_local(trace: Trace, model: nn.Module, inputs: Activations) -> bool:
     """Return whether forward reads the same data from these inputs as in the trace."""
-    reads = trace.local_reads
-    needed: set[int] = {value for number in reads for value in trace.record.events[number].uses}
-    chosen: set[int] = set()
-    for number in range(reads[-1], 0, -1):
-        event = trace.record.events[number]
-        if number in reads or (trace.flow.is_local(event) and needed.intersection((*event.makes, *event.changes))):
-            if event.call is None or not event.call.is_repeatable:
-                return True  # the run itself notices another path
-            chosen.add(number)
-            needed.update(event.uses)
+    if not trace.reading:
+        trace.reading.append(_reading(trace))
     values = SharedValues(trace, inputs).values
     with torch.no_grad():
-        for number in sorted(chosen):
-            event = trace.record.events[number]
-            assert event.call is not None, "checked above"
-            results = tuple((place, leaf.value) for place, leaf in enumerate(event.leaves) if isinstance(leaf, Slot))
-            operation = _Operation(number, event.call.function, event.call, results, event.spec.is_leaf(), True, (), ())
+        for operation in trace.reading[0]:
             result = _repeat(operation, {}, values, model)
-            leaves = pytree.tree_leaves(result)
-            if number in reads and leaves != list(event.leaves):
+            leaves = [result] if operation.is_single else pytree.tree_leaves(result)
+            event = trace.record.events[operation.number]
+            if event.reads_values and leaves != list(event.leaves):
                 return False
-            for place, value in results:
+            for place, value in operation.results:
                 values[value] = leaves[place]
     return True
+
+
+def _reading(trace: Trace) -> tuple[_Operation, ...]:
+    """The operations by which forward reads data that depends on the inputs only; none if one cannot be repeated.
+
+    Then the run itself notices another path.
+    """
+    reads, events = trace.local_reads, trace.record.events
+    needed: set[int] = {value for number in reads for value in events[number].uses}
+    operations: list[_Operation] = []
+    for number in range(reads[-1], 0, -1):
+        event = events[number]
+        if number in reads or (trace.flow.is_local(event) and needed.intersection((*event.makes, *event.changes))):
+            if event.call is None or not event.call.is_repeatable:
+                return ()
+            results = tuple((place, leaf.value) for place, leaf in enumerate(event.leaves) if isinstance(leaf, Slot))
+            function, is_single = event.call.function, event.spec.is_leaf()
+            operations.append(_Operation(number, function, event.call, results, is_single, True, (), ()))
+            needed.update(event.uses)
+    return tuple(reversed(operations))
 
 
 def _has_effect(event: Event) -> bool:
@@ -166,11 +175,16 @@ def _has_effect(event: Event) -> bool:
 
 def _repeat(operation: _Operation, held: dict[int, Any], values: dict[int, Tensor], model: nn.Module) -> Any:
     call = operation.call
-    leaves = [_argument(leaf, held, values, model) for leaf in call.leaves]
-    if call.num_plain >= 0:
-        args, kwargs = leaves[: call.num_plain], dict(zip(call.keywords, leaves[call.num_plain :], strict=True))
-    else:
+    kwargs: dict[str, Any] = {}
+    if call.items is None:
+        leaves = [_argument(leaf, held, values, model) for leaf in call.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, call.spec)
+    else:
+        args = [_argument(item, held, values, model) for item in call.items]
+        if call.keywords:
+            num_args = len(args) - len(call.keywords)
+            kwargs = dict(zip(call.keywords, args[num_args:], strict=True))
+            del args[num_args:]
     grad, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
     if (call.context.grad or not grad) and call.context.autocast == autocast:
         return operation.function(*args, **kwargs)
@@ -187,6 +201,8 @@ def _argument(leaf: Any, held: dict[int, Any], values: dict[int, Tensor], model:
     if kind is Slot:
         tensor = held.get(leaf.value)
         return values[leaf.value] if tensor is None else tensor
+    if kind is Items:
+        return leaf.kind([_argument(item, held, values, model) for item in leaf.leaves])
     return leaf.of(model) if kind is State else leaf
 
 

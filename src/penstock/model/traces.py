@@ -17,7 +17,6 @@ from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError, MismatchError
 from penstock.model.blocks import Activations
-from penstock.model.cut_points import choose_cuts
 from penstock.model.python_state import PythonState
 from penstock.model.state import preserve_state
 from penstock.model.tracing import (
@@ -27,6 +26,7 @@ from penstock.model.tracing import (
     Dataflow,
     Placeholder,
     Record,
+    choose_cuts,
     find_flow,
     local_values,
     run_and_record,
@@ -60,6 +60,8 @@ class Trace:
     """Cached placeholders of values. They hold no data, but creating one takes time."""
     entries: dict[int, Any] = field(default_factory=dict)
     """What each block has prepared for this trace."""
+    reading: list[tuple[Any, ...]] = field(default_factory=list)
+    """The operations of `local_reads`, once they are prepared."""
 
     def placeholder(self, value: int) -> Placeholder:
         """Return the placeholder of a value."""

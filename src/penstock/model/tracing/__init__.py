@@ -3,10 +3,11 @@
 from penstock.model.tracing.abstraction import Abstraction
 from penstock.model.tracing.block_calls import BlockCall, have_same_results
 from penstock.model.tracing.captured_outputs import Captured, append_captured, list_sizes, with_captured
+from penstock.model.tracing.cut_points import choose_cuts
 from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
 from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_all_modes, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
-from penstock.model.tracing.record import COARSER_BLOCKS, Call, Event, Record, Slot, State, Value
+from penstock.model.tracing.record import COARSER_BLOCKS, Call, Event, Items, Record, Slot, State, Value
 from penstock.model.tracing.recorder import Run, function_name, is_metadata_query, run_and_record
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Captured",
     "Dataflow",
     "Event",
+    "Items",
     "Placeholder",
     "Record",
     "Run",
@@ -24,6 +26,7 @@ __all__ = [
     "State",
     "Value",
     "append_captured",
+    "choose_cuts",
     "find_flow",
     "function_name",
     "have_same_results",

@@ -40,6 +40,14 @@ class State(NamedTuple):
         return getattr(model.get_submodule(holder), attribute)
 
 
+@dataclass(frozen=True)
+class Items:
+    """An argument that is a list or tuple of leaves, with at least one `Slot` or `State`."""
+
+    kind: type
+    leaves: tuple[Any, ...]
+
+
 class Context(NamedTuple):
     """The settings of torch under which forward made a call."""
 
@@ -63,14 +71,19 @@ class Call:
     @cached_property
     def keywords(self) -> tuple[str, ...]:
         """The names of keyword arguments."""
-        names = pytree.tree_unflatten(range(len(self.leaves)), self.spec)[1]
-        return tuple(names)
+        return tuple(self._arguments[1])
 
     @cached_property
-    def num_plain(self) -> int:
-        """The number of positional arguments, if no argument is a structure; else -1."""
-        args, kwargs = pytree.tree_unflatten(range(len(self.leaves)), self.spec)
-        return len(args) if [*args, *kwargs.values()] == list(range(len(self.leaves))) else -1
+    def items(self) -> tuple[Any, ...] | None:
+        """The arguments in order: leaves, tuples of constants, and `Items`. None if one is another structure."""
+        args, kwargs = self._arguments
+        items = tuple(map(_item, (*args, *kwargs.values())))
+        return None if _OTHER in items else items
+
+    @cached_property
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        arguments: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(self.leaves, self.spec)
+        return arguments
 
     @cached_property
     def is_repeatable(self) -> bool:
@@ -141,6 +154,22 @@ class Record:
     blocks: tuple[str, ...]
     values: tuple[Value, ...]
     events: tuple[Event, ...]
+
+
+_OTHER = object()
+
+
+def _item(argument: Any) -> Any:
+    """Return an argument as `Call.items` describes it."""
+    kind = type(argument)
+    if kind in (Slot, State) or kind not in (tuple, list, dict):
+        is_leaf = kind in (Slot, State) or not isinstance(argument, (tuple, list, dict))
+        return argument if is_leaf else _OTHER
+    if kind is dict or any(type(_item(item)) in (tuple, list, Items) or _item(item) is _OTHER for item in argument):
+        return _OTHER
+    if kind is tuple and not any(isinstance(item, Slot | State) for item in argument):
+        return argument
+    return Items(kind, tuple(argument))
 
 
 def _is_repeatable(leaf: Any) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from penstock.errors import InputError
-from penstock.model.tracing import Record, Value
+from penstock.model.tracing.record import Record, Value
 
 
 def choose_cuts(record: Record, local: frozenset[int]) -> Record:
