@@ -217,3 +217,26 @@ def test_preparation_for_evaluation(may_replay: bool) -> None:
         for rows in (2, 3):
             inputs = batch(rows, 6, 0)
             assert torch.equal(run_chain(blocks, inputs, may_replay=may_replay), twin(*inputs))
+
+
+def test_autocast_that_forward_switches_off_stays_off() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", enabled=False):
+                table = x @ x.T  # would be in low precision
+            y = self.parts[0](x)
+            result: Tensor = self.parts[1](y) + (table @ x).sum() * torch.tanh(x @ x.T).sum()
+            return result
+
+    model, x = Mixed(), torch.randn(3, 4)
+    blocks = find_blocks(model, None, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = model(x)
+        assert torch.equal(blocks[1].call(blocks[0].call(x, x), x), expected)
+    assert torch.equal(blocks[1].call(blocks[0].call(x, x), x), model(x))
+    with torch.autocast("cpu", enabled=False):
+        assert not torch.equal(expected, model(x))

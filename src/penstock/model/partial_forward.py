@@ -147,7 +147,7 @@ class PartialForward:
     def _entry(self, trace: Trace) -> _Entry:
         entry = trace.entries.get(self.unit)
         if entry is None:
-            replay = Replay(trace, self.traces.model, self.unit)
+            replay = Replay(trace, self.traces.model, self.unit, self.traces.devices)
             entry = trace.entries[self.unit] = _Entry(trace, self.unit, replay)
         return entry
 

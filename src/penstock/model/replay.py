@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from penstock.model.blocks import Activations
 from penstock.model.traces import Trace
-from penstock.model.tracing import Call, Event, Items, Slot, State
+from penstock.model.tracing import Autocast, Call, Event, Items, Slot, State, read_autocast
 from penstock.model.trees import tensors_of
 
 
@@ -58,8 +58,9 @@ class SharedValues:
 class Replay:
     """The recorded calls of one block."""
 
-    def __init__(self, trace: Trace, model: nn.Module, unit: int) -> None:
+    def __init__(self, trace: Trace, model: nn.Module, unit: int, devices: Sequence[str]) -> None:
         self.trace = trace
+        self._devices = devices
         self._model = model
         record, flow = trace.record, trace.flow
         self._is_last = unit + 1 == len(record.blocks)
@@ -107,10 +108,11 @@ class Replay:
         """Run the block."""
         held: dict[int, Any] = dict(zip(self._live_in, activations, strict=True)) if self._live_in else {}
         values, model = shared.values, self._model
+        autocast = read_autocast(self._devices)
         for operation in self._operations:
             if operation.is_shared and operation.number in shared.done:
                 continue
-            result = _repeat(operation, held, values, model)
+            result = _repeat(operation, held, values, model, autocast)
             target = values if operation.is_shared else held
             if operation.is_single:
                 if operation.results:
@@ -130,14 +132,15 @@ class Replay:
         return pytree.tree_unflatten(leaves, self._output.spec)[0]
 
 
-def read_local(trace: Trace, model: nn.Module, inputs: Activations) -> bool:
+def read_local(trace: Trace, model: nn.Module, inputs: Activations, devices: Sequence[str]) -> bool:
     """Return whether forward reads the same data from these inputs as in the trace."""
     if not trace.reading:
         trace.reading.append(_reading(trace))
     values = SharedValues(trace, inputs).values
+    autocast = read_autocast(devices)
     with torch.no_grad():
         for operation in trace.reading[0]:
-            result = _repeat(operation, {}, values, model)
+            result = _repeat(operation, {}, values, model, autocast)
             leaves = [result] if operation.is_single else pytree.tree_leaves(result)
             event = trace.record.events[operation.number]
             if event.reads_values and leaves != list(event.leaves):
@@ -173,7 +176,9 @@ def _has_effect(event: Event) -> bool:
     return bool(event.is_block or event.makes or event.changes or event.changed_state)
 
 
-def _repeat(operation: _Operation, held: dict[int, Any], values: dict[int, Tensor], model: nn.Module) -> Any:
+def _repeat(
+    operation: _Operation, held: dict[int, Any], values: dict[int, Tensor], model: nn.Module, autocast: Autocast
+) -> Any:
     call = operation.call
     kwargs: dict[str, Any] = {}
     if call.items is None:
@@ -185,14 +190,15 @@ def _repeat(operation: _Operation, held: dict[int, Any], values: dict[int, Tenso
             num_args = len(args) - len(call.keywords)
             kwargs = dict(zip(call.keywords, args[num_args:], strict=True))
             del args[num_args:]
-    grad, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
-    if (call.context.grad or not grad) and call.context.autocast == autocast:
+    recorded = call.context
+    if (recorded.grad or not torch.is_grad_enabled()) and recorded.autocast == autocast:
         return operation.function(*args, **kwargs)
     with ExitStack() as stack:
-        if not call.context.grad:
+        if not recorded.grad:
             stack.enter_context(torch.no_grad())
-        if call.context.autocast != autocast:
-            stack.enter_context(torch.autocast("cpu", enabled=call.context.autocast))
+        for (kind, is_enabled, dtype), ambient in zip(recorded.autocast, autocast, strict=True):
+            if (kind, is_enabled, dtype) != ambient:
+                stack.enter_context(torch.autocast(kind, dtype, enabled=is_enabled))
         return operation.function(*args, **kwargs)
 
 

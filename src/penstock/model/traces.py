@@ -26,9 +26,11 @@ from penstock.model.tracing import (
     Dataflow,
     Placeholder,
     Record,
+    autocast_devices,
     choose_cuts,
     find_flow,
     local_values,
+    read_autocast,
     run_and_record,
     suspend_all_modes,
 )
@@ -120,6 +122,11 @@ class ForwardTraces:
     _shared: "SharedValues | None" = None
 
     @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """The kinds of devices whose autocast matters."""
+        return autocast_devices(self.device)
+
+    @cached_property
     def modules(self) -> tuple[nn.Module, ...]:
         """The modules of the blocks."""
         return tuple(self.model.get_submodule(name) for name in self.names)
@@ -131,7 +138,7 @@ class ForwardTraces:
             MismatchError: The structure or the constants of the inputs differ from those of the sample.
             InputError: Forward cannot be split for these inputs.
         """
-        mode = (self.model.training, torch.is_autocast_enabled(self.device.type))
+        mode = (self.model.training, read_autocast(self.devices))
         if self._last is not None and self._last[0] is inputs and self._last[1] == mode:
             return self._last[2]
         key = (mode, self._kind(inputs))
@@ -157,7 +164,7 @@ class ForwardTraces:
 
     def retrace(self, inputs: Activations) -> Trace:
         """Trace forward again for these inputs, for which it took another path than the trace found."""
-        mode = (self.model.training, torch.is_autocast_enabled(self.device.type))
+        mode = (self.model.training, read_autocast(self.devices))
         trace = self.add((mode, self._kind(inputs)), inputs)
         self._last = (inputs, mode, trace)
         return trace
@@ -207,7 +214,7 @@ class ForwardTraces:
             return True
         from penstock.model.replay import read_local
 
-        return read_local(trace, self.model, inputs)
+        return read_local(trace, self.model, inputs, self.devices)
 
 
 @contextmanager

@@ -7,12 +7,25 @@ from penstock.model.tracing.cut_points import choose_cuts
 from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
 from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_all_modes, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
-from penstock.model.tracing.record import COARSER_BLOCKS, Call, Event, Items, Record, Slot, State, Value
+from penstock.model.tracing.record import (
+    COARSER_BLOCKS,
+    Autocast,
+    Call,
+    Event,
+    Items,
+    Record,
+    Slot,
+    State,
+    Value,
+    autocast_devices,
+    read_autocast,
+)
 from penstock.model.tracing.recorder import Run, function_name, is_metadata_query, run_and_record
 
 __all__ = [
     "COARSER_BLOCKS",
     "Abstraction",
+    "Autocast",
     "BlockCall",
     "Call",
     "Captured",
@@ -26,6 +39,7 @@ __all__ = [
     "State",
     "Value",
     "append_captured",
+    "autocast_devices",
     "choose_cuts",
     "find_flow",
     "function_name",
@@ -35,6 +49,7 @@ __all__ = [
     "is_metadata_query",
     "list_sizes",
     "local_values",
+    "read_autocast",
     "run_and_record",
     "suspend_all_modes",
     "suspend_mode",

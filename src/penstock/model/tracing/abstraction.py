@@ -44,7 +44,7 @@ class Abstraction:
     def __init__(self, samples: Sequence[Sequence[BlockCall]], guide: Record | None, device: torch.device) -> None:
         self._samples = samples
         self._guide = guide
-        self._device = device
+        self.device = device
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._fakes: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -146,14 +146,14 @@ class Abstraction:
         known = self._fakes.get(id(tensor))
         if known is None:
             with self.mode:
-                device = self._device if tensor.is_meta else tensor.device
+                device = self.device if tensor.is_meta else tensor.device
                 fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
             known = self._fakes[id(tensor)] = (tensor, fake)
         return known[1]
 
     def _empty(self, shape: tuple[int, ...], like: Output) -> Tensor:
         with self.mode:
-            dense = torch.empty([shape[dim] for dim in like.order], dtype=like.dtype, device=self._device)
+            dense = torch.empty([shape[dim] for dim in like.order], dtype=like.dtype, device=self.device)
             back = sorted(range(len(shape)), key=lambda dim: like.order[dim])
             return dense.permute(back) if shape else dense
 

@@ -9,10 +9,10 @@ that executes the event: block k executes its own call and the events up to the 
 (`cut_points.py` chooses it; as recorded, the cut is at that call); block 0 also executes the events before its call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -48,11 +48,25 @@ class Items:
     leaves: tuple[Any, ...]
 
 
+Autocast: TypeAlias = tuple[tuple[str, bool, torch.dtype], ...]
+"""For each kind of device: whether autocast is enabled, and its type."""
+
+
+def read_autocast(devices: Sequence[str]) -> Autocast:
+    """Return the settings of autocast for these kinds of devices."""
+    return tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in devices)
+
+
+def autocast_devices(device: torch.device) -> tuple[str, ...]:
+    """Return the kinds of devices whose autocast matters to a model on this device."""
+    return ("cpu",) if device.type in ("cpu", "meta") else ("cpu", device.type)
+
+
 class Context(NamedTuple):
     """The settings of torch under which forward made a call."""
 
     grad: bool
-    autocast: bool
+    autocast: Autocast
     saves: bool
     """Whether hooks on saved tensors are active, as inside of `torch.utils.checkpoint`."""
     region: int = 0

@@ -27,6 +27,8 @@ from penstock.model.tracing.record import (
     Slot,
     State,
     Value,
+    autocast_devices,
+    read_autocast,
 )
 from penstock.model.trees import tensors_of
 
@@ -121,6 +123,8 @@ class _Recorder(TorchFunctionMode):
         self.inside = False
         self.has_functions = False
         self.ambient_hooks = _saved_tensors_hooks()
+        device = next((item.device for item in model.parameters()), torch.device("cpu"))
+        self.devices = autocast_devices(device if abstraction is None else abstraction.device)
         self.num_regions = 0
         self.function = 0  # the region of the outermost autograd function that has not returned
         self.checkpoints: dict[int, Any] = {}  # a hook of each call of torch.utils.checkpoint, by its region
@@ -299,7 +303,7 @@ class _Recorder(TorchFunctionMode):
                 self.num_regions += 1
                 region = self.num_regions
                 self.checkpoints[region] = hooks[0]
-        return Context(torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), saves, region)
+        return Context(torch.is_grad_enabled(), read_autocast(self.devices), saves, region)
 
     def _wrong_order(self, module: nn.Module) -> InputError:
         name = next(name for name, named in zip(self.names, self.modules, strict=True) if named is module)
