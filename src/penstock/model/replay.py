@@ -185,7 +185,9 @@ def _repeat(
         leaves = [_argument(leaf, held, values, model) for leaf in call.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, call.spec)
     else:
-        args = [_argument(item, held, values, model) for item in call.items]
+        args = list(call.items)
+        for position, item in call.variables:
+            args[position] = _argument(item, held, values, model)
         if call.keywords:
             num_args = len(args) - len(call.keywords)
             kwargs = dict(zip(call.keywords, args[num_args:], strict=True))

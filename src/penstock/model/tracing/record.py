@@ -95,6 +95,12 @@ class Call:
         return None if _OTHER in items else items
 
     @cached_property
+    def variables(self) -> tuple[tuple[int, Any], ...]:
+        """The items that are not constants, with their positions."""
+        found = enumerate(self.items or ())
+        return tuple((position, item) for position, item in found if isinstance(item, Slot | State | Items))
+
+    @cached_property
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         arguments: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(self.leaves, self.spec)
         return arguments
