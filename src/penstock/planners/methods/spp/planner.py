@@ -7,7 +7,8 @@
 The steps are the paper's, with the differences that their files describe. Added here: the simulator evaluates every
 candidate with latency, interfaces, ties and optimizer steps; candidates whose stages or links alone take longer than
 the best plan are skipped; pipelines without replicas and plain data parallelism are always candidates, so SPP is never
-worse than these on its own order. Memory limits are ignored. Cost: that of the table, O(D^4 U) for D devices and U
+worse than these on its own order. Memory limits are ignored. The table counts gradients of frozen layers at every cut,
+although none cross in front of the first trained layer. Cost: that of the table, O(D^4 U) for D devices and U
 layers, and at most some D simulations.
 
 Reference: Luo et al., Efficient Pipeline Planning for Expedited Distributed DNN Training, 2022.
