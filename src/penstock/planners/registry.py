@@ -8,6 +8,7 @@ from penstock.errors import InputError
 from penstock.names import suggest_names
 from penstock.plan import Plan
 from penstock.planners.auto import auto
+from penstock.planners.joined_layers import with_joined_layers
 from penstock.planners.methods import balanced, data_parallel, uniform
 from penstock.planners.methods.bipartition import bipartition
 from penstock.planners.methods.dapple import dapple
@@ -34,7 +35,8 @@ class Planner(NamedTuple):
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
     {
-        item.name: item
+        # auto joins layers itself, because its plan holds the order that it found for it.
+        item.name: item if item.plan is auto else item._replace(plan=with_joined_layers(item.plan))
         for item in (
             Planner("uniform", uniform, "equal numbers of layers, one device per stage"),
             Planner("balanced", balanced, "minimizes the slowest stage, one device per stage"),

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass, replace
 
+from penstock.errors import InputError, ProofError
 from penstock.plan import Plan
 from penstock.plan.pricing import Costs, price
 from penstock.planners.problem import Problem
-from penstock.program import Program, with_order
+from penstock.program import Program, find_dependencies, find_jobs, with_order
+from penstock.program.lowering import lower
+from penstock.program.proof import check_restrictions
 from penstock.schedules import schedule
 
 
@@ -25,12 +28,32 @@ class Solution:
 
 
 def make_solution(costs: Costs, program: Program) -> Solution:
-    """A priced plan with the program that was found for it."""
+    """A priced plan with the program that was found for it.
+
+    Raises:
+        InputError: Training refuses the plan, or the order of its actions.
+    """
+    _check_restrictions(program, costs)
     plan = with_order(costs.plan, program)
     return Solution(plan, replace(costs, plan=plan), replace(program, plan=plan))
 
 
 def order_plan(plan: Plan, problem: Problem) -> Solution:
-    """A plan of a problem, priced, and ordered by its schedule."""
+    """A plan of a problem, priced, and ordered by its schedule.
+
+    Raises:
+        InputError: Training refuses the plan, or the order of its actions.
+    """
     costs = price(plan, problem.profile, problem.cluster, clock=problem.clock)
     return make_solution(costs, schedule(costs))
+
+
+def _check_restrictions(program: Program, costs: Costs) -> None:
+    """Raise InputError if a layer forbids the plan or its order. The proof checks this too, but later."""
+    if not costs.restrictions.num_checked:
+        return
+    lowered = lower(program, costs)
+    try:
+        check_restrictions(lowered, costs, find_dependencies(lowered, costs, find_jobs(lowered, costs)))
+    except ProofError as error:
+        raise InputError(f"planner {costs.plan.planner}: {error.what}", hint=error.hint) from None

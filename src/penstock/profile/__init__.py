@@ -3,6 +3,7 @@
 from penstock.profile.affine_model import CostModel, UnitCosts, affine, fit
 from penstock.profile.device_kinds import KINDS, find_kind, near_kinds, relative_speed
 from penstock.profile.load import is_computed, load_profile, save_profile
+from penstock.profile.restrictions import Restriction, Rule
 from penstock.profile.types import (
     MAX_MICRO_BATCH_SIZE,
     UNNAMED_KIND,
@@ -24,7 +25,9 @@ __all__ = [
     "Overhead",
     "ParameterCounts",
     "Profile",
+    "Restriction",
     "Rows",
+    "Rule",
     "Sizes",
     "Tie",
     "Times",

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from penstock import io
+from penstock.profile.restrictions import Restriction, check_restrictions
 
 FORMAT = "penstock.profile/2"
 
@@ -18,7 +19,7 @@ MAX_MICRO_BATCH_SIZE = 2**40
 MAX_RATIO = 1e6
 UNNAMED_KIND = "profiled"
 """The device kind of a file that does not name the device that it was measured on."""
-LATER_FIELDS = ("largest_parameter_bytes", "overheads", "parameter_counts")
+LATER_FIELDS = ("largest_parameter_bytes", "overheads", "parameter_counts", "restrictions")
 """Fields that the digest leaves out while they are empty: files that were written without them keep their digest."""
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
@@ -206,6 +207,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             if unknown.
         overheads: Runtime overhead by device kind. A kind without an entry has none.
         parameter_counts: Total and active parameters of a mixture of experts. None: every token uses all, or unknown.
+        restrictions: What layers require of a plan, such as batch norm of its replicas. Training refuses other plans.
 
     Raises:
         ValueError: Layers are missing, duplicate or measured for different device kinds and micro-batch sizes, or a
@@ -231,6 +233,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     largest_parameter_bytes: tuple[Bytes, ...] = ()
     overheads: tuple[Overhead, ...] = ()
     parameter_counts: ParameterCounts | None = None
+    restrictions: tuple[Restriction, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.units:
@@ -253,6 +256,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ValueError("parameter_counts: active is larger than total")
         for tie in self.ties:
             _check_tie(tie, self.units)
+        check_restrictions(self.restrictions, len(self.units))
         for number, unit in enumerate(self.units):
             _check_ties(unit, [tie for tie in self.ties if number in tie.units])
 

@@ -53,6 +53,7 @@ def measure(
         with_rows,
     )
     from penstock.profiler.block_passes import instrument
+    from penstock.profiler.restrictions import find_restrictions
 
     inputs, targets = plain_inputs(inputs), plain_inputs(targets)
     # As training does, which follows.
@@ -71,6 +72,7 @@ def measure(
         sizes = tuple(size[0].rows for size in harnesses)
         turns, steadiness = _rounds(harnesses, [block.name for block in chain], started, seconds, steady, report)
         units = _units(chain, harnesses, sizes, turns, device)
+        restrictions = find_restrictions(model, chain, harnesses)
     return Profile(
         name=name or type(model).__name__,
         micro_batch_size=own_rows,
@@ -82,6 +84,7 @@ def measure(
         optimizer_ratio=_ADAMW_RATIO,
         assumptions=(*_assumptions(model, steadiness), *refused, *_obstacles(harnesses[0])),
         is_steady=steadiness.is_steady,
+        restrictions=restrictions,
     )
 
 

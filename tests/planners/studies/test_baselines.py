@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 from penstock.cluster.types import Cluster
+from penstock.errors import ProofError
 from penstock.plan.types import Plan
 from penstock.planners.api import make_problem, plan
 from penstock.planners.problem import Problem
@@ -28,6 +29,10 @@ from tests.support.thoroughness import examples
 FIXED = [name for name in PLANNERS if name not in SCHEDULE_DEPENDENT]
 
 
+def _unexpected(planner: str, problem: Problem, error: ProofError) -> None:
+    raise AssertionError(f"{planner} + {problem.schedule}: {error}")
+
+
 def test_plans_shared_between_schedules_equal_separate_ones() -> None:
     compared: Counter[str] = Counter()
     num_cases = 0
@@ -44,7 +49,9 @@ def test_plans_shared_between_schedules_equal_separate_ones() -> None:
                 (planner, make_problem(profile, cluster, 3, planner=planner, schedule=name)) for name in NAMED_SCHEDULES
             ]
             # The speeds of random devices differ so little that every planner has a plan.
-            for entry in compare_planners(problems, lambda name, problem: find_planner(name).plan(problem)):
+            for entry in compare_planners(
+                problems, lambda name, problem: find_planner(name).plan(problem), _unexpected
+            ):
                 alone = plan(profile, cluster, 3, planner=planner, schedule=entry.schedule)
                 assert entry.outcome.iteration_s == evaluate(alone, profile, cluster).timeline.iteration_s
                 compared[planner] += 1
@@ -70,7 +77,7 @@ def test_plans_are_made_once_per_shape() -> None:
         for planner in ("balanced", "bipartition")
         for name in SCHEDULES
     ]
-    entries = list(compare_planners(problems, plan_one))
+    entries = list(compare_planners(problems, plan_one, _unexpected))
     assert calls == {"balanced": 3, "bipartition": len(SCHEDULES)}  # straight, loop, v
     assert [(entry.planner, entry.schedule) for entry in entries] == [(name, item.schedule) for name, item in problems]
 
@@ -81,7 +88,7 @@ def test_ratios() -> None:
     def entry(planner: str, schedule: str, stages: int) -> Entry:
         problem = make_problem(profile, cluster, 4, planner="uniform", schedule=schedule, pipeline_depth=stages)
         ((_, _, planning_s, outcome),) = compare_planners(
-            [("uniform", problem)], lambda _, item: find_planner("uniform").plan(item)
+            [("uniform", problem)], lambda _, item: find_planner("uniform").plan(item), _unexpected
         )
         return Entry(planner, schedule, planning_s, outcome)
 
@@ -96,7 +103,7 @@ def test_ratios() -> None:
 def test_planners_that_never_fit_are_omitted() -> None:
     profile, cluster = equal_profile(4, parameter_bytes=100), one_host(2, memory_bytes=900)
     problems = [(name, Problem(profile, cluster, 4)) for name in ("balanced", "data_parallel")]
-    entries = list(compare_planners(problems, lambda name, problem: find_planner(name).plan(problem)))
+    entries = list(compare_planners(problems, lambda name, problem: find_planner(name).plan(problem), _unexpected))
     # 200 bytes with gradients and optimizer: 800 of 900; everything on each: 1,600.
     assert [entry.outcome.fits for entry in entries] == [True, False]
     assert [item.planner for item in iteration_ratios(entries)] == ["balanced"]

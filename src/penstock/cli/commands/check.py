@@ -10,8 +10,10 @@ from penstock.cli.options import PlanFile, plan_file_options
 from penstock.cli.render import warn_if_old
 from penstock.errors import InputError
 from penstock.launch import TrainOptions, check_script
+from penstock.plan import Plan
+from penstock.plan.pricing import PlanRestrictions
 from penstock.report import escape_text
-from penstock.units import show_bytes
+from penstock.units import show_bytes, show_count
 
 
 @click.command("check")
@@ -26,8 +28,9 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
     """Prove that a plan or program can run; if it cannot, name the action that fails and exit with 1.
 
     The proof checks that every action occurs exactly once, every dependency is met, sends and receives are in order on
-    every link, there is no deadlock, and memory stays within every device's limit. --numerics also checks that training
-    gives the results of a single process.
+    every link, there is no deadlock, the plan meets the restrictions of its layers (such as batch norm over replicas),
+    and memory stays within every device's limit. --numerics also checks that training gives the results of a single
+    process.
     """
     from penstock.errors import ProofError
     from penstock.program.lowering import lower
@@ -52,6 +55,8 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
         "holds": True,
         "num_jobs": proof.num_compute,
         "num_messages": proof.num_messages,
+        "num_restrictions": bundle.costs.restrictions.num_checked,
+        "synced_stages": sorted(bundle.costs.restrictions.synced),
         "peak_bytes": dict(zip(program.devices, proof.peak_bytes.tolist(), strict=True)),
     }
     is_limited = bool(np.isfinite(bundle.costs.memory_limit).any())
@@ -64,6 +69,7 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
         "every dependency met by an earlier action or a receive",
         f"sends and receives in order on every link: {proof.num_messages:,} messages",
         "no deadlock",
+        *_describe_restrictions(bundle.costs.restrictions, bundle.plan),
         f"memory within limits: the fullest device is {escape_text(program.devices[worst])}, "
         + (
             f"peak {show_bytes(float(proof.peak_bytes[worst]))}"
@@ -81,6 +87,19 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
     console.data(data)
     console.next(f"penstock simulate {plan_file.path}")
     return 0 if data["holds"] else 1
+
+
+def _describe_restrictions(restrictions: PlanRestrictions, plan: Plan) -> list[str]:
+    """Describe the part of the proof about restrictions of the layers."""
+    if not restrictions.num_checked:
+        return []
+    lines = [f"training accepts the plan: {show_count(restrictions.num_checked, 'restriction')} of its layers met"]
+    for stage, layer in sorted(restrictions.synced.items()):
+        count = plan.stages[stage].num_replicas
+        lines.append(
+            f"replica syncs of stage {stage} without deadlock: {count} replicas, first layer {escape_text(layer)}"
+        )
+    return lines
 
 
 def _refuse_with_numerics(plan_file: PlanFile) -> None:

@@ -7,6 +7,7 @@ from penstock.cli.console import Console
 from penstock.cli.options import AutoOptions
 from penstock.cli.workflows.search import search
 from penstock.cluster import Cluster
+from penstock.errors import ProofError
 from penstock.plan import Plan
 from penstock.planners import Problem, SearchSpace, find_planner, fixed_schedule, make_problem
 from penstock.planners.studies import Entry, compare_planners
@@ -42,5 +43,8 @@ def plans_of(console: Console, problems: Sequence[tuple[str, Problem]], options:
         with console.working(f"{planner} + {problem.schedule}"):
             return find_planner(planner).plan(problem)
 
-    results = compare_planners(problems, plan_one)
+    def report_refusal(planner: str, problem: Problem, error: ProofError) -> None:
+        console.warn(f"{planner} + {problem.schedule}: {error.what}")
+
+    results = compare_planners(problems, plan_one, report_refusal)
     return sorted(results, key=lambda entry: (not entry.outcome.fits, entry.outcome.iteration_s))

@@ -15,6 +15,7 @@ from penstock.arrays import Floats, Ints
 from penstock.cluster import Cluster
 from penstock.plan.pricing.allreduce_ring import Ring, reduce_ring
 from penstock.plan.pricing.flows import Flows, find_flows
+from penstock.plan.pricing.restrictions import NO_RESTRICTIONS, PlanRestrictions
 from penstock.plan.types import Plan
 
 
@@ -75,6 +76,8 @@ class Costs:
     """Over trained parameters that several stages share."""
     tied_stages: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...]
+    restrictions: PlanRestrictions = NO_RESTRICTIONS
+    """What the layers require of the plan."""
 
     @property
     def num_replicas(self) -> int:

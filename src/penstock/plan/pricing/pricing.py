@@ -10,6 +10,7 @@ from penstock.errors import MismatchError
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.overheads import with_overheads
 from penstock.plan.pricing.parameter_owners import held_bytes, ties_between
+from penstock.plan.pricing.restrictions import find_restrictions
 from penstock.plan.pricing.unit_seconds import Part, UnitClock
 from penstock.plan.pricing.workspace import Replicas, working_bytes
 from penstock.plan.types import Plan
@@ -107,6 +108,7 @@ def price(
         tied_bytes=trained_ties.num_bytes,
         tied_stages=trained_ties.stages,
         notes=(*notes, *clock.notes([*forward_device.tolist(), *backward_device.tolist()])),
+        restrictions=find_restrictions(plan, profile),
     )
     costs = with_overheads(costs, clock)
     if not costs.has_whole_rows:

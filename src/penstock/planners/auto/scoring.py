@@ -17,7 +17,7 @@ from penstock.program import Program
 from penstock.schedules import SCHEDULES
 from penstock.schedules.methods import SPLIT, best_of, best_order, interleaved, one_f_one_b, rooms
 from penstock.schedules.ordering import with_split
-from penstock.schedules.search import Estimator, Greedy, Rules, Score, score_program
+from penstock.schedules.search import REFUSED, Estimator, Greedy, Rules, Score, score_program
 
 QUICK_RULES = ((4, 0.0), (1, 0.0), (1, 0.5), (0, 0.5))
 """Rules of list scheduling to try: the index of a memory limit of the schedule auto, and the patience."""
@@ -49,6 +49,8 @@ class PlanScorer:
         if its parameters alone exceed memory by more than `beat` does.
         """
         costs = self._price(plan)
+        if costs.restrictions.violation is not None:
+            return REFUSED
         least_over = _least_over_bytes(costs)
         if beat is not None and least_over > beat.over_bytes:
             return Score(least_over, np.inf)
@@ -73,6 +75,8 @@ class PlanScorer:
     def careful(self, plan: Plan, beat: Score | None = None) -> Score:
         """The quick score, also over the common schedules: for plans that are made for one of them, such as Vs."""
         costs = self._price(plan)
+        if costs.restrictions.violation is not None:
+            return REFUSED
         least_over = _least_over_bytes(costs)
         if beat is not None and least_over > beat.over_bytes:
             return Score(least_over, np.inf)
@@ -91,7 +95,7 @@ class PlanScorer:
     def can_beat(self, plan: Plan, best: Score) -> bool:
         """Whether some order of the plan's actions may beat a score."""
         costs = self._price(plan)
-        if _least_over_bytes(costs) > best.over_bytes:
+        if costs.restrictions.violation is not None or _least_over_bytes(costs) > best.over_bytes:
             return False
         return best.over_bytes > 0 or Estimator(costs).floor_s() < best.seconds
 

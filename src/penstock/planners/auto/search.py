@@ -19,14 +19,16 @@ Cost: that of the other planners, and `work` simulations; fewer for programs of 
 import msgspec
 
 from penstock.plan import Plan
+from penstock.plan.pricing import price
 from penstock.planners.auto.canonical_order import in_canonical_order
 from penstock.planners.auto.climber import Climber
 from penstock.planners.auto.search_state import Report, SearchState
 from penstock.planners.auto.starts import closing_plans
+from penstock.planners.joined_layers import join_layers
 from penstock.planners.methods import balanced
 from penstock.planners.problem import Problem
 from penstock.planners.search_space import SearchSpace
-from penstock.planners.solution import Solution
+from penstock.planners.solution import Solution, make_solution
 
 WORK = 200
 NUM_STARTS = 4
@@ -71,7 +73,17 @@ def auto(
 def search_plans(
     problem: Problem, *, search_space: SearchSpace, work: int = WORK, seed: int = 0, report: Report | None = None
 ) -> Solution:
-    """Search for the best plan; like `auto`, but also return the plan's costs and program."""
+    """Search for the best plan; like `auto`, but also return the plan's costs and program.
+
+    Raises:
+        InputError: Some layers must be in one stage, and the problem requires more stages than that leaves; or training
+            refuses all plans in the search space.
+    """
+    joined = join_layers(problem)
+    if joined is not None:
+        found = search_plans(joined.problem, search_space=search_space, work=work, seed=seed, report=report)
+        plan = joined.expand(found.plan)
+        return make_solution(price(plan, problem.profile, problem.cluster, clock=problem.clock), found.program)
     reordered = in_canonical_order(problem) if search_space.device_order else problem
     search = SearchState(reordered, search_space, work, seed, report)
     others, more = search.starts()

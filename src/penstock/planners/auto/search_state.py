@@ -68,7 +68,8 @@ class SearchState:
         starts = starting_plans(self.problem, self.search_space)
         if not self.search_space.recomputation or self.problem.recompute:
             return starts
-        if all(self.start_score(plan).over_bytes == 0 for plan in chain(*starts)):
+        scores = map(self.start_score, chain(*starts))
+        if all(score.over_bytes == 0 or score.is_refused for score in scores):
             return starts
         others, more = ([*plans, *map(recomputed, plans)] for plans in starts)
         if self.search_space.replication:
@@ -143,7 +144,10 @@ class SearchState:
         """The plan with the best full score; the first of equal ones."""
         ranked = self.ranked({plan.stages: plan for plan in plans}.values())
         best: ScoredPlan | None = None
-        for _, _, plan in ranked[: SCORED_WHEN_STOPPED if self.stopped else None]:
+        for number, (_, _, plan) in enumerate(ranked):
+            # A plan whose best order training refuses is no result, so the search goes on to the next one.
+            if self.stopped and number >= SCORED_WHEN_STOPPED and best is not None and not best.score.is_refused:
+                break
             if best is not None and not self.scorer.can_beat(plan, best.score):
                 continue
             scored = self.scorer.full(plan, best.score if best else None)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from penstock.errors import ProofError
 from penstock.plan import Plan
 from penstock.planners.outcome import Outcome, outcome_of
 from penstock.planners.problem import Problem
@@ -35,7 +36,9 @@ class Ratio(NamedTuple):
 
 
 def compare_planners(
-    problems: Sequence[tuple[str, Problem]], plan_one: Callable[[str, Problem], Plan]
+    problems: Sequence[tuple[str, Problem]],
+    plan_one: Callable[[str, Problem], Plan],
+    report_refusal: Callable[[str, Problem, ProofError], None],
 ) -> Iterator[Entry]:
     """Plan and evaluate every pair of a planner and a problem.
 
@@ -45,9 +48,10 @@ def compare_planners(
     Args:
         problems: Planners by name, each with its problem. The problem's schedule orders the plan.
         plan_one: Makes the plan of a planner.
+        report_refusal: Called for each plan that training refuses.
 
     Yields:
-        One entry for each pair.
+        One entry for each pair whose plan training accepts.
     """
     plans_by_shape: dict[tuple[str, Shape, int], tuple[Plan, float]] = {}
     for planner, problem in problems:
@@ -60,7 +64,12 @@ def compare_planners(
             plan = plan_one(planner, problem)
             planning_s = time.perf_counter() - began
             plans_by_shape[key] = plan, planning_s
-        yield Entry(planner, problem.schedule, planning_s, outcome_of(plan, problem.profile, problem.cluster))
+        try:
+            outcome = outcome_of(plan, problem.profile, problem.cluster)
+        except ProofError as error:
+            report_refusal(planner, problem, error)
+            continue
+        yield Entry(planner, problem.schedule, planning_s, outcome)
 
 
 def best_of_each(comparisons: Sequence[Entry]) -> list[Entry]:

@@ -4,7 +4,8 @@
 2. every dependency is met by an earlier action of the same device or by a receive;
 3. sends and receives pair up in order on every link;
 4. there is no deadlock: every device runs to the end of its actions;
-5. memory stays within every device's limit.
+5. training accepts the plan and its order: no layer forbids it;
+6. memory stays within every device's limit.
 
 Cost: O(actions), plus sorting the messages by link.
 """
@@ -23,6 +24,7 @@ from penstock.program.job_table import JobTable, find_jobs
 from penstock.program.proof.completeness import check_complete
 from penstock.program.proof.memory import MemoryUse, memory_changes, memory_use
 from penstock.program.proof.order import check_links, check_order
+from penstock.program.proof.restrictions import check_restrictions
 from penstock.program.types import Program
 from penstock.units import show_bytes
 
@@ -82,6 +84,7 @@ def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proo
     check_links(program, costs, flow)
     dependencies = find_dependencies(program, costs, jobs)
     _check_no_circle(program, costs, dependencies)
+    check_restrictions(program, costs, dependencies)
     memory = memory_use(program, costs, jobs.replica)
     proof = Proof(program, costs, jobs, dependencies, memory, memory.peak(program, costs))
     if within_memory:

@@ -99,7 +99,7 @@ def make_layout(costs: Costs, blocks: Sequence[Block]) -> Layout:
             forward=tuple(rank_of[int(device)] for device in costs.forward_device[costs.replicas(number)]),
             backward=tuple(rank_of[int(device)] for device in costs.backward_device[costs.replicas(number)]),
             recompute=stage.recompute,
-            needs_sync=len(stage.forward) > 1 and any(map(_sums_over_rows, blocks[stage.start : stage.stop])),
+            needs_sync=len(stage.forward) > 1 and any(map(sums_over_rows, blocks[stage.start : stage.stop])),
         )
         for number, stage in enumerate(plan.stages)
     )
@@ -184,18 +184,27 @@ def _check_compiled(stages: Sequence[StageView], blocks: Sequence[Block]) -> Non
     """Check that no replica has a compiled layer that must see all rows: compiled code cannot be instrumented."""
     for stage in stages:
         for block in blocks[stage.start : stage.stop] if len(stage.shares) > 1 else ():
-            compiled = (module for module in block.module.modules() if is_compiled(module))
-            for module in (inner for outer in compiled for inner in outer.modules()):
-                is_random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
-                if is_random or isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    raise InputError(
-                        f"layer {block.name!r}, whose rows are on several devices, is compiled (torch.compile) and "
-                        f"contains {type(module).__name__}, which depends on all rows",
-                        hint="Plan without replicas of this stage (--no-replication), or do not compile it.",
-                    )
+            module = compiled_over_rows(block)
+            if module is not None:
+                raise InputError(
+                    f"layer {block.name!r}, whose rows are on several devices, is compiled (torch.compile) and "
+                    f"contains {type(module).__name__}, which depends on all rows",
+                    hint="Plan without replicas of this stage (--no-replication), or do not compile it.",
+                )
 
 
-def _sums_over_rows(block: Block) -> bool:
+def compiled_over_rows(block: Block) -> nn.Module | None:
+    """Return a module in compiled code that depends on all rows of a micro-batch, if the block has one."""
+    compiled = (module for module in block.module.modules() if is_compiled(module))
+    for module in (inner for outer in compiled for inner in outer.modules()):
+        is_random = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
+        if is_random or isinstance(module, nn.modules.batchnorm._BatchNorm):
+            return module
+    return None
+
+
+def sums_over_rows(block: Block) -> bool:
+    """Return whether the block has batch norm that normalizes over the rows of a micro-batch."""
     return any(
         isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None)
         for module in block.module.modules()

@@ -37,11 +37,11 @@ class ReplicaSync:
     """The sums over replicas of one stage, on one rank.
 
     Args:
-        transport: Carries the parts.
+        transport: Carries the parts. None: the stage runs alone, for a trial.
         is_expected: Whether the stage had layers that need such sums when the pipeline was created.
     """
 
-    def __init__(self, transport: Transport, *, is_expected: bool) -> None:
+    def __init__(self, transport: Transport | None, *, is_expected: bool) -> None:
         self._transport = transport
         self._is_expected = is_expected
         self._point: SyncPoint | None = None
@@ -73,6 +73,7 @@ class ReplicaSync:
     def _exchange(self, point: SyncPoint, part: Tensor) -> Tensor:
         peers = [rank for rank in point.ranks if rank != point.rank]
         own = part.cpu()
+        assert self._transport is not None, "a sync point belongs to a stage with other ranks"
         for rank in peers:
             self._transport.send_tensors([own], rank, point.tag, point.describe(rank))
         received = {rank: torch.empty_like(own) for rank in peers}

@@ -21,12 +21,14 @@ TwoSets(forward=[0, 1, 3], backward=[0, 2, 3])
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
 
 import msgspec
 import numpy as np
 
 from penstock.arrays import Ints
 from penstock.cluster import Cluster
+from penstock.errors import ProofError
 from penstock.plan import Plan, Shape, Stage, on
 from penstock.planners.methods.balanced import balanced
 from penstock.planners.methods.bipartition.cuts import bottleneck, two_sets_of_cuts
@@ -63,7 +65,11 @@ def two_set_plans(problem: Problem) -> list[Plan]:
 
 
 def _iteration_s(problem: Problem, plan: Plan) -> float:
-    return evaluate(plan, problem.profile, problem.cluster, within_memory=False).timeline.iteration_s
+    """Simulated seconds; infinite for a plan that training refuses."""
+    try:
+        return evaluate(plan, problem.profile, problem.cluster, within_memory=False).timeline.iteration_s
+    except ProofError:
+        return inf
 
 
 def _lanes(problem: Problem) -> list[int]:

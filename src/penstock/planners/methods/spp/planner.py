@@ -15,9 +15,11 @@ Reference: Luo et al., Efficient Pipeline Planning for Expedited Distributed DNN
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 
+from penstock.errors import ProofError
 from penstock.plan import SHARE_TOLERANCE, Plan
 from penstock.plan.pricing import Costs, price
 from penstock.planners.methods.spp.device_order import order_devices
@@ -44,11 +46,19 @@ def spp(problem: Problem, *, replication: bool = True) -> Plan:
         plan = problem.plan("spp", item.cuts, item.groups)
         costs = price(plan, problem.profile, problem.cluster, clock=problem.clock)
         if best is None or least_seconds(costs) < best[0]:
-            seconds = evaluate_costs(costs, program=pe(costs), within_memory=False).timeline.iteration_s
+            seconds = _iteration_s(costs)
             if best is None or seconds < best[0]:
                 best = seconds, plan
     assert best is not None, "one stage on one device is always a candidate"
     return best[1]
+
+
+def _iteration_s(costs: Costs) -> float:
+    """Simulated seconds; infinite for a plan that training refuses."""
+    try:
+        return evaluate_costs(costs, program=pe(costs), within_memory=False).timeline.iteration_s
+    except ProofError:
+        return inf
 
 
 def device_orders(problem: Problem) -> Iterator[list[int]]:
