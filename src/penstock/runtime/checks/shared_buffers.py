@@ -55,7 +55,8 @@ class BufferChanges:
         for name, (buffer, version) in self._before.items():
             current, current_version = self._state(name)
             is_same = current is buffer and current_version == version
-            if not is_same or (name in values and not torch.equal(current, values[name])):
+            is_kept = name in values and not current.is_meta
+            if not is_same or (is_kept and not torch.equal(current, values[name])):
                 names.append(name)
         return names
 
