@@ -76,7 +76,7 @@ def test_plans_meet_what_layers_require(profile: Profile, cluster: Cluster, plan
         # Auto always has a plan: one device for each stage, or for all layers.
         assert planner != "auto"
         reach("refused")
-        assert f"planner {planner}" in str(error) or "number of rows" in str(error) or "rows" in str(error)
+        assert f"planner {planner}" in str(error) or "rows" in str(error)  # of a device too slow to take any
         return
     reach("planned")
     if any(len(stage.forward) > 1 for stage in planned.stages):
