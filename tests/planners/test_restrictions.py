@@ -72,11 +72,10 @@ def is_met(item: Restriction, planned: Plan, kinds: dict[int, set[Kind]]) -> boo
 def test_plans_meet_what_layers_require(profile: Profile, cluster: Cluster, planner: str, num: int) -> None:
     try:
         planned = plan(profile, cluster, num, planner=planner, **({"work": 20} if planner == "auto" else {}))  # type: ignore[arg-type]
-    except InputError as error:
+    except InputError:
         # Auto always has a plan: one device for each stage, or for all layers.
         assert planner != "auto"
         reach("refused")
-        assert f"planner {planner}" in str(error) or "rows" in str(error)  # of a device too slow to take any
         return
     reach("planned")
     if any(len(stage.forward) > 1 for stage in planned.stages):
