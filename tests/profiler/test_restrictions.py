@@ -13,13 +13,15 @@ class Turned(nn.Module):
         self.dropout = nn.Dropout(p)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(x.transpose(0, 1))
+        return self.dropout(x.transpose(0, 1))  # type: ignore[no-any-return]
 
 
 class Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("calls", torch.zeros(()))
+
+    calls: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
@@ -34,6 +36,9 @@ class Statistics(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("var", torch.ones(4))
 
+    mean: Tensor
+    var: Tensor
+
     def forward(self, x: Tensor) -> Tensor:
         return F.batch_norm(x, self.mean, self.var, training=True)
 
@@ -47,7 +52,7 @@ class OwnGradient(nn.Module):
         with torch.enable_grad():
             own = x.detach().requires_grad_()
             (grad,) = torch.autograd.grad(self.layer(own).square().sum(), own)
-        return self.layer(x) + grad
+        return self.layer(x) + grad  # type: ignore[no-any-return]
 
 
 def restrictions(*layers: nn.Module) -> dict[str, tuple[int, ...]]:
