@@ -124,3 +124,14 @@ def test_digests_tell_tensors_apart() -> None:
     assert _differ(_digest(torch.tensor([1 + 2j])), _digest(torch.tensor([2 + 1j])))
     assert not _differ(_digest(torch.tensor([1 + 2j]).conj()), _digest(torch.tensor([1 - 2j])))
     assert not _differ(_digest(torch.zeros(0)), _digest(torch.zeros(0)))
+
+
+def test_values_that_change_without_a_new_version() -> None:
+    """As the running statistics of `torch.nn.functional.batch_norm` do."""
+    model, first, _ = tables()
+    check = check_of(model, 0, 1, 3)
+    version = first.table._version
+    nn.functional.batch_norm(torch.randn(3, 2), first.table, torch.ones(2), training=True)
+    assert first.table._version == version
+    with pytest.raises(InputError, match=r"buffer '0\.table' changes in training"):
+        check.check()
