@@ -41,7 +41,7 @@ def untied(profile: Profile) -> Profile:
 
 
 def without_frozen_layers(problem: Problem) -> Problem:
-    """The table counts gradients in front of the first trained layer too, which have no bytes in the price of a plan."""
+    """The table counts gradients in front of the first trained layer too, which have no bytes in a plan."""
     units = [msgspec.structs.replace(unit, trained_parameter_bytes=None) for unit in problem.profile.units]
     return replace(problem, profile=msgspec.structs.replace(problem.profile, units=tuple(units)))
 
