@@ -162,30 +162,28 @@ def test_every_example_is_listed() -> None:
     assert listed == {path.name for pattern in ("*.py", "*.ipynb") for path in EXAMPLES.glob(pattern)}
 
 
+def _losses(script: str, folder: Path, *runs: tuple[str, ...]) -> list[list[float]]:
+    """Profile and plan the model of an example, and return the losses of each run of `penstock train`."""
+    path = str(EXAMPLES / script)
+    _run(
+        "-m", "penstock", "profile", path, "-b", "4", "--threads", "1", "--seconds", "1", "-o", "p.json", folder=folder
+    )
+    plan = ("--profile", "p.json", "--cluster", str(CLUSTERS / "this-machine.toml"), "-m", "4", "-o", "plan.json")
+    _run("-m", "penstock", "plan", *plan, "--planner", "balanced", "--schedule", "1f1b", folder=folder)
+    train = ("-m", "penstock", "train", path, "--plan", "plan.json", "--json")
+    results = [json.loads("\n".join(_run(*train, *options, folder=folder))) for options in runs]
+    return [[step["loss"] for step in result["steps"]] for result in results]
+
+
 def test_a_model_of_transformers_trains_and_resumes(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    script = str(EXAMPLES / "huggingface.py")
-    profile = ("profile", script, "-b", "4", "--threads", "1", "--seconds", "1", "-o", "llama.json")
-    _run("-m", "penstock", *profile, folder=tmp_path)
-    plan = ("--profile", "llama.json", "--cluster", str(CLUSTERS / "this-machine.toml"), "-m", "4")
-    balanced = ("--planner", "balanced", "--schedule", "1f1b", "-o", "plan.json")
-    _run("-m", "penstock", "plan", *plan, *balanced, folder=tmp_path)
-    train = ("-m", "penstock", "train", script, "--plan", "plan.json", "--checkpoint", "checkpoints", "--json")
-    first = json.loads("\n".join(_run(*train, "--steps", "6", folder=tmp_path)))
-    second = json.loads("\n".join(_run(*train, "--steps", "9", folder=tmp_path)))
-    losses = [step["loss"] for run in (first, second) for step in run["steps"]]
-    assert (len(first["steps"]), len(second["steps"])) == (6, 3)
-    assert losses[-1] < losses[0] - 0.2
+    kept = ("--checkpoint", "checkpoints")
+    first, second = _losses("huggingface.py", tmp_path, (*kept, "--steps", "6"), (*kept, "--steps", "9"))
+    assert (len(first), len(second)) == (6, 3)
+    assert second[-1] < first[0] - 0.2
 
 
 def test_a_model_that_returns_logits_and_its_loss_trains(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    script = str(EXAMPLES / "nanogpt.py")
-    profile = ("profile", script, "-b", "4", "--threads", "1", "--seconds", "1", "-o", "nanogpt.json")
-    _run("-m", "penstock", *profile, folder=tmp_path)
-    plan = ("--profile", "nanogpt.json", "--cluster", str(CLUSTERS / "this-machine.toml"), "-m", "4")
-    balanced = ("--planner", "balanced", "--schedule", "1f1b", "-o", "plan.json")
-    _run("-m", "penstock", "plan", *plan, *balanced, folder=tmp_path)
-    train = ("-m", "penstock", "train", script, "--plan", "plan.json", "--steps", "8", "--json")
-    losses = [step["loss"] for step in json.loads("\n".join(_run(*train, folder=tmp_path)))["steps"]]
+    (losses,) = _losses("nanogpt.py", tmp_path, ("--steps", "8"))
     assert losses[-1] < losses[0] - 0.2

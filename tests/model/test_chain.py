@@ -162,14 +162,17 @@ def test_a_forward_that_takes_another_branch_later_is_traced_again() -> None:
     model = Moody()
     inputs = (torch.randn(2, 4), torch.arange(2))
     blocks = find_blocks(model, None, inputs)
-    for deep in (False, True, False):
+    traces = blocks[0].call.traces  # type: ignore[attr-defined]
+    for deep in (False, True, False, True, False):
         model.deep = deep
+        traces._last = None  # as for a new batch
         torch.manual_seed(1)
         activations: Any = inputs
         for block in blocks:
             activations = block.call(activations, inputs)
         torch.manual_seed(1)
         assert same_bits(activations, model(*inputs))
+    assert max(map(len, traces._traces.values())) == 2  # one for each branch, however often it changes
 
 
 class Growing(nn.Module):

@@ -59,7 +59,6 @@ class Replay:
     """The recorded calls of one block."""
 
     def __init__(self, trace: Trace, model: nn.Module, unit: int, devices: Sequence[str]) -> None:
-        self.trace = trace
         self._devices = devices
         self._model = model
         record, flow = trace.record, trace.flow

@@ -22,6 +22,7 @@ from penstock.model.state import preserve_state
 from penstock.model.tracing import (
     COARSER_BLOCKS,
     Abstraction,
+    Autocast,
     BlockCall,
     Dataflow,
     Placeholder,
@@ -138,14 +139,14 @@ class ForwardTraces:
             MismatchError: The structure or the constants of the inputs differ from those of the sample.
             InputError: Forward cannot be split for these inputs.
         """
-        mode = (self.model.training, read_autocast(self.devices))
+        mode = self._mode()
         if self._last is not None and self._last[0] is inputs and self._last[1] == mode:
             return self._last[2]
         key = (mode, self._kind(inputs))
-        for trace in self._traces.get(key, ()):
-            if self._takes_path(trace, inputs):
-                break
-        else:
+        matching = [trace for trace in self._traces.get(key, ()) if self._takes_path(trace, inputs)]
+        # One that was made in another Python state may still hold; the run notices if it does not.
+        trace = next((item for item in matching if item.state.is_unchanged()), matching[0] if matching else None)
+        if trace is None:
             trace = self.add(key, inputs)
         self._last = (inputs, mode, trace)
         return trace
@@ -164,10 +165,13 @@ class ForwardTraces:
 
     def retrace(self, inputs: Activations) -> Trace:
         """Trace forward again for these inputs, for which it took another path than the trace found."""
-        mode = (self.model.training, read_autocast(self.devices))
+        mode = self._mode()
         trace = self.add((mode, self._kind(inputs)), inputs)
         self._last = (inputs, mode, trace)
         return trace
+
+    def _mode(self) -> tuple[bool, Autocast]:
+        return self.model.training, read_autocast(self.devices)
 
     def add(self, key: Any, inputs: Activations) -> Trace:
         """Trace forward for these inputs."""

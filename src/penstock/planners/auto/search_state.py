@@ -145,7 +145,7 @@ class SearchState:
         ranked = self.ranked({plan.stages: plan for plan in plans}.values())
         best: ScoredPlan | None = None
         for number, (_, _, plan) in enumerate(ranked):
-            # A plan whose best order training refuses is no result, so the search goes on to the next one.
+            # Training refuses the best order of this plan: try the next plan.
             if self.stopped and number >= SCORED_WHEN_STOPPED and best is not None and not best.score.is_refused:
                 break
             if best is not None and not self.scorer.can_beat(plan, best.score):
