@@ -17,7 +17,7 @@ NUM_MICROBATCHES = 16
 def even_parameters(problem: Problem) -> penstock.Plan:
     """Cut where the running sum of parameters passes the next multiple of total / stages."""
     sums = [0, *accumulate(unit.parameter_bytes for unit in problem.profile.units)]
-    num_stages = len(problem.lanes)  # one entry for each stage: the index of its device
+    num_stages = len(problem.stage_devices)  # one entry for each stage: the index of its device
     cuts = [0]
     for stage in range(1, num_stages):
         target = sums[-1] * stage / num_stages

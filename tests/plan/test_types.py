@@ -152,10 +152,10 @@ def test_fuzz(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_shapes() -> None:
-    assert Shape.STRAIGHT.lanes(4, 1) == [0, 1, 2, 3]
-    assert Shape.LOOP.lanes(3, 3) == [0, 1, 2, 0, 1, 2, 0, 1, 2]
-    assert Shape.V.lanes(3, 2) == [0, 1, 2, 2, 1, 0]
-    assert Shape.V.lanes(2, 3) == [0, 1, 1, 0, 0, 1]
+    assert Shape.STRAIGHT.stage_devices(4, 1) == [0, 1, 2, 3]
+    assert Shape.LOOP.stage_devices(3, 3) == [0, 1, 2, 0, 1, 2, 0, 1, 2]
+    assert Shape.V.stage_devices(3, 2) == [0, 1, 2, 2, 1, 0]
+    assert Shape.V.stage_devices(2, 3) == [0, 1, 1, 0, 0, 1]
 
 
 def test_a_plan_is_a_value() -> None:

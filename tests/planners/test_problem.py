@@ -61,24 +61,24 @@ def test_unknown_names() -> None:
         plan(PROFILE, CLUSTER, 1, schedule="best")
 
 
-def test_lanes() -> None:
-    assert Problem(PROFILE, CLUSTER, 1).lanes == [0, 1, 2]
-    assert Problem(PROFILE, CLUSTER, 1, pipeline_depth=2).lanes == [0, 1]
+def test_stage_devices() -> None:
+    assert Problem(PROFILE, CLUSTER, 1).stage_devices == [0, 1, 2]
+    assert Problem(PROFILE, CLUSTER, 1, pipeline_depth=2).stage_devices == [0, 1]
     # Five layers are enough for two stages per device on two devices only.
-    assert Problem(PROFILE, CLUSTER, 1, num_chunks=2, shape=Shape.V).lanes == [0, 1, 1, 0]
-    assert Problem(PROFILE, CLUSTER, 1, num_chunks=5, shape=Shape.LOOP).lanes == [0] * 5
+    assert Problem(PROFILE, CLUSTER, 1, num_chunks=2, shape=Shape.V).stage_devices == [0, 1, 1, 0]
+    assert Problem(PROFILE, CLUSTER, 1, num_chunks=5, shape=Shape.LOOP).stage_devices == [0] * 5
 
 
 def test_schedule_determines_shape() -> None:
-    def lanes(**options: Any) -> list[str]:
+    def names(**options: Any) -> list[str]:
         result = plan(PROFILE, CLUSTER, 2, planner="balanced", **options)
         return [stage.forward[0].device for stage in result.stages]
 
-    assert lanes() == ["d0", "d1", "d2"]
-    assert lanes(schedule="zb_v") == ["d0", "d1", "d1", "d0"]
-    assert lanes(schedule="interleaved") == ["d0", "d1", "d0", "d1"]
-    assert lanes(schedule="zb_v", shape=Shape.STRAIGHT) == ["d0", "d1", "d2"]
-    assert lanes(schedule="interleaved", num_chunks=1) == ["d0", "d1", "d2"]
+    assert names() == ["d0", "d1", "d2"]
+    assert names(schedule="zb_v") == ["d0", "d1", "d1", "d0"]
+    assert names(schedule="interleaved") == ["d0", "d1", "d0", "d1"]
+    assert names(schedule="zb_v", shape=Shape.STRAIGHT) == ["d0", "d1", "d2"]
+    assert names(schedule="interleaved", num_chunks=1) == ["d0", "d1", "d2"]
 
 
 def test_plan_records_its_problem() -> None:

@@ -13,9 +13,11 @@ TIMES = [(1.0, 0.5, 0.5), (1.0, 1.0, 1.0), (0.75, 2.0, 0.25), (3.0, 0.0, 1.5)]
 """F, I and W."""
 
 
-def run(lanes: list[int], num: int, schedule: str, times: tuple[float, float, float]) -> Evaluation:
+def run(stage_devices: list[int], num: int, schedule: str, times: tuple[float, float, float]) -> Evaluation:
     forward_s, input_grad_s, weight_grad_s = times
-    case = equal_case(lanes, num, schedule, forward_s=forward_s, input_grad_s=input_grad_s, weight_grad_s=weight_grad_s)
+    case = equal_case(
+        stage_devices, num, schedule, forward_s=forward_s, input_grad_s=input_grad_s, weight_grad_s=weight_grad_s
+    )
     return evaluate_costs(case.costs)
 
 
@@ -35,10 +37,10 @@ def test_gpipe_and_1f1b_take_fill_and_drain(stages: int, times: tuple[float, flo
 @pytest.mark.parametrize("stages", STAGES)
 def test_micro_batches_kept(stages: int) -> None:
     for num in MICROBATCHES:
-        lanes = list(range(stages))
-        assert run(lanes, num, "gpipe", TIMES[0]).proof.peak_bytes.tolist() == [num] * stages
+        stage_devices = list(range(stages))
+        assert run(stage_devices, num, "gpipe", TIMES[0]).proof.peak_bytes.tolist() == [num] * stages
         in_1f1b = [min(stages - stage, num) for stage in range(stages)]
-        assert run(lanes, num, "1f1b", TIMES[0]).proof.peak_bytes.tolist() == in_1f1b
+        assert run(stage_devices, num, "1f1b", TIMES[0]).proof.peak_bytes.tolist() == in_1f1b
 
 
 @pytest.mark.parametrize("stages", STAGES)
@@ -64,12 +66,12 @@ def test_zb_h1_bubble_is_a_third_of_1f1b(stages: int) -> None:
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 5, 6, 8])
 def test_zb_v_has_no_inner_bubble(devices: int) -> None:
-    lanes = [*range(devices), *reversed(range(devices))]
+    stage_devices = [*range(devices), *reversed(range(devices))]
     least = 2 * devices - 1
     for num in [*range(least, least + 6), 3 * devices + 1, 4 * devices, 40]:
         if num < least:
             continue
-        found = run(lanes, num, "zb_v", (1.0, 1.0, 1.0))
+        found = run(stage_devices, num, "zb_v", (1.0, 1.0, 1.0))
         assert [use.inner_bubble_s for use in device_uses(found.timeline)] == [0.0] * devices
         assert found.timeline.iteration_s == 6 * num + devices - 1
         assert found.proof.peak_bytes.max() <= 2 * devices
@@ -77,9 +79,9 @@ def test_zb_v_has_no_inner_bubble(devices: int) -> None:
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 5, 8])
 def test_zb_v_keeps_no_more_with_few_micro_batches(devices: int) -> None:
-    lanes = [*range(devices), *reversed(range(devices))]
+    stage_devices = [*range(devices), *reversed(range(devices))]
     for num in range(1, 2 * devices):
-        found = run(lanes, num, "zb_v", (1.0, 1.0, 1.0))
+        found = run(stage_devices, num, "zb_v", (1.0, 1.0, 1.0))
         assert found.proof.peak_bytes.max() <= 2 * min(num, devices)
         # Never better than what work and the longest chain allow: 2 p forwards and 2 p input gradients in a row.
         assert found.timeline.iteration_s >= max(6 * num, 4 * devices + 1)
@@ -113,7 +115,7 @@ def test_one_device_never_waits(schedule: str) -> None:
 
 
 def test_interleaved_with_one_stage_a_device_is_1f1b() -> None:
-    lanes = [0, 1, 2, 3]
-    loop, plain = (run(lanes, 6, name, (1.0, 0.5, 0.5)) for name in ("interleaved", "1f1b"))
+    stage_devices = [0, 1, 2, 3]
+    loop, plain = (run(stage_devices, 6, name, (1.0, 0.5, 0.5)) for name in ("interleaved", "1f1b"))
     assert loop.program.same_actions(plain.program)
     assert np.array_equal(loop.timeline.start_s, plain.timeline.start_s)

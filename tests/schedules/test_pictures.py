@@ -18,11 +18,11 @@ Drawn = list[tuple[int, str, int, int]]
 """Column, kind, stage, micro-batch."""
 
 
-def drawn(docstring: str, lanes: list[int]) -> list[Drawn]:
+def drawn(docstring: str, stage_devices: list[int]) -> list[Drawn]:
     """The picture: a device's first stage in capitals, its second in small letters; each column takes three signs."""
     rows = []
     for device, text in ROW.findall(docstring):
-        held = [stage for stage, lane in enumerate(lanes) if lane == int(device)]
+        held = [stage for stage, index in enumerate(stage_devices) if index == int(device)]
         row = []
         for column, cell in enumerate(re.findall(r"..?.?", text.rstrip())):
             assert cell.strip() == cell.rstrip(), f"device {device}: {cell!r} does not start at its column"
@@ -49,7 +49,7 @@ def happened(case_costs: Costs, program: Program) -> list[Drawn]:
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "lanes", "num_microbatches", "split"),
+    ("name", "module", "stage_devices", "num_microbatches", "split"),
     [
         ("gpipe", "gpipe", [0, 1, 2], 4, False),
         ("1f1b", "one_f_one_b", [0, 1, 2], 4, False),
@@ -59,12 +59,12 @@ def happened(case_costs: Costs, program: Program) -> list[Drawn]:
     ],
 )
 def test_the_picture_is_the_timeline(
-    name: str, module: str, lanes: list[int], num_microbatches: int, split: bool
+    name: str, module: str, stage_devices: list[int], num_microbatches: int, split: bool
 ) -> None:
     # Every job takes one column: F = I = W = 1 where the backward is parted, else F = B = 1.
     part = 1.0 if split else 0.5
-    costs = equal_case(lanes, num_microbatches, name, input_grad_s=part, weight_grad_s=part).costs
-    picture = drawn(import_module(f"penstock.schedules.methods.{module}").__doc__ or "", lanes)
-    assert len(picture) == max(lanes) + 1
-    assert sum(map(len, picture)) == len(lanes) * num_microbatches * (3 if split else 2)
+    costs = equal_case(stage_devices, num_microbatches, name, input_grad_s=part, weight_grad_s=part).costs
+    picture = drawn(import_module(f"penstock.schedules.methods.{module}").__doc__ or "", stage_devices)
+    assert len(picture) == max(stage_devices) + 1
+    assert sum(map(len, picture)) == len(stage_devices) * num_microbatches * (3 if split else 2)
     assert picture == happened(costs, schedule(costs))

@@ -15,13 +15,13 @@ class Shape(StrEnum):
     LOOP = "loop"
     V = "v"
 
-    def lanes(self, num_devices: int, num_chunks: int) -> list[int]:
+    def stage_devices(self, num_devices: int, num_chunks: int) -> list[int]:
         """The device of each stage, as its index in the row of devices.
 
-        >>> Shape.LOOP.lanes(2, 2), Shape.V.lanes(2, 2), Shape.STRAIGHT.lanes(2, 1)
+        >>> Shape.LOOP.stage_devices(2, 2), Shape.V.stage_devices(2, 2), Shape.STRAIGHT.stage_devices(2, 1)
         ([0, 1, 0, 1], [0, 1, 1, 0], [0, 1])
         """
         row = list(range(num_devices))
         if self is Shape.V:
-            return [lane for chunk in range(num_chunks) for lane in (row if chunk % 2 == 0 else row[::-1])]
+            return [device for chunk in range(num_chunks) for device in (row if chunk % 2 == 0 else row[::-1])]
         return row * num_chunks

@@ -79,10 +79,10 @@ def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **op
         profile_source=options.get("profile_source", ""),
         cluster_source=options.get("cluster_source", ""),
     )
-    if method.name == "auto" and num_microbatches * len(problem.lanes) > MAX_JOBS:
+    if method.name == "auto" and num_microbatches * len(problem.stage_devices) > MAX_JOBS:
         raise InputError(
-            f"number of micro-batches ({num_microbatches:,}) times number of stages ({len(problem.lanes):,}) must be "
-            f"at most {MAX_JOBS:,} for the planner auto",
+            f"number of micro-batches ({num_microbatches:,}) times number of stages "
+            f"({len(problem.stage_devices):,}) must be at most {MAX_JOBS:,} for the planner auto",
             hint="Use fewer and larger micro-batches.",
         )
     return problem

@@ -86,10 +86,10 @@ class Problem:
         return self.micro_batch_size or self.profile.micro_batch_size
 
     @cached_property
-    def lanes(self) -> list[int]:
+    def stage_devices(self) -> list[int]:
         """The device index of each stage."""
         most = min(self.cluster.num_devices, self.profile.num_units // self.num_chunks)
-        return self.shape.lanes(self.pipeline_depth or most, self.num_chunks)
+        return self.shape.stage_devices(self.pipeline_depth or most, self.num_chunks)
 
     @cached_property
     def layers(self) -> tuple[PlannedLayer, ...]:
@@ -103,7 +103,7 @@ class Problem:
 
     def pipeline(self, planner: str, cuts: Sequence[int]) -> Plan:
         """Make the plan whose stage k has layers cuts[k] up to cuts[k + 1], on the device that the shape gives it."""
-        names = [self.cluster.devices[lane].name for lane in self.lanes]
+        names = [self.cluster.devices[device].name for device in self.stage_devices]
         groups = [on(name) for name in names]
         return self.plan(planner, cuts, groups)
 

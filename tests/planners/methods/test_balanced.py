@@ -81,11 +81,11 @@ def test_plans_over_every_shape(data: st.DataObject, layout: tuple[Shape, int]) 
     times = data.draw(st.lists(jobs, min_size=devices * chunks, max_size=9))
     profile, cluster = profile_of(times), cluster_of(speeds)
     result = plan(profile, cluster, 2, planner="balanced", num_chunks=chunks, shape=shape)
-    lanes = Problem(profile, cluster, 2, num_chunks=chunks, shape=shape).lanes
-    assert [stage.forward[0].device for stage in result.stages] == [f"d{lane}" for lane in lanes]
+    stage_devices = Problem(profile, cluster, 2, num_chunks=chunks, shape=shape).stage_devices
+    assert [stage.forward[0].device for stage in result.stages] == [f"d{device}" for device in stage_devices]
     cuts = (0, *(stage.stop for stage in result.stages))
     seconds = [float(sum(entry)) for entry in times]
-    along = [speeds[lane] for lane in lanes]
+    along = [speeds[device] for device in stage_devices]
     assert slowest(seconds, along, cuts) == pytest.approx(best(seconds, along), rel=1e-12)
     reach_gain(seconds, along)
     reach("straight" if shape is Shape.STRAIGHT else "several_chunks", devices > 1)

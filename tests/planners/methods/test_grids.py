@@ -24,8 +24,8 @@ def test_all_grids_of_six_devices() -> None:
 def test_loops_and_vs() -> None:
     grids = list(regular_grids(Problem(equal_profile(5), one_host(4), 2)))
     # Two stages of two: straight, and with two stages per device in a loop and a V; four per device are too many.
-    lanes = [[stage.forward[0].device for stage in grid.stages] for grid in grids if grid.num_stages > 1]
-    assert lanes == [
+    devices = [[stage.forward[0].device for stage in grid.stages] for grid in grids if grid.num_stages > 1]
+    assert devices == [
         ["d0", "d2"],
         ["d0", "d1"],
         ["d0", "d2", "d0", "d2"],

@@ -42,7 +42,7 @@ def uneven_costs(seed: int, shape: Shape, is_split_dear: bool) -> Costs:
         return options[int(random() * len(options))]
 
     num_devices, num_chunks = choose((2, 3, 4)), 2 if shape is Shape.V else choose((1, 1, 2))
-    lanes = shape.lanes(num_devices, num_chunks)
+    stage_devices = shape.stage_devices(num_devices, num_chunks)
     units = tuple(
         Unit(
             name=f"u{number}",
@@ -58,13 +58,13 @@ def uneven_costs(seed: int, shape: Shape, is_split_dear: bool) -> Costs:
                 ),
             ),
         )
-        for number in range(len(lanes))
+        for number in range(len(stage_devices))
     )
     profile = Profile(name="uneven", micro_batch_size=1, units=units, gradient_ratio=1.0, optimizer_ratio=2.0)
-    cluster = one_host(num_devices, bandwidth=4.0, memory_bytes=choose((None, None, 100 * len(lanes) + 50)))
+    cluster = one_host(num_devices, bandwidth=4.0, memory_bytes=choose((None, None, 100 * len(stage_devices) + 50)))
     stages = [
-        Stage(start=number, stop=number + 1, forward=on(f"d{lane}"), backward=on(f"d{lane}"))
-        for number, lane in enumerate(lanes)
+        Stage(start=number, stop=number + 1, forward=on(f"d{device}"), backward=on(f"d{device}"))
+        for number, device in enumerate(stage_devices)
     ]
     plan = hand_plan(profile, cluster, stages, num_microbatches=choose((3, 4, 5, 6)))
     costs = price(plan, profile, cluster)

@@ -26,7 +26,7 @@ ROUNDING = 1e-12
 
 def balanced(problem: Problem) -> Plan:
     """Cut the model so that the slowest stage is as fast as possible."""
-    return problem.pipeline("balanced", balanced_cuts([problem.clock.work(lane) for lane in problem.lanes]))
+    return problem.pipeline("balanced", balanced_cuts([problem.clock.work(device) for device in problem.stage_devices]))
 
 
 def balanced_cuts(work: Sequence[Floats]) -> list[int]:

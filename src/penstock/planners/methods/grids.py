@@ -31,9 +31,9 @@ def regular_grids(problem: Problem, *, virtual_stages: bool = True) -> Iterator[
         for shape, chunks in layouts:
             if num_stages * chunks > problem.profile.num_units or (num_stages == 1 and chunks > 1):
                 continue
-            lanes = shape.lanes(num_stages, chunks)
+            order = shape.stage_devices(num_stages, chunks)
             for groups in _groups(num, num_stages):
-                plan = _grid(problem, group_costs, groups, lanes)
+                plan = _grid(problem, group_costs, groups, order)
                 if plan is not None:
                     yield plan
 
@@ -47,12 +47,12 @@ def _groups(num_devices: int, num_stages: int) -> list[list[list[int]]]:
 
 
 def _grid(
-    problem: Problem, group_costs: GroupCosts, groups: Sequence[Sequence[int]], lanes: Sequence[int]
+    problem: Problem, group_costs: GroupCosts, groups: Sequence[Sequence[int]], order: Sequence[int]
 ) -> Plan | None:
     if any(group_costs.shares(group) is None for group in groups):
         return None  # a device too slow to take any rows
     sums = [group_costs.sums(group, FORWARD + BACKWARD) for group in groups]
     slowest = [rows[int(np.argmax(rows[:, -1]))] for rows in sums]
     group_devices = [group_costs.plan_group(group) for group in groups]
-    cuts = balanced_cuts([slowest[lane] for lane in lanes])
-    return problem.plan("grid", cuts, [group_devices[lane] for lane in lanes])
+    cuts = balanced_cuts([slowest[group] for group in order])
+    return problem.plan("grid", cuts, [group_devices[group] for group in order])

@@ -9,7 +9,7 @@ from penstock.planners.problem import Problem
 
 def uniform(problem: Problem) -> Plan:
     """Give every stage the same number of layers; the first stages take the remainder, one layer each."""
-    return problem.pipeline("uniform", even_cuts(problem.profile.num_units, len(problem.lanes)))
+    return problem.pipeline("uniform", even_cuts(problem.profile.num_units, len(problem.stage_devices)))
 
 
 def even_cuts(num_units: int, num_stages: int) -> list[int]:

@@ -33,9 +33,9 @@ def interleaved(costs: Costs) -> Program:
     num_chunks = max(held.values())
     if num_chunks == 1:
         return one_f_one_b(costs)
-    num_lanes = -(-costs.plan.num_stages // num_chunks)
-    num_groups = -(-costs.num_microbatches // num_lanes)
-    forward, backward = _loop_times(num_lanes, num_chunks, num_groups)
+    num_ranks = -(-costs.plan.num_stages // num_chunks)
+    num_groups = -(-costs.num_microbatches // num_ranks)
+    forward, backward = _loop_times(num_ranks, num_chunks, num_groups)
     return order_by_clock(
         costs,
         lambda stage, microbatch: forward[stage, microbatch],
@@ -44,17 +44,17 @@ def interleaved(costs: Costs) -> Program:
     )
 
 
-def lane_order(lane: int, num_lanes: int, num_chunks: int, num_groups: int) -> list[tuple[bool, int, int]]:
+def rank_order(rank: int, num_ranks: int, num_chunks: int, num_groups: int) -> list[tuple[bool, int, int]]:
     """The order of one device of a full loop: (is it a forward, stage, micro-batch)."""
     turns = [
-        (chunk, group * num_lanes + replica)
+        (chunk, group * num_ranks + number)
         for group in range(num_groups)
         for chunk in range(num_chunks)
-        for replica in range(num_lanes)
+        for number in range(num_ranks)
     ]
-    forwards = [(True, chunk * num_lanes + lane, microbatch) for chunk, microbatch in turns]
-    backwards = [(False, (num_chunks - 1 - chunk) * num_lanes + lane, microbatch) for chunk, microbatch in turns]
-    warm_up = min(2 * (num_lanes - lane - 1) + (num_chunks - 1) * num_lanes, len(turns))
+    forwards = [(True, chunk * num_ranks + rank, microbatch) for chunk, microbatch in turns]
+    backwards = [(False, (num_chunks - 1 - chunk) * num_ranks + rank, microbatch) for chunk, microbatch in turns]
+    warm_up = min(2 * (num_ranks - rank - 1) + (num_chunks - 1) * num_ranks, len(turns))
     order = forwards[:warm_up]
     for number in range(len(turns) - warm_up):
         order += (forwards[warm_up + number], backwards[number])
@@ -62,17 +62,17 @@ def lane_order(lane: int, num_lanes: int, num_chunks: int, num_groups: int) -> l
 
 
 @lru_cache(maxsize=8)
-def _loop_times(num_lanes: int, num_chunks: int, num_groups: int) -> tuple[Ints, Ints]:
+def _loop_times(num_ranks: int, num_chunks: int, num_groups: int) -> tuple[Ints, Ints]:
     """When each job of a full loop would start if every job took one unit of time."""
-    num_stages, num = num_lanes * num_chunks, num_groups * num_lanes
-    orders = [lane_order(lane, num_lanes, num_chunks, num_groups) for lane in range(num_lanes)]
+    num_stages, num = num_ranks * num_chunks, num_groups * num_ranks
+    orders = [rank_order(rank, num_ranks, num_chunks, num_groups) for rank in range(num_ranks)]
     start = {True: np.full((num_stages, num), -1, dtype=np.int64), False: np.full((num_stages, num), -1, np.int64)}
-    clock, done = [0] * num_lanes, [0] * num_lanes
-    waiting = list(range(num_lanes))
+    clock, done = [0] * num_ranks, [0] * num_ranks
+    waiting = list(range(num_ranks))
     while waiting:
-        lane = waiting.pop()
-        while done[lane] < len(orders[lane]):
-            is_forward, stage, microbatch = orders[lane][done[lane]]
+        rank = waiting.pop()
+        while done[rank] < len(orders[rank]):
+            is_forward, stage, microbatch = orders[rank][done[rank]]
             before = stage - 1 if is_forward else stage + 1
             ready = 0
             if 0 <= before < num_stages:
@@ -81,13 +81,13 @@ def _loop_times(num_lanes: int, num_chunks: int, num_groups: int) -> tuple[Ints,
                 ready = int(start[True][stage, microbatch]) + 1
             if ready == 0 and (before >= 0):
                 break
-            clock[lane] = max(clock[lane], ready)
-            start[is_forward][stage, microbatch] = clock[lane]
-            clock[lane] += 1
-            done[lane] += 1
+            clock[rank] = max(clock[rank], ready)
+            start[is_forward][stage, microbatch] = clock[rank]
+            clock[rank] += 1
+            done[rank] += 1
             after = stage + 1 if is_forward else stage - 1
-            if 0 <= after < num_stages and after % num_lanes != lane:
-                waiting.append(after % num_lanes)
+            if 0 <= after < num_stages and after % num_ranks != rank:
+                waiting.append(after % num_ranks)
     for times in start.values():
         times.setflags(write=False)
     return start[True], start[False]

@@ -50,15 +50,15 @@ def bipartition(problem: Problem) -> Plan:
 def two_set_plans(problem: Problem) -> list[Plan]:
     """The candidates of bipartition, each once: balanced, and two sets of cuts at several transfer prices."""
     plans = [msgspec.structs.replace(balanced(problem), planner="bipartition")]
-    lanes = _lanes(problem)
-    cuts = _candidates(problem, lanes)
-    row = _row(problem, lanes, cuts)
+    devices = _stage_devices(problem)
+    cuts = _candidates(problem, devices)
+    row = _row(problem, devices, cuts)
     free = two_sets_of_cuts(row.forward, row.backward)
     choices = [[Joint(p, q, recompute) for p, q in zip(*free, strict=True)] for recompute in (0, 1)]
     least = bottleneck(row.forward, row.backward, free)
     choices += [priced_cuts(row, weight, at_least_s=least) for weight in TRANSFER_WEIGHTS]
     for joints in choices:
-        plan = _plan(problem, lanes, [Joint(int(cuts[p]), int(cuts[q]), recompute) for p, q, recompute in joints])
+        plan = _plan(problem, devices, [Joint(int(cuts[p]), int(cuts[q]), recompute) for p, q, recompute in joints])
         if all(plan.stages != other.stages for other in plans):
             plans.append(plan)
     return plans
@@ -72,24 +72,24 @@ def _iteration_s(problem: Problem, plan: Plan) -> float:
         return inf
 
 
-def _lanes(problem: Problem) -> list[int]:
+def _stage_devices(problem: Problem) -> list[int]:
     """The device of each stage; a straight pipeline uses up to two devices per layer, one for each direction."""
     if problem.shape is not Shape.STRAIGHT or problem.pipeline_depth is not None:
-        return problem.lanes
+        return problem.stage_devices
     return list(range(min(problem.cluster.num_devices, 2 * problem.profile.num_units)))
 
 
-def _candidates(problem: Problem, lanes: Sequence[int]) -> Ints:
+def _candidates(problem: Problem, devices: Sequence[int]) -> Ints:
     """The cuts to consider: all, or cuts that divide the work of a device evenly."""
     num_units = problem.profile.num_units
     if num_units <= MAX_CUTS:
         return np.arange(num_units + 1)
-    work = problem.clock.work(lanes[0]) + np.linspace(0.0, 1e-9, num_units + 1)
+    work = problem.clock.work(devices[0]) + np.linspace(0.0, 1e-9, num_units + 1)
     even = np.searchsorted(work, np.linspace(0.0, work[-1], MAX_CUTS + 1))
     return np.unique(np.concatenate([[0], np.minimum(even, num_units), [num_units]]))
 
 
-def _row(problem: Problem, lanes: Sequence[int], cuts: Ints) -> Row:
+def _row(problem: Problem, devices: Sequence[int], cuts: Ints) -> Row:
     clock, rows = problem.clock, problem.rows_per_microbatch
     sizes = fit(problem.profile, problem.profile.kinds[0]).at(rows)
     crossing = np.concatenate([[0.0], sizes.cut_bytes])
@@ -97,9 +97,11 @@ def _row(problem: Problem, lanes: Sequence[int], cuts: Ints) -> Row:
     inputs = crossing.copy()
     inputs[0] = problem.profile.input_bytes * rows / problem.profile.micro_batch_size
     return Row(
-        forward=[clock.prefix(lane, 1.0, "forward_s")[cuts] for lane in lanes],
-        backward=[(clock.work(lane) - clock.prefix(lane, 1.0, "forward_s"))[cuts] for lane in lanes],
-        rates=[(rate_between(problem.cluster, a, b), rate_between(problem.cluster, b, a)) for a, b in pairwise(lanes)],
+        forward=[clock.prefix(device, 1.0, "forward_s")[cuts] for device in devices],
+        backward=[(clock.work(device) - clock.prefix(device, 1.0, "forward_s"))[cuts] for device in devices],
+        rates=[
+            (rate_between(problem.cluster, a, b), rate_between(problem.cluster, b, a)) for a, b in pairwise(devices)
+        ],
         cut_bytes=crossing[cuts],
         input_bytes=inputs[cuts],
         saved_bytes=np.concatenate([[0.0], np.cumsum(sizes.saved_bytes)])[cuts],
@@ -117,10 +119,10 @@ def rate_between(cluster: Cluster, source: int, target: int) -> float:
     return rate
 
 
-def _plan(problem: Problem, lanes: Sequence[int], joints: Sequence[Joint]) -> Plan:
+def _plan(problem: Problem, devices: Sequence[int], joints: Sequence[Joint]) -> Plan:
     """The plan whose stages are the runs between all cuts."""
     stops = sorted({cut for joint in joints for cut in joint[:2]})
-    names = [problem.cluster.devices[lane].name for lane in lanes]
+    names = [problem.cluster.devices[device].name for device in devices]
     recomputed_spans = [(min(joint[:2]), max(joint[:2])) for joint in joints if joint.recompute]
     stages = []
     for start, stop in pairwise(stops):
