@@ -1,6 +1,7 @@
 """The architecture as one table: which package may import which, and that outsiders import only faces."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,10 +40,11 @@ MAY_IMPORT = {
     "report/trace": "report/analysis",
     "report/html": "report/analysis report/text",
     "bundle": "cluster plan profile program schedules timeline",
-    "model": "",
+    "device": "profile",
+    "model": "device",
     "dist": "",
-    "probe": "cluster dist model",
-    "runtime": "cluster dist model plan profile program schedules timeline",
+    "probe": "cluster device dist",
+    "runtime": "cluster device dist model plan profile program schedules timeline",
     "runtime/health": "runtime/tensors",
     "runtime/layout": "runtime/tensors",
     "runtime/transport": "runtime/tensors",
@@ -56,9 +58,9 @@ MAY_IMPORT = {
     "runtime/checks": "runtime/executor runtime/layout runtime/state runtime/tensors runtime/transport",
     "runtime/assembly": "runtime/checks runtime/executor runtime/health runtime/layout runtime/loss "
     "runtime/remote_backward runtime/stage runtime/state runtime/transport",
-    "profiler": "dist model plan profile runtime",
+    "profiler": "device dist model plan profile runtime",
     "emulation": "cluster dist plan profile program runtime simulate timeline",
-    "launch": "bundle cluster dist emulation model plan profile profiler report runtime simulate timeline",
+    "launch": "bundle cluster device dist emulation model plan profile profiler report runtime simulate timeline",
     "launch/ranks": "launch/runs",
     "cli": "bundle cluster dist emulation launch plan planners probe profile profiler program report schedules "
     "simulate timeline",
@@ -69,11 +71,13 @@ MAY_IMPORT = {
 
 A name covers all packages below it, and a sub-package may also import what its parents may.
 """
-TORCH = ("model", "probe", "runtime", "profiler", "emulation/rank")
+TORCH = ("device", "model", "probe", "runtime", "profiler", "emulation/rank")
 """Packages that need torch. Nothing else loads it at import."""
 HEAVY = {"torch", "numba", "rich", "click"}
 ENTRY_POINTS = ("cli/main", "cli/commands", "launch/ranks")
 """Modules that are started or loaded by name, so they stand behind no face."""
+ACCELERATOR_TYPES = {"cuda", "hip", "rocm", "xpu"}
+"""Only `device/` names these, in code or texts. Docstrings may."""
 MAX_MODULES = 14
 LAUNCHER = "dist/launcher.py"
 STARTS_PROCESSES = {
@@ -203,6 +207,22 @@ def _top_imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module.partition(".")[0])
     return found
+
+
+def test_only_one_package_names_types_of_accelerators() -> None:
+    wrong = []
+    for path in SOURCE.rglob("*.py"):
+        if path.parent == SOURCE / "device":
+            continue
+        tree = ast.parse(path.read_text())
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            names = [getattr(node, field, None) for field in ("attr", "id", "arg", "name")]
+            text = [node.value] if isinstance(node, ast.Constant) and id(node) not in prose else []
+            words = re.split(r"[^a-z]+", " ".join(str(item) for item in (*names, *text) if item).lower())
+            if ACCELERATOR_TYPES & set(words):
+                wrong.append(f"{path.relative_to(SOURCE)}, line {getattr(node, 'lineno', '?')}")
+    assert wrong == []
 
 
 def test_heavy_libraries_are_loaded_late() -> None:

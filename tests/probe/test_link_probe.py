@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import torch
 
-from penstock.probe.link_probe import FIRST_BYTES, MAX_BYTES, MAX_REPEATS, MIN_BYTES, NUM_REPEATS, measure_link
+from penstock.probe.link_probe import (
+    FIRST_BYTES,
+    MAX_DEVICE_BYTES,
+    MAX_HOST_BYTES,
+    MAX_REPEATS,
+    MIN_BYTES,
+    NUM_REPEATS,
+    measure_link,
+)
 
 if TYPE_CHECKING:
     from penstock.probe.traffic import Traffic
@@ -43,8 +51,8 @@ class FakeTraffic:
 @pytest.mark.parametrize(
     ("bandwidth", "largest"),
     [
-        (1e12, MAX_BYTES["cpu"]),  # never long enough: the limit
-        (1e9, MAX_BYTES["cpu"]),
+        (1e12, MAX_HOST_BYTES),  # never long enough: the limit
+        (1e9, MAX_HOST_BYTES),
         (50e6, 1 << 20),  # 4 x 256 kB, which takes 5 ms
         (10e6, MIN_BYTES),  # 64 kB takes 6.6 ms, but is only one piece of the network
         (1e6, 60_000),  # MIN_BYTES would take longer than 60 ms
@@ -68,7 +76,7 @@ def test_messages_are_as_large_as_the_link_allows(bandwidth: float, largest: int
 def test_links_of_gpus_use_larger_messages() -> None:
     traffic = FakeTraffic(1e12, device="cuda")
     measure_link(cast("Traffic", traffic), 1)
-    assert max(traffic.sizes) == MAX_BYTES["cuda"]
+    assert max(traffic.sizes) == MAX_DEVICE_BYTES
 
 
 def test_trains_are_repeated_until_they_are_steady() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.profile.device_kinds import KINDS, find_kind, relative_speed
+from penstock.profile.device_kinds import KINDS, canonical_kind, find_kind, match_kind, relative_speed
 from tests.support.paths import DOCS
 
 NAMES = ["H100", "A100-80", "A100-40", "V100-16", "RTX-4090", "RTX-3090", "T4", "L4"]
@@ -72,3 +72,40 @@ def test_the_table_in_the_docs_is_this_table() -> None:
         assert bandwidth == pytest.approx(kind.memory_bandwidth / 1e9)
         assert memory == kind.memory_bytes / 1e9
         assert (matmul, memory_part) == (kind.matmul_fraction, kind.bandwidth_fraction)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "A100-40"),
+        ("NVIDIA-A100-SXM4-40GB", "A100-40"),
+        ("A100-PCIE-40GB", "A100-40"),
+        ("NVIDIA A100 80GB PCIe", "A100-80"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("Tesla V100-SXM2-16GB", "V100-16"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("NVIDIA GeForce RTX 3090", "RTX-3090"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA L4", "L4"),
+        # Variants with other data sheets.
+        ("NVIDIA H100 PCIe", "NVIDIA-H100-PCIe"),
+        ("Tesla V100-SXM2-32GB", "Tesla-V100-SXM2-32GB"),
+        ("NVIDIA GeForce RTX 4090 D", "NVIDIA-GeForce-RTX-4090-D"),
+        ("NVIDIA GeForce RTX 3090 Ti", "NVIDIA-GeForce-RTX-3090-Ti"),
+        ("NVIDIA L40S", "NVIDIA-L40S"),
+        ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb"),
+        ("cpu-1-thread", "cpu-1-thread"),
+    ],
+)
+def test_names_of_drivers(name: str, kind: str) -> None:
+    assert canonical_kind(name) == kind
+    assert find_kind(name) is KINDS.get(kind)
+    assert match_kind(kind, ["other", name]) == name
+    assert match_kind(name, ["other", kind]) == kind
+    assert match_kind(name, ["other"]) is None
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_name_of_the_table_is_canonical(kind: str) -> None:
+    assert canonical_kind(kind) == kind

@@ -3,7 +3,6 @@
 from penstock.model.allocator import keep_freed_memory
 from penstock.model.blocks import Activations, Block, call_model, find_blocks, is_plain_sequential, shared_parameters
 from penstock.model.detach import as_leaves, needs_gradient
-from penstock.model.device_kind import device_kind_of, select_gpu
 from penstock.model.loss import LossFunction, LossValue, mean_loss, own_loss, read_loss
 from penstock.model.partial_forward import PartialForward
 from penstock.model.requirements import is_compiled
@@ -22,7 +21,6 @@ __all__ = [
     "bytes_of",
     "call_model",
     "check_rows",
-    "device_kind_of",
     "eval_mode",
     "find_blocks",
     "function_name",
@@ -38,7 +36,6 @@ __all__ = [
     "preserve_state",
     "read_loss",
     "rows_of",
-    "select_gpu",
     "shared_parameters",
     "tensors_of",
     "training_only",

@@ -6,11 +6,13 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from penstock.device import preserve_rng_states
+
 
 @contextmanager
 def preserve_state(model: nn.Module) -> Iterator[None]:
     """Restore buffers, gradients, training flags and torch's random state when the context ends."""
-    devices = sorted({tensor.device.index or 0 for tensor in model.parameters() if tensor.is_cuda})
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())} | {torch.device("cpu")}
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     kept_gradients = [None if grad is None else grad.clone() for _, grad in gradients]
     buffers = [
@@ -19,7 +21,7 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
         for name, buffer in module._buffers.items()
     ]
     modes = [(module, module.training) for module in model.modules()]
-    with torch.random.fork_rng(devices=devices):
+    with preserve_rng_states(devices):
         try:
             yield
         finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from penstock.model import device_kind_of
+from penstock.device import device_kind_of, is_accelerator, synchronize, total_memory_bytes
 from penstock.probe.types import RankInfo
 
 CPU_SIZE, GPU_SIZE = 384, 4096
@@ -20,15 +20,15 @@ def describe_rank(rank: int, device: torch.device, host: str | None) -> RankInfo
     Hosts that are emulated by network namespaces share a host name; the id of the namespace distinguishes them.
     """
     named = host or os.environ.get("PENSTOCK_HOST") or f"{socket.gethostname()}\0{_network_namespace()}"
-    machine = "" if device.type == "cuda" else _boot_id() or named
+    machine = "" if is_accelerator(device) else _boot_id() or named
     return RankInfo(
-        rank=rank, host=named, kind=device_kind_of(device), memory_bytes=_memory_bytes(device), machine=machine
+        rank=rank, host=named, kind=device_kind_of(device), memory_bytes=total_memory_bytes(device), machine=machine
     )
 
 
 def measure_kernel(device: torch.device) -> float:
     """Return the operations per second of square matrix products: the best of many, since others may use the device."""
-    is_gpu = device.type == "cuda"
+    is_gpu = is_accelerator(device)
     size = GPU_SIZE if is_gpu else CPU_SIZE
     matrix = torch.ones(size, size, dtype=torch.bfloat16 if is_gpu else torch.float32, device=device)
     best_s = float("inf")
@@ -36,21 +36,9 @@ def measure_kernel(device: torch.device) -> float:
     while time.perf_counter() < end_s:
         start_s = time.perf_counter()
         torch.mm(matrix, matrix)
-        if is_gpu:
-            torch.cuda.synchronize(device)
+        synchronize(device)
         best_s = min(best_s, time.perf_counter() - start_s)
     return 2 * size**3 / best_s
-
-
-def _memory_bytes(device: torch.device) -> int | None:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[1])
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        return None
-    lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    return int(lines["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in lines else None
 
 
 def _boot_id() -> str:

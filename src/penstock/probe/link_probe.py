@@ -3,13 +3,15 @@
 import statistics
 from collections.abc import Sequence
 
+from penstock.device import is_accelerator
 from penstock.probe.link_fit import Sample, fit_link
 from penstock.probe.traffic import Traffic
 from penstock.probe.types import Fit
 
 FIRST_BYTES = 1 << 14
-MAX_BYTES = {"cpu": 1 << 22, "cuda": 1 << 27}
-"""Largest message by device type: links of GPUs are faster."""
+MAX_HOST_BYTES = 1 << 22
+MAX_DEVICE_BYTES = 1 << 27
+"""Largest message between accelerators: their links are faster."""
 MIN_BYTES = 1 << 19
 """Networks segment and shape traffic in pieces of up to 64 kB: a message has many, unless it would take too long."""
 LONG_S = 6e-3
@@ -29,7 +31,7 @@ def measure_link(traffic: Traffic, peer: int) -> Fit:
     """Measure the link to a peer, which runs `Traffic.serve` at the same time."""
     traffic.ping(peer, 4)
     pings_s = traffic.ping(peer, NUM_PINGS)
-    num_bytes, most = FIRST_BYTES, MAX_BYTES.get(traffic.device.type, MAX_BYTES["cpu"])
+    num_bytes, most = FIRST_BYTES, MAX_DEVICE_BYTES if is_accelerator(traffic.device) else MAX_HOST_BYTES
     while (taken_s := traffic.train(peer, num_bytes, num_bytes, 1)) < LONG_S and num_bytes < most:
         num_bytes = min(4 * num_bytes, most)
     longest = int(num_bytes * TOO_LONG_S / taken_s)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from penstock.device import is_tagged
 from penstock.errors import InputError
 from penstock.probe.concurrent_transfers import measure_concurrent
 from penstock.probe.device_probe import describe_rank, measure_kernel
@@ -76,7 +77,7 @@ class _Probe:
         pairs = [(one, other) for one in ranks for other in ranks[one + 1 :]]
         inside = [pair for pair in pairs if host_of[pair[0]] == host_of[pair[1]]]
         across = [pair for pair in pairs if host_of[pair[0]] != host_of[pair[1]]]
-        planned = plan_flow_sets(rank_infos, one_each=group.backend == "nccl")
+        planned = plan_flow_sets(rank_infos, one_each=not is_tagged(group.backend))
         first = {(min(pair), max(pair)) for _, _, flows in planned for pair in flows}
 
         self._measure(plan_rounds(inside, host_of, ()), "links inside hosts")

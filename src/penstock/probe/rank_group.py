@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
+from penstock.device import backend_for, find_accelerator, is_tagged, select_device
 from penstock.dist import Consensus, Watchdog, is_local, join_process_group, translate_errors
 from penstock.errors import InputError, PeerLost, PenstockError, RunError
-from penstock.model import select_gpu
 from penstock.probe.store_exchange import StoreExchange
 
 T = TypeVar("T")
@@ -94,11 +94,11 @@ def open_group(backend: str | None, timeout_s: float) -> Iterator[Group]:
     """Join the process group of the ranks that torchrun or `--local` has started.
 
     Args:
-        backend: Backend of torch.distributed. None: nccl with GPUs, else gloo.
+        backend: Backend of torch.distributed. None: that of the accelerator, such as nccl; gloo without one.
         timeout_s: Deadline of every wait.
 
     Raises:
-        InputError: The process was not started as a rank, or nccl is requested without a GPU.
+        InputError: The process was not started as a rank, or the backend needs a device that torch does not find.
         PeerLost: Not all ranks joined in time.
     """
     needed = _REQUIRED if is_local() else (*_REQUIRED, *_REQUIRED_BY_TORCHRUN)
@@ -108,12 +108,7 @@ def open_group(backend: str | None, timeout_s: float) -> Iterator[Group]:
             f"a probe runs as several ranks, but {missing[0]} is not set",
             hint="Start it with torchrun (docs/clusters.md), or on this host only: penstock cluster probe --local 2",
         )
-    chosen = backend or ("nccl" if torch.cuda.is_available() else "gloo")
-    device = torch.device("cpu")
-    if chosen == "nccl":
-        if not torch.cuda.is_available():
-            raise InputError("nccl requires a GPU, but torch finds none", where="--backend", hint="Use gloo.")
-        device = select_gpu()
+    chosen, device = _select(backend)
     watchdog = Watchdog(3 * timeout_s + SLACK_S, f"rank {os.environ['RANK']}")
     try:
         join_process_group(chosen, timeout_s)
@@ -131,3 +126,13 @@ def open_group(backend: str | None, timeout_s: float) -> Iterator[Group]:
         group.leave()
     dist.destroy_process_group()
     watchdog.stop()
+
+
+def _select(backend: str | None) -> tuple[str, torch.device]:
+    """Return the backend and the device of this rank."""
+    found = find_accelerator()
+    if (backend is not None and is_tagged(backend)) or (backend is None and found is None):
+        return backend or backend_for(torch.device("cpu")), select_device("cpu")
+    if found is None:
+        raise InputError(f"{backend} requires a GPU, but torch finds none", where="--backend", hint="Use gloo.")
+    return backend or backend_for(found), select_device()

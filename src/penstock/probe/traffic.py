@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from penstock.device import is_tagged, synchronize
 from penstock.probe.rank_group import Group
 
 _END, _PING, _TRAIN = 0, 1, 2
@@ -28,7 +29,7 @@ class Traffic:
     def __init__(self, group: Group) -> None:
         self._group = group
         self.device = group.device
-        self._has_tags = group.backend != "nccl"
+        self._has_tags = is_tagged(group.backend)
         self._limit = timedelta(seconds=group.timeout_s)
         self._buffer = torch.zeros(1 << 16, dtype=torch.uint8, device=self.device)
         self.num_sent = 0
@@ -130,7 +131,7 @@ class Traffic:
     def _wait(self, works: Sequence[Any]) -> None:
         for work in works:
             work.wait(self._limit)
-        self._synchronize()
+        synchronize(self.device)
 
     def _send(self, tensor: Tensor, peer: int) -> None:
         self.num_sent += tensor.nbytes
@@ -138,10 +139,6 @@ class Traffic:
 
     def _receive(self, tensor: Tensor, peer: int) -> None:
         self._wait([dist.irecv(tensor, peer, tag=REPORT_TAG if self._has_tags else 0)])
-
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     def _small(self) -> Tensor:
         return torch.zeros(_SMALL, dtype=torch.uint8, device=self.device)

@@ -1,7 +1,14 @@
 """Profiles: the cost of each layer of a model. Readers of other formats, and analytic profiles."""
 
 from penstock.profile.affine_model import CostModel, UnitCosts, affine, fit
-from penstock.profile.device_kinds import KINDS, find_kind, near_kinds, relative_speed
+from penstock.profile.device_kinds import (
+    KINDS,
+    canonical_kind,
+    find_kind,
+    match_kind,
+    near_kinds,
+    relative_speed,
+)
 from penstock.profile.load import is_computed, load_profile, save_profile
 from penstock.profile.restrictions import Restriction, Rule
 from penstock.profile.types import (
@@ -34,10 +41,12 @@ __all__ = [
     "Unit",
     "UnitCosts",
     "affine",
+    "canonical_kind",
     "find_kind",
     "fit",
     "is_computed",
     "load_profile",
+    "match_kind",
     "near_kinds",
     "relative_speed",
     "save_profile",

@@ -1,6 +1,8 @@
 """Device kinds with known data sheets, and the fraction of the peak that real kernels reach."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -137,8 +139,45 @@ _ALL = (
 KINDS: Mapping[str, DeviceKind] = MappingProxyType({kind.name: kind for kind in _ALL})
 
 
+_DRIVER_NAMES = {
+    "H100": r"H100-80GB-HBM3",
+    "A100-80": r"A100-(SXM4-80GB|80GB-PCIe)",
+    "A100-40": r"A100-(SXM4|PCIE)-40GB",
+    "V100-16": r"V100-SXM2-16GB",
+    "RTX-4090": r"GeForce-RTX-4090",
+    "RTX-3090": r"GeForce-RTX-3090",
+    "T4": r"T4",
+    "L4": r"L4",
+}
+"""What drivers call these kinds, behind the vendor or brand. A variant with another data sheet does not match."""
+_PATTERNS = {kind: re.compile(rf"(NVIDIA-|Tesla-)?{name}", re.IGNORECASE) for kind, name in _DRIVER_NAMES.items()}
+
+
+@lru_cache(maxsize=1024)
+def canonical_kind(name: str) -> str:
+    """Return the name of the data sheet for the name that a driver gives a device, or else that name without spaces.
+
+    >>> canonical_kind("NVIDIA A100-SXM4-40GB"), canonical_kind("Tesla T4"), canonical_kind("NVIDIA H100 PCIe")
+    ('A100-40', 'T4', 'NVIDIA-H100-PCIe')
+    """
+    joined = re.sub(r"[\s_]+", "-", name.strip())
+    return next((kind for kind, pattern in _PATTERNS.items() if pattern.fullmatch(joined)), joined)
+
+
+def match_kind(name: str, kinds: Iterable[str]) -> str | None:
+    """Return which of some kinds is the kind with this name, or None.
+
+    >>> match_kind("A100-40", ["T4", "NVIDIA-A100-SXM4-40GB"])
+    'NVIDIA-A100-SXM4-40GB'
+    """
+    known = tuple(kinds)
+    if name in known:
+        return name
+    return next((kind for kind in known if canonical_kind(kind) == canonical_kind(name)), None)
+
+
 def find_kind(name: str) -> DeviceKind | None:
-    """Return the device kind with this name, or None if it has no data sheet here.
+    """Return the device kind with this name, or None if it has no data sheet here. A driver's name is known too.
 
     >>> kind = find_kind("T4")
     >>> kind.memory_bytes if kind else None
@@ -146,7 +185,7 @@ def find_kind(name: str) -> DeviceKind | None:
     >>> find_kind("abacus") is None
     True
     """
-    return KINDS.get(name)
+    return KINDS.get(canonical_kind(name))
 
 
 def near_kinds(name: str) -> list[str]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward, get_gradient_edge, saved_tensors_hooks
 
+from penstock.device import synchronize
 from penstock.errors import InputError, PenstockError
 from penstock.model import Activations, Block, as_leaves, bytes_of, map_tensors, needs_gradient, tensors_of
 from penstock.model.tracing import Placeholder
@@ -204,8 +205,7 @@ def _time_split(harnesses: Sequence[BlockHarness]) -> list[tuple[float, float]]:
 
 def seconds_now(device: torch.device) -> float:
     """Return the time after all work queued on the device has completed."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    synchronize(device)
     return time.perf_counter()
 
 

@@ -43,6 +43,7 @@ def measure(
     """
     chain = find_chain(model, blocks, inputs)
 
+    from penstock.device import is_accelerator
     from penstock.model import (
         bytes_of,
         check_rows,
@@ -61,7 +62,7 @@ def measure(
 
     started = time.perf_counter()
     device = _device_of(model)
-    if device.type == "cpu":
+    if not is_accelerator(device):
         # As in training. Otherwise the times of large tensors would include page faults.
         keep_freed_memory()
     wanted = _sizes(micro_batch_sizes, rows_of(inputs))
@@ -186,7 +187,7 @@ def _units(
     turns: Sequence[Sequence[Sequence["Passes"]]],
     device: "torch.device",
 ) -> tuple[Unit, ...]:
-    from penstock.model import device_kind_of
+    from penstock.device import device_kind_of
     from penstock.profiler.block_passes import step_s
 
     kind = device_kind_of(device)

@@ -120,10 +120,11 @@ def with_overheads(
     """
     import torch
 
+    from penstock.device import is_accelerator
     from penstock.profiler.backward_ratios import measure_ratios
     from penstock.profiler.overhead_cache import find_overhead
 
-    if next(model.parameters()).device.type != "cpu":
+    if is_accelerator(next(model.parameters()).device):
         return profile
     try:
         report(

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from penstock.device import default_generators
 from penstock.errors import InputError, RunError
 from penstock.runtime.tensors import Rows
 
@@ -133,7 +134,7 @@ class RowRng:
         """Seed torch's generators for a position, and return it."""
         seed = _seed_of(*self._key, self._rows.start, layer, -1 - call)
         self._positions[seed] = _Position(layer, call)
-        for generator in _generators(self._device):
+        for generator in default_generators(self._device):
             generator.manual_seed(seed)
         return self._positions[seed]
 
@@ -178,7 +179,7 @@ def fork_rng(device: torch.device, *key: int) -> Iterator[None]:
     """Seed torch's generators with a key, and restore them on exit."""
     states = get_rng_states(device)
     try:
-        for generator in _generators(device):
+        for generator in default_generators(device):
             generator.manual_seed(_seed_of(*key))
         yield
     finally:
@@ -187,12 +188,12 @@ def fork_rng(device: torch.device, *key: int) -> Iterator[None]:
 
 def get_rng_states(device: torch.device) -> list[Tensor]:
     """States of torch's generators for work on a device: the CPU generator, and the device's own if it has one."""
-    return [generator.get_state() for generator in _generators(device)]
+    return [generator.get_state() for generator in default_generators(device)]
 
 
 def set_rng_states(device: torch.device, states: Sequence[Tensor]) -> None:
     """Restore the states of torch's generators. A generator without a state is left unchanged."""
-    for generator, state in zip(_generators(device), states, strict=False):
+    for generator, state in zip(default_generators(device), states, strict=False):
         generator.set_state(state)
 
 
@@ -200,10 +201,3 @@ def _seed_of(*key: int) -> int:
     """Hash a key to a seed, so that the seeds of different keys are unrelated."""
     digest = hashlib.blake2b(struct.pack(f"<{len(key)}q", *key), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
-
-
-def _generators(device: torch.device) -> tuple[torch.Generator, ...]:
-    if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        return torch.default_generator, torch.cuda.default_generators[index]
-    return (torch.default_generator,)

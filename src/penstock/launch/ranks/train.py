@@ -51,7 +51,7 @@ def train_rank(
     import torch
     import torch.distributed as dist
 
-    from penstock.model import select_gpu
+    from penstock.device import select_device
     from penstock.runtime import Recipe, train_steps
     from penstock.runtime.verify import ReferenceGradients, copy_gradients
 
@@ -62,12 +62,12 @@ def train_rank(
         torch.set_num_threads(options.threads)
     _seed(options.seed)
     # The device of a model on the meta device.
-    default_device = select_gpu() if torch.cuda.is_available() else torch.device("cpu")
+    default_device = select_device()
     script = load_script(options.script)
     spec = script.make_model()
     device = next((item.device for item in spec.model.parameters() if not item.is_meta), default_device)
     if not single_process:
-        _join(options.timeout, device.type)
+        _join(options.timeout, device)
     is_first = single_process or dist.get_rank() == 0
 
     def train() -> dict[str, Any]:
@@ -168,14 +168,14 @@ def _seed(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def _join(timeout_s: float, device_type: str) -> None:
+def _join(timeout_s: float, device: "torch.device") -> None:
     import os
 
+    from penstock.device import group_backend
     from penstock.dist import join_process_group, translate_errors
 
-    backend = "gloo" if device_type == "cpu" else f"cpu:gloo,{device_type}:nccl"
     with translate_errors(lambda: f"rank {os.environ.get('RANK', '?')}, joining the other ranks"):
-        join_process_group(backend, timeout_s)
+        join_process_group(group_backend(device), timeout_s)
 
 
 def _pipeline(spec: ModelSpec, bundle: PlanBundle, options: TrainOptions, device: "torch.device") -> Any:

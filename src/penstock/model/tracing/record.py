@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from penstock.device import is_accelerator
 from penstock.model.tracing.captured_outputs import Captured
 
 COARSER_BLOCKS = "Use an nn.Sequential, or name coarser blocks that contain the whole computation."
@@ -59,7 +60,7 @@ def read_autocast(devices: Sequence[str]) -> Autocast:
 
 def autocast_devices(device: torch.device) -> tuple[str, ...]:
     """Return the kinds of devices whose autocast matters to a model on this device."""
-    return ("cpu",) if device.type in ("cpu", "meta") else ("cpu", device.type)
+    return ("cpu", device.type) if is_accelerator(device) else ("cpu",)
 
 
 class Context(NamedTuple):

@@ -10,7 +10,17 @@ from penstock.arrays import Floats
 from penstock.cluster import Cluster, Device
 from penstock.errors import InputError
 from penstock.names import ask_names, near_names
-from penstock.profile import KINDS, UNNAMED_KIND, CostModel, Overhead, Profile, find_kind, fit, relative_speed
+from penstock.profile import (
+    KINDS,
+    UNNAMED_KIND,
+    CostModel,
+    Overhead,
+    Profile,
+    find_kind,
+    fit,
+    match_kind,
+    relative_speed,
+)
 
 Part = Literal["forward_s", "input_grad_s", "weight_grad_s", "step_s"]
 
@@ -31,7 +41,7 @@ def check_kinds(profile: Profile, devices: Iterable[Device]) -> None:
     if profile.kinds == (UNNAMED_KIND,):
         return
     for kind in dict.fromkeys(device.kind for device in devices if device.speed == 1.0):
-        if kind in profile.kinds or find_kind(kind) is not None:
+        if match_kind(kind, profile.kinds) is not None or find_kind(kind) is not None:
             continue
         known = tuple(dict.fromkeys((*profile.kinds, *KINDS)))
         question = ask_names(near_names(kind, known, most=2, cutoff=0.5))
@@ -89,8 +99,9 @@ class UnitClock:
 
     def _find(self, kind: str) -> tuple[CostModel, float]:
         kinds = self._profile.kinds
-        if kind in kinds:
-            return fit(self._profile, kind), 1.0
+        profiled = match_kind(kind, kinds)
+        if profiled is not None:
+            return fit(self._profile, profiled), 1.0
         for known in kinds:
             speed = relative_speed(kind, known)
             if speed is not None:
@@ -110,7 +121,8 @@ class UnitClock:
     def overhead(self, device: int) -> Overhead:
         """The overheads of a device; zero if they were not measured for its kind."""
         found = self._cluster.devices[device]
-        spent = next((item for item in self._profile.overheads if item.kind == found.kind), None)
+        kind = match_kind(found.kind, (item.kind for item in self._profile.overheads))
+        spent = next((item for item in self._profile.overheads if item.kind == kind), None)
         if spent is None:
             return Overhead(kind=found.kind, job_s=0.0, message_s=0.0, byte_s=0.0)
         slower = {name: getattr(spent, name) / found.speed for name in ("job_s", "message_s", "byte_s")}

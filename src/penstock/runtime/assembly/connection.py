@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from penstock.device import is_accelerator
 from penstock.dist import translate_errors
 from penstock.errors import InputError
 from penstock.model import Block, keep_freed_memory
@@ -90,7 +91,7 @@ def materialize(
         MismatchError: Ranks have different plans, seeds or models.
     """
     model, layout, rank = validated.model, compiled.layout, connection.rank
-    if validated.device.type == "cpu":
+    if not is_accelerator(validated.device):
         keep_freed_memory()
     lacks_values = options.init == "checkpoint" and is_on_meta(model)
     blocks, error = materialize_held(

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from penstock.device import TAGGED_BACKEND, backend_for, is_accelerator, is_tagged
 from penstock.dist import translate_errors, wait_for
 from penstock.errors import InputError
 
-TAGGED_BACKEND = "gloo"
 POLL_S = 2e-5
 SEND_POLL_S = 1e-3
 """Only the send queue waits for the end of a send, so it may poll rarely."""
@@ -106,13 +106,13 @@ def select_backend(device: torch.device) -> str:
     """
     backends = dict(item.split(":") for item in dist.get_backend_config().split(","))
     backend = backends.get(device.type)
-    if backend is not None and (backend != TAGGED_BACKEND or device.type == "cpu"):
+    if backend is not None and (backend != TAGGED_BACKEND or not is_accelerator(device)):
         return backend
-    required = {"cpu": TAGGED_BACKEND, "cuda": "nccl"}.get(device.type, f"a backend for {device.type}")
     raise InputError(
         f"the model is on {device}, but torch.distributed was initialized with "
         f"{', '.join(sorted(set(backends.values())))}, which does not send from that device",
-        hint=f"Call torch.distributed.init_process_group with {required}, or move the model to another device.",
+        hint=f"Call torch.distributed.init_process_group with {backend_for(device)}, or move the model to another "
+        "device.",
     )
 
 
@@ -151,7 +151,7 @@ def open_process_groups(
     limit = timedelta(seconds=max(MIN_GROUP_TIMEOUT_S, GROUP_TIMEOUT_FACTOR * timeout_s))
     new_group = partial(dist.new_group, backend=backend, timeout=limit)
     reductions = make_ring_groups(rings, new_group)
-    if backend == TAGGED_BACKEND:
+    if is_tagged(backend):
         return ProcessGroups(control), reductions
     ordered = {link: OrderedLink(link, new_group(list(link))) for link in sorted(links)}
     groups = ProcessGroups(control, ordered, is_in_order=True)

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from penstock.device import is_accelerator
 from penstock.runtime.tensors import TensorMeta
 
 ALIGNMENT = 64
@@ -150,7 +151,7 @@ def _open(process: int, number: int) -> mmap.mmap:
 def find_neighbours(group: Any, device: torch.device) -> dict[int, int]:
     """Return the ranks that share memory with this one, with their process ids. Collective."""
     probe, secret = NO_SLAB, secrets.token_bytes(16)
-    if device.type == "cpu" and hasattr(os, "memfd_create"):
+    if not is_accelerator(device) and hasattr(os, "memfd_create"):
         probe = os.memfd_create("penstock", os.MFD_CLOEXEC)
         os.write(probe, secret)
     offers: list[Any] = [None] * dist.get_world_size(group)
