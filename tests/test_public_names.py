@@ -68,6 +68,7 @@ NAMES = [
     "save_profile",
     "save_program",
     "save_report",
+    "save_slices",
     "save_timeline",
     "schedule",
     "simulate",

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -26,3 +27,4 @@ class PipelineOptions:
     check_finite: bool = False
     device: torch.device | str = "cpu"
     init: Init | None = None
+    slices: str | Path | None = None

@@ -13,6 +13,7 @@ from penstock.dist import translate_errors
 from penstock.errors import InputError
 from penstock.model import LossFunction, eval_mode, own_loss, plain_inputs
 from penstock.plan import Plan
+from penstock.program.proof import Proof
 from penstock.runtime.assembly import assemble, forward_buffers, trained_parameters
 from penstock.runtime.executor import Executor, Iteration, clip_grads, gather_timeline
 from penstock.runtime.health import RankStatus
@@ -51,6 +52,8 @@ class Pipeline:
             - device: Device for a model on the meta device ("cpu").
             - init: `penstock.pretrained(folder)` reads weights from files, on each rank its own part. A function fills
               modules without `reset_parameters`. "checkpoint": values are loaded later.
+            - slices: A file of `penstock.save_slices` for this plan. Each rank loads its own actions from it, instead
+              of lowering and proving the whole program.
 
     Raises:
         InputError: The model or the plan cannot be trained.
@@ -82,7 +85,11 @@ class Pipeline:
         self._layout, self._rank, self._runners = parts.layout, parts.rank, parts.runners
         self._transport, self._weight_return, self._heartbeat = parts.transport, parts.weight_return, parts.heartbeat
         self._lacks_values = parts.lacks_values
-        self.proof = parts.proof
+
+    @property
+    def proof(self) -> Proof:
+        """The proof of the whole program. With a file of slices it is made when it is first used."""
+        return self._parts.compiled.proof
 
     def _status(self) -> RankStatus:
         if self._running is None:
@@ -289,7 +296,7 @@ class Pipeline:
         # Payloads of steps and evaluations differ in form: evaluation needs no gradients.
         form = (purpose, *signature(inputs, targets))
         rows = self._layout.rows(num_rows)
-        parts = [part for replicas in rows[-1] for part in replicas]
+        parts = [part for replicas in rows[len(self._layout.stages) - 1] for part in replicas]
         inputs, targets, terms = self._parts.batch_loss.begin(inputs, targets, num_rows, parts)
         return Iteration(step, inputs, targets, num_rows, rows, form, self._parts.device, terms=terms)
 

@@ -5,6 +5,7 @@ import torch
 
 from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
+from penstock.program.slices import slice_program
 from penstock.runtime.checks.batch_shapes import batch_check_pairs, describe_batch
 from penstock.runtime.layout.compile import compile_plan
 from penstock.runtime.layout.layout import make_layout
@@ -57,7 +58,13 @@ def test_pairs_of_ranks_that_compare() -> None:
     proof = compile_plan(plan, blocks, None, None)
     layout = make_layout(proof.costs, blocks)
     forwards = {(0, 2), (1, 3), (2, 4), (3, 4)}
-    assert batch_check_pairs(proof.program, layout, 6) == forwards | {(4, 0), (4, 1), (4, 2), (4, 3), (4, 5)}
+    assert batch_check_pairs(slice_program(proof.program, None), layout, 6) == forwards | {
+        (4, 0),
+        (4, 1),
+        (4, 2),
+        (4, 3),
+        (4, 5),
+    }
 
 
 def test_descriptions_of_batches() -> None:

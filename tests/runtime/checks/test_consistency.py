@@ -11,6 +11,7 @@ from torch import nn
 from penstock.errors import InputError, MismatchError, PenstockError
 from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
+from penstock.program.slices import slice_program
 from penstock.runtime.checks.consistency import check_consistency
 from penstock.runtime.layout.compile import compile_plan
 from tests.support.runtime.user_models import plan_of
@@ -37,7 +38,7 @@ class Rank:
             for item in model.parameters():
                 item.fill_(value)
         self.blocks = find_blocks(model.to("meta") if on_meta else model)
-        self.program = compile_plan(plan, self.blocks, None, None).program
+        self.program = slice_program(compile_plan(plan, self.blocks, None, None).program, None)
         self.seed, self.failed = seed, failed
 
 

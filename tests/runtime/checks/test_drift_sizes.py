@@ -12,6 +12,7 @@ from penstock.model.blocks import find_blocks
 from penstock.profile.types import Profile
 from penstock.runtime.checks.profile_drift import TOLERANCE, ProfileDrift
 from penstock.runtime.executor.context import Iteration
+from penstock.runtime.layout.batch_rows import BatchRows
 from penstock.runtime.layout.layout import StageView
 from penstock.runtime.tensors import pack
 from penstock.runtime.tensors.rows import Rows
@@ -40,7 +41,7 @@ def said(
         warnings.simplefilter("always")
         for step in range(3):
             batch = torch.zeros(2, num_floats)
-            rows: list[list[tuple[Rows, ...]]] = [[(ROWS,)], [(ROWS,)]]
+            rows = BatchRows(2, 1, [(1.0,), (1.0,)])
             iteration = Iteration(step, batch, None, 2, rows, f"{signature} {step // 2}", torch.device("cpu"))
             drift.begin(iteration)
             if iteration.on_output is not None and out is not None:

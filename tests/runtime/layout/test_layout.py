@@ -10,6 +10,7 @@ from penstock.model.blocks import Block, find_blocks
 from penstock.plan.types import Plan
 from penstock.program.actions import Kind
 from penstock.program.proof import Proof
+from penstock.program.slices import slice_program
 from penstock.runtime.layout.compile import PLACEHOLDER_KIND, compile_plan, placeholder_cluster, placeholder_profile
 from penstock.runtime.layout.layout import (
     NO_REPLICA,
@@ -65,15 +66,16 @@ def test_ranks_follow_the_cluster_and_not_the_stages() -> None:
 def test_links_and_split_backwards() -> None:
     plan = plan_of([0, 1, 2], [["d0"], ["d1"]], backward=[["d0"], ["d0"]], num_microbatches=2, schedule="zb_h1")
     proof, layout, _ = compiled(plan, linear(2))
-    assert find_links(proof.program, layout.devices, (Kind.SEND_F,)) == {(0, 1)}
-    assert find_links(proof.program, layout.devices, (Kind.SEND_S, Kind.SEND_P)) == {(0, 1), (1, 0)}
-    assert find_links(proof.program, layout.devices, (Kind.SEND_B,)) == set()
-    split = find_split_backwards(proof.program, layout.devices)
+    program = slice_program(proof.program, "d0")
+    assert find_links(program, layout, (Kind.SEND_F,)) == {(0, 1)}
+    assert find_links(program, layout, (Kind.SEND_S, Kind.SEND_P)) == {(0, 1), (1, 0)}
+    assert find_links(program, layout, (Kind.SEND_B,)) == set()
+    split = find_split_backwards(program, layout)
     rows = [index for index, kind in enumerate(proof.program.kind) if kind == Kind.I]
     assert rows
     assert split == {(0, int(proof.program.stage[row]), int(proof.program.microbatch[row])) for row in rows}
     fused, layout, _ = compiled(plan_of([0, 1, 2], [["d0"], ["d1"]], schedule="gpipe"), linear(2))
-    assert find_split_backwards(fused.program, layout.devices) == set()
+    assert find_split_backwards(slice_program(fused.program, "d0"), layout) == set()
 
 
 def test_reductions_of_ties_and_replicas() -> None:

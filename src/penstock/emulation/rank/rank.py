@@ -19,6 +19,7 @@ from penstock.emulation.rank.tensor_sizes import GRID, num_numbers, reduced_byte
 from penstock.emulation.rank.weight_return import TimedWeightReturn
 from penstock.emulation.spec import Emulation
 from penstock.plan.pricing import Costs
+from penstock.program.slices import slice_program
 from penstock.runtime.executor import (
     Executor,
     ExecutorParts,
@@ -99,7 +100,8 @@ class EmulatedRank:
         self._clock = DeviceClock(lambda: timer.waited_until_s)
         factor = slow_down * emulation.faults.slowness(layout.devices[rank])
         runners, self._step_s = _make_runners(costs, self._clock, device, factor, scratch)
-        actions = list(self._proof.program.actions(layout.devices[rank]))
+        program = slice_program(self._proof.program, layout.devices[rank])
+        actions = list(program.actions())
         routing = Routing(layout, rank)
         parameters = {
             number: [nn.Parameter(scratch.numbers(sizes_of(costs, number).num_parameters))] for number in runners
@@ -119,7 +121,7 @@ class EmulatedRank:
             weights=self._weight_return,
             transfer=SleepingTransfer(),
             check_recompute=_accept_recompute,
-            split=find_split_backwards(self._proof.program, layout.devices),
+            split=find_split_backwards(program, layout),
             clock=self._clock,
         )
         self._executor = Executor(parts)

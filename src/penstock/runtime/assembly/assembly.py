@@ -2,7 +2,7 @@
 
     phase               needs a process group   result
     1. validate         no                      the layers of the model, and its device
-    2. compile          no                      the proved program, and the layout of the plan on ranks
+    2. compile          no                      the layout of the plan on ranks, and the program of this rank
     3. connect          yes                     rank, backend and control group
     4. materialize      yes                     values of a model on the meta device; all ranks have the same inputs
     5. open transport   yes                     process groups and transport
@@ -49,8 +49,9 @@ def assemble(
         )
     validated = validate(model, plan, options)
     compiled = compile_program(validated, options)
+    program = compiled.slice_of(dist.get_rank())
     connection = connect(validated, compiled, options)
-    materialized = materialize(validated, compiled, connection, options)
-    opened = open_transport(validated, compiled, connection, options)
+    materialized = materialize(validated, compiled, program, connection, options)
+    opened = open_transport(validated, compiled, program, connection, options)
     runners = build_stages(validated, compiled, materialized.blocks, connection.rank, opened.transport, options)
-    return arm(validated, compiled, connection, materialized, opened, runners, loss, options, read_status)
+    return arm(validated, compiled, program, connection, materialized, opened, runners, loss, options, read_status)

@@ -1,15 +1,28 @@
-"""Phases 1 and 2 of assembly: the layers of the model, and the proved program of the plan. Without other ranks."""
+"""Phases 1 and 2 of assembly: the layers of the model, and the program of the plan. Without other ranks."""
 
 import logging
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import nn
 
+from penstock.errors import MismatchError
 from penstock.model import Block, find_blocks, plain_inputs
 from penstock.plan import Plan
+from penstock.plan.pricing import Costs
 from penstock.program.proof import Proof
-from penstock.runtime.layout import Layout, check_planned_model, check_replica_sync, compile_plan, make_layout
+from penstock.program.slices import ProgramSlice, load_slice, slice_program
+from penstock.runtime.layout import (
+    Layout,
+    check_planned_model,
+    check_replica_sync,
+    has_unproved_sync,
+    make_layout,
+    price_plan,
+    prove_plan,
+)
 from penstock.runtime.options import PipelineOptions
 from penstock.runtime.state import check_materializable
 
@@ -41,23 +54,58 @@ def validate(model: nn.Module, plan: Plan, options: PipelineOptions) -> Validate
     return Validated(model, plan, blocks, next(real, torch.device(options.device)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Compiled:
     """Result of phase 2."""
 
-    proof: Proof
+    costs: Costs
     layout: Layout
+    slices: Path | None
+    """The file of program slices, if there is one."""
+    is_priced: bool
+    """Whether the costs are those of a profile and a cluster, not placeholders."""
+
+    @cached_property
+    def proof(self) -> Proof:
+        """The whole program, proved. With a file of slices it is made only if it is needed.
+
+        Raises:
+            ProofError: The program cannot run.
+        """
+        return prove_plan(self.costs, within_memory=self.is_priced)
+
+    def slice_of(self, rank: int) -> ProgramSlice:
+        """Return the slice of a rank: from the file, or of the whole program.
+
+        Raises:
+            InputError: The file is damaged.
+            MismatchError: The file is for another plan.
+        """
+        device = self.layout.devices[rank] if rank < len(self.layout.devices) else None
+        if self.slices is None:
+            return slice_program(self.proof.program, device)
+        program = load_slice(self.slices, device)
+        if program.plan != self.costs.plan.digest:
+            raise MismatchError(
+                "the program slices were made for another plan",
+                where=str(self.slices),
+                hint="Write the file again with penstock.save_slices, from an evaluation of this plan.",
+            )
+        return program
 
 
 def compile_program(validated: Validated, options: PipelineOptions) -> Compiled:
-    """Phase 2: lower and prove the program of the plan, and lay the plan out on ranks.
+    """Phase 2: price the plan and lay it out on ranks. Without a file of slices, lower and prove its program.
 
     Raises:
         InputError: The plan cannot be trained as it is.
         ProofError: The program cannot run.
     """
-    proof = compile_plan(validated.plan, validated.blocks, options.profile, options.cluster)
-    layout = make_layout(proof.costs, validated.blocks)
-    check_replica_sync(proof, layout)
-    _log.debug("compiled %d actions for %d ranks", proof.program.num_actions, len(layout.devices))
-    return Compiled(proof, layout)
+    costs = price_plan(validated.plan, validated.blocks, options.profile, options.cluster)
+    layout = make_layout(costs, validated.blocks)
+    slices = None if options.slices is None else Path(options.slices)
+    compiled = Compiled(costs, layout, slices, is_priced=options.profile is not None)
+    if slices is None or has_unproved_sync(costs, layout):
+        check_replica_sync(compiled.proof, layout)
+        _log.debug("compiled %d actions for %d ranks", compiled.proof.program.num_actions, len(layout.devices))
+    return compiled

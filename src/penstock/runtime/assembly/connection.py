@@ -12,6 +12,7 @@ from penstock.dist import translate_errors
 from penstock.errors import InputError
 from penstock.model import Block, keep_freed_memory
 from penstock.program import SEND_KINDS
+from penstock.program.slices import ProgramSlice
 from penstock.runtime.assembly.compilation import Compiled, Validated
 from penstock.runtime.checks import SharedBufferCheck, check_consistency, materialize_held
 from penstock.runtime.layout import Layout, find_links
@@ -82,7 +83,11 @@ class Materialized:
 
 
 def materialize(
-    validated: Validated, compiled: Compiled, connection: Connection, options: PipelineOptions
+    validated: Validated,
+    compiled: Compiled,
+    program: ProgramSlice,
+    connection: Connection,
+    options: PipelineOptions,
 ) -> Materialized:
     """Phase 4: fill the tensors that this rank holds, and check that all ranks have the same inputs. Collective.
 
@@ -98,7 +103,7 @@ def materialize(
         validated.blocks, model, layout.stages, rank, seed=options.seed, device=validated.device, init=options.init
     )
     with translate_errors(lambda: f"rank {rank}, compares plan and model with the other ranks"):
-        check_consistency(blocks, compiled.proof.program, options.seed, connection.control, error)
+        check_consistency(blocks, program, options.seed, connection.control, error)
     return Materialized(blocks, lacks_values, SharedBufferCheck(model, blocks, layout.stages))
 
 
@@ -113,7 +118,11 @@ class OpenTransport:
 
 
 def open_transport(
-    validated: Validated, compiled: Compiled, connection: Connection, options: PipelineOptions
+    validated: Validated,
+    compiled: Compiled,
+    program: ProgramSlice,
+    connection: Connection,
+    options: PipelineOptions,
 ) -> OpenTransport:
     """Phase 5: open the process groups and the transport. Collective.
 
@@ -121,7 +130,7 @@ def open_transport(
         RunError: Another rank does not connect.
     """
     layout, device, timeout_s = compiled.layout, validated.device, options.timeout_s
-    links = find_links(compiled.proof.program, layout.devices, SEND_KINDS)
+    links = find_links(program, layout, SEND_KINDS)
     rings = [item.ranks for item in layout.reducers]
     with translate_errors(lambda: f"rank {connection.rank}, connects to the other ranks"):
         groups, reductions = open_process_groups(

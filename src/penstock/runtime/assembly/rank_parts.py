@@ -9,7 +9,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from penstock.dist import Consensus, PeerExchange
 from penstock.model import LossFunction
-from penstock.program.proof import Proof
+from penstock.program.slices import ProgramSlice
 from penstock.runtime.assembly.compilation import Compiled, Validated
 from penstock.runtime.assembly.connection import Connection, Materialized, OpenTransport
 from penstock.runtime.assembly.stages import trained_parameters
@@ -45,7 +45,7 @@ from penstock.runtime.transport import TorchTransport
 class RankParts:
     """Result of phase 7: everything that a pipeline uses on this rank."""
 
-    proof: Proof
+    compiled: Compiled
     layout: Layout
     device: torch.device
     rank: int
@@ -70,6 +70,7 @@ class RankParts:
 def arm(
     validated: Validated,
     compiled: Compiled,
+    program: ProgramSlice,
     connection: Connection,
     materialized: Materialized,
     opened: OpenTransport,
@@ -79,7 +80,7 @@ def arm(
     read_status: Callable[[], RankStatus],
 ) -> RankParts:
     """Phase 7: build the executor and everything around it, release unused parameters, and start the heartbeat."""
-    model, layout, program = validated.model, compiled.layout, compiled.proof.program
+    model, layout = validated.model, compiled.layout
     rank, control, transport, blocks = connection.rank, connection.control, opened.transport, materialized.blocks
     owners = find_grad_owners(layout, blocks)
     grad_norm = GradNorm(
@@ -88,7 +89,7 @@ def arm(
     entries = state_entries(model)
     release_unused(model, [block for runner in runners.values() for block in runner.blocks])
     routing = Routing(layout, rank)
-    actions = list(program.actions(layout.devices[rank])) if rank < len(layout.devices) else []
+    actions = list(program.actions())
     trained = trained_parameters(layout, rank, runners)
     by_stage = {number: list(runner.trained.values()) for number, runner in runners.items()}
     weight_return = WeightReturn(actions, by_stage, trained.values(), transport, routing)
@@ -103,7 +104,7 @@ def arm(
         weights=weight_return,
         transfer=SavedTensorTransfer(),
         check_recompute=check_recompute,
-        split=find_split_backwards(program, layout.devices),
+        split=find_split_backwards(program, layout),
     )
     pairs = batch_check_pairs(program, layout, connection.world, in_order=opened.groups.is_in_order)
     store = _get_default_store()
@@ -113,7 +114,7 @@ def arm(
     consensus = Consensus(exchange, rank, connection.world, heartbeat.report_failure)
     state = RankState(model, entries, writers(entries, blocks, layout.stages), trained, validated.device)
     return RankParts(
-        proof=compiled.proof,
+        compiled=compiled,
         layout=layout,
         device=validated.device,
         rank=rank,

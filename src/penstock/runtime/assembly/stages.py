@@ -50,8 +50,8 @@ def trained_parameters(layout: Layout, rank: int, runners: Mapping[int, TorchSta
     """Return the parameters that a rank trains, by their names in the model, in the order of the model."""
     return {
         name: runners[number].trained[name]
-        for number, stage in enumerate(layout.stages)
-        if rank in stage.backward
+        for number in sorted(runners)
+        if rank in layout.stages[number].backward
         for name in runners[number].trained
     }
 
@@ -62,8 +62,8 @@ def forward_buffers(
     """Return the current buffers of the stages whose forward is on a rank, by their names in the model."""
     return {
         name: model.get_buffer(name)
-        for number, stage in enumerate(layout.stages)
-        if rank in stage.forward
+        for number in sorted(runners)
+        if rank in layout.stages[number].forward
         for block in runners[number].blocks
         for name in block.buffers
     }

@@ -17,7 +17,8 @@ from torch.utils import _pytree as pytree
 
 from penstock.dist import CONSENSUS_TAG, Describe, translate_errors
 from penstock.errors import MismatchError
-from penstock.program import Kind, Program
+from penstock.program import Kind
+from penstock.program.slices import ProgramSlice
 from penstock.runtime.executor import Iteration
 from penstock.runtime.layout import Layout, find_links
 from penstock.runtime.transport import Transport
@@ -29,11 +30,13 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types whose equal values have equal representations on all ranks."""
 
 
-def batch_check_pairs(program: Program, layout: Layout, world: int, *, in_order: bool = False) -> set[tuple[int, int]]:
+def batch_check_pairs(
+    program: ProgramSlice, layout: Layout, world: int, *, in_order: bool = False
+) -> set[tuple[int, int]]:
     """The (sender, receiver) pairs of digests. They connect any two ranks, in one direction or the other.
 
     Args:
-        program: The lowered program.
+        program: The slice of any rank.
         layout: The layout of its stages on ranks.
         world: Number of ranks.
         in_order: Whether messages match by order instead of tags. Then every sender must send its digest first, even
@@ -41,7 +44,7 @@ def batch_check_pairs(program: Program, layout: Layout, world: int, *, in_order:
     """
     owners = layout.stages[-1].forward
     kinds = (Kind.SEND_F, Kind.SEND_S, Kind.SEND_B) if in_order else (Kind.SEND_F, Kind.SEND_S)
-    return find_links(program, layout.devices, kinds) | {
+    return find_links(program, layout, kinds) | {
         (owner, rank) for owner in owners for rank in range(world) if rank != owner
     }
 

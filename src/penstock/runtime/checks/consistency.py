@@ -1,6 +1,5 @@
 """Consistency of the ranks when a pipeline is created, and the part of the model that a rank keeps."""
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from penstock.errors import MismatchError, PenstockError
 from penstock.model import Block
-from penstock.program import Program, encode_program
+from penstock.program.slices import ProgramSlice
 from penstock.runtime.layout import StageView
 from penstock.runtime.state import Init, Pretrained, is_on_meta, materialize_tensors
 
@@ -23,7 +22,7 @@ class _Digest(NamedTuple):
 
 
 def check_consistency(
-    blocks: Sequence[Block], program: Program, seed: int, group: Any, failed: PenstockError | None = None
+    blocks: Sequence[Block], program: ProgramSlice, seed: int, group: Any, failed: PenstockError | None = None
 ) -> None:
     """Check that all ranks have the same plan, order of actions, seed and model.
 
@@ -32,7 +31,7 @@ def check_consistency(
 
     Args:
         blocks: The blocks of the model.
-        program: The program.
+        program: The slice of this rank.
         seed: Seed of the random numbers.
         group: The control group.
         failed: An error of this rank. If any rank has one, all ranks raise it.
@@ -41,8 +40,8 @@ def check_consistency(
         MismatchError: Two ranks disagree.
     """
     own = {
-        "the plan": _Digest((program.plan.digest,)),
-        "the order of its actions": _Digest((hashlib.blake2b(encode_program(program)).hexdigest(),)),
+        "the plan": _Digest((program.plan,)),
+        "the order of its actions": _Digest((program.program,)),
         "the seed": _Digest((seed,)),
     }
     if failed is None:

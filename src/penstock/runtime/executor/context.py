@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from penstock.runtime.layout import BatchRows
 from penstock.runtime.loss import LossTerms
 from penstock.runtime.tensors import PackedPayload, Rows, slice_payload
 from penstock.runtime.transport import PendingReceive
@@ -32,7 +33,7 @@ class Iteration:
     inputs: Any
     targets: Any
     num_rows: int
-    rows: list[list[tuple[Rows, ...]]]
+    rows: BatchRows
     """By stage and micro-batch: the rows of each replica."""
     signature: Any
     """Structure, shapes and types of the batch."""

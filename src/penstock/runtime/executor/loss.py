@@ -27,6 +27,7 @@ class LossExchange:
     """
 
     def __init__(self, layout: Layout, rank: int, num_ranks: int, transport: Transport) -> None:
+        self._last = len(layout.stages) - 1
         self._owners = layout.stages[-1].forward
         self._rank = rank
         self._num_ranks = num_ranks
@@ -76,7 +77,7 @@ class LossExchange:
 
     def collect(self, iteration: Iteration) -> Tensor:
         """Return the loss of the batch. Block until all parts have arrived."""
-        rows = iteration.rows[-1]
+        rows = iteration.rows[self._last]
         total: Tensor | None = None
         count = 0.0
         for replica, rank in enumerate(self._owners):

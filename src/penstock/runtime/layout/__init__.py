@@ -1,6 +1,7 @@
 """Layout of a plan on ranks, and compilation into a proved program."""
 
-from penstock.runtime.layout.compile import PLACEHOLDER_KIND, compile_plan, placeholder_profile
+from penstock.runtime.layout.batch_rows import BatchRows
+from penstock.runtime.layout.compile import PLACEHOLDER_KIND, compile_plan, placeholder_profile, price_plan, prove_plan
 from penstock.runtime.layout.layout import (
     Layout,
     StageView,
@@ -12,10 +13,11 @@ from penstock.runtime.layout.layout import (
     sums_over_rows,
 )
 from penstock.runtime.layout.planned_model import check_planned_model
-from penstock.runtime.layout.replica_sync_proof import check_replica_sync
+from penstock.runtime.layout.replica_sync_proof import check_replica_sync, has_unproved_sync
 
 __all__ = [
     "PLACEHOLDER_KIND",
+    "BatchRows",
     "Layout",
     "StageView",
     "check_planned_model",
@@ -25,7 +27,10 @@ __all__ = [
     "find_grad_owners",
     "find_links",
     "find_split_backwards",
+    "has_unproved_sync",
     "make_layout",
     "placeholder_profile",
+    "price_plan",
+    "prove_plan",
     "sums_over_rows",
 ]

@@ -51,8 +51,8 @@ def placeholder_cluster(plan: Plan) -> Cluster:
     return Cluster(name="placeholder", hosts=(Host(name="host", inside=wire),), devices=devices, between=wire)
 
 
-def compile_plan(plan: Plan, blocks: Sequence[Block], profile: Profile | None, cluster: Cluster | None) -> Proof:
-    """Return the proved program of a plan.
+def price_plan(plan: Plan, blocks: Sequence[Block], profile: Profile | None, cluster: Cluster | None) -> Costs:
+    """Return the costs of a plan.
 
     Args:
         plan: The plan.
@@ -62,15 +62,30 @@ def compile_plan(plan: Plan, blocks: Sequence[Block], profile: Profile | None, c
 
     Raises:
         InputError: Only one of profile and cluster is given.
-        ProofError: The program cannot run, or needs more memory than a device has.
     """
     if (profile is None) != (cluster is None):
         raise InputError("profile and cluster must be given together", hint="Pass both, or neither.")
     if profile is None or cluster is None:
-        costs = price(plan, placeholder_profile(blocks, plan.micro_batch_size), placeholder_cluster(plan), strict=False)
-    else:
-        costs = price(plan, profile, cluster)
-    return prove(lower(_order(costs), costs), costs, within_memory=profile is not None)
+        return price(plan, placeholder_profile(blocks, plan.micro_batch_size), placeholder_cluster(plan), strict=False)
+    return price(plan, profile, cluster)
+
+
+def prove_plan(costs: Costs, *, within_memory: bool) -> Proof:
+    """Return the proved program of a priced plan.
+
+    Args:
+        costs: The priced plan.
+        within_memory: Whether to check memory limits. Placeholders know no memory.
+
+    Raises:
+        ProofError: The program cannot run, or needs more memory than a device has.
+    """
+    return prove(lower(_order(costs), costs), costs, within_memory=within_memory)
+
+
+def compile_plan(plan: Plan, blocks: Sequence[Block], profile: Profile | None, cluster: Cluster | None) -> Proof:
+    """Price and prove a plan; see `price_plan` and `prove_plan`."""
+    return prove_plan(price_plan(plan, blocks, profile, cluster), within_memory=profile is not None)
 
 
 def _order(costs: Costs) -> Program:

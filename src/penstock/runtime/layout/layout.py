@@ -1,19 +1,22 @@
 """The layout of a plan: which rank holds which stages, rows, parameters and reductions."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-import numpy as np
 from torch import nn
 
 from penstock.errors import InputError, MismatchError
 from penstock.model import Block, is_compiled, shared_parameters
 from penstock.plan.pricing import PARAMETERS, Costs
-from penstock.program import Kind, Program
-from penstock.runtime.tensors import Rows, microbatch_rows, replica_rows
+from penstock.program import Kind
+from penstock.program.slices import ProgramSlice
+from penstock.runtime.layout.batch_rows import BatchRows
 
 NO_REPLICA = -1
+NUM_SIZES = 16
+"""The rows of batches of so many different sizes are kept."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +61,37 @@ class Layout:
     num_microbatches: int
     reducers: tuple[Reducer, ...]
 
-    def rows(self, num_rows: int) -> list[list[tuple[Rows, ...]]]:
+    @cached_property
+    def rank_of(self) -> dict[str, int]:
+        """Ranks by the names of their devices."""
+        return {name: rank for rank, name in enumerate(self.devices)}
+
+    def rows(self, num_rows: int) -> BatchRows:
         """Return the rows of every replica, by stage and micro-batch, for a batch of `num_rows`."""
-        parts = microbatch_rows(num_rows, self.num_microbatches)
-        return [[replica_rows(part, stage.shares) for part in parts] for stage in self.stages]
+        return self._rows(num_rows)
+
+    @cached_property
+    def _rows(self) -> Callable[[int], BatchRows]:
+        shares = [stage.shares for stage in self.stages]
+        return lru_cache(NUM_SIZES)(lambda num_rows: BatchRows(num_rows, self.num_microbatches, shares))
 
 
-def find_links(program: Program, devices: Sequence[str], kinds: Collection[Kind]) -> set[tuple[int, int]]:
-    """Return the links (sender, receiver) that messages of these kinds use."""
-    rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
-    messages = np.flatnonzero(np.isin(program.kind, tuple(kinds)))
-    num = len(program.devices)
-    links = set((program.device_of[messages].astype(np.int64) * num + program.peer[messages]).tolist())
-    return {(rank_of[link // num], rank_of[link % num]) for link in links}
+def find_links(program: ProgramSlice, layout: Layout, kinds: Collection[Kind]) -> set[tuple[int, int]]:
+    """Return the links (sender, receiver) that messages of these kinds use, on all ranks."""
+    names, rank_of = program.devices, layout.rank_of
+    return {
+        (rank_of[names[sender]], rank_of[names[target]])
+        for kind, sender, target in program.links.tolist()
+        if kind in kinds
+    }
 
 
-def find_split_backwards(program: Program, devices: Sequence[str]) -> set[tuple[int, int, int]]:
-    """Return the split backwards (I and W as two actions) as rank, stage and micro-batch."""
-    rank_of = {program.devices.index(name): rank for rank, name in enumerate(devices)}
-    rows = program.rows_of(Kind.I)
-    columns = (program.device_of[rows], program.stage[rows], program.microbatch[rows])
-    return {(rank_of[device], stage, mb) for device, stage, mb in zip(*(c.tolist() for c in columns), strict=True)}
+def find_split_backwards(program: ProgramSlice, layout: Layout) -> set[tuple[int, int, int]]:
+    """Return the split backwards that concern a rank, as rank, stage and micro-batch.
+
+    These are its own, and those of its forwards whose backward runs on another rank.
+    """
+    return {(layout.rank_of[name], stage, microbatch) for name, stage, microbatch in program.split_backwards()}
 
 
 def make_layout(costs: Costs, blocks: Sequence[Block]) -> Layout:

@@ -10,6 +10,7 @@ from penstock.plan.types import Plan
 from penstock.program.actions import NONE, Action, Kind
 from penstock.runtime.executor.context import Iteration
 from penstock.runtime.executor.messages.routing import Message, Routing
+from penstock.runtime.layout.batch_rows import BatchRows
 from penstock.runtime.layout.compile import compile_plan
 from penstock.runtime.layout.layout import make_layout
 from penstock.runtime.tensors import PackedPayload, pack
@@ -125,5 +126,7 @@ def test_a_payload_is_released_with_its_last_use() -> None:
 
 def test_tensors_of_a_batch() -> None:
     one, other = torch.ones(2), torch.zeros(2)
-    iteration = Iteration(0, {"x": one, "n": 3}, [None, other], 2, [], "form", torch.device("cpu"))
+    iteration = Iteration(
+        0, {"x": one, "n": 3}, [None, other], 2, BatchRows(2, 1, [(1.0,)]), "form", torch.device("cpu")
+    )
     assert [item is expected for item, expected in zip(iteration.tensors, [one, other], strict=True)] == [True, True]

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 
 from penstock.program import NONE, Action, Kind
 from penstock.runtime.executor.context import Iteration
@@ -34,10 +33,10 @@ class Routing:
     layout: Layout
     rank: int
 
-    @cached_property
+    @property
     def rank_of(self) -> dict[str, int]:
         """Ranks by the names of their devices."""
-        return {name: number for number, name in enumerate(self.layout.devices)}
+        return self.layout.rank_of
 
     def describe(self, action: Action, step: int) -> str:
         """Return rank, device, step, action, micro-batch and peer as text."""
