@@ -67,7 +67,43 @@ def test_writes_are_atomic(tmp_path: Path) -> None:
     assert io.read_bytes(path) == b"two"
     assert io.read_text(path) == "two"
     assert [item.name for item in tmp_path.iterdir()] == ["f"]
-    assert stat.S_IMODE(path.stat().st_mode) & 0o600 == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755])
+def test_a_replaced_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"one")
+    path.chmod(mode)
+    io.write_whole(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        io.write_whole(tmp_path / "f", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_killed_writer_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool) -> None:
+    """While data is written, the file has no name, if the file system has files without one."""
+    seen: list[list[str]] = []
+    fsync = os.fsync
+
+    def look(handle: int) -> None:
+        seen.append([item.name for item in tmp_path.iterdir()])
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", look)
+    if not unnamed:
+        monkeypatch.setattr(io, "_NO_NAME", 1 << 62)
+    io.write_whole(tmp_path / "f", b"one")
+    assert [len(names) for names in seen] == [0 if unnamed else 1]
+    assert [item.name for item in tmp_path.iterdir()] == ["f"]
 
 
 def test_not_written_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,9 @@
 import contextlib
 import hashlib
 import os
+import secrets
 import shlex
-import tempfile
+import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +18,8 @@ from penstock.names import ask_names, suggest_files
 T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_INPUT_BYTES = 1 << 30
+_NO_NAME: int = getattr(os, "O_TMPFILE", os.O_DIRECTORY)
+"""Opens a file without a name in a folder. Without O_TMPFILE, opening a folder to write fails."""
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -103,6 +106,15 @@ def write_all(contents: Mapping[str, bytes]) -> None:
                 temporary.unlink()
 
 
+def flush_to_disk(path: Path) -> None:
+    """Flush a file or a directory to disk, so that its contents survive a crash of the machine."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def check_folder(path: str | Path) -> None:
     """Check that the folder of an output file exists.
 
@@ -121,19 +133,43 @@ def check_folder(path: str | Path) -> None:
 
 
 def _stage(target: Path, data: bytes) -> Path:
-    """Write the data to a temporary file in the folder of the target."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
-    temporary = Path(name)
+    """Write the data to a temporary file in the folder of the target, with the mode and the owner of the target.
+
+    The file has no name until it is complete, where the file system can do so: a killed process leaves nothing.
+    """
+    temporary = target.parent / f".{target.name[:100]}.{secrets.token_hex(6)}.part"
+    try:
+        handle = os.open(target.parent, _NO_NAME | os.O_WRONLY, 0o600)
+        is_named = False
+    except (OSError, OverflowError):
+        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        is_named = True
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
+            _copy_mode(target, handle)
+            os.fsync(handle)
+            if not is_named:
+                # With a folder's descriptor, which an absolute path does not use, os.link follows the symbolic link.
+                os.link(f"/proc/self/fd/{handle}", temporary, src_dir_fd=handle, follow_symlinks=True)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def _copy_mode(target: Path, handle: int) -> None:
+    """Give a new file the mode and the owner of the file that it replaces, or the default mode."""
+    try:
+        replaced = target.stat()
+    except FileNotFoundError:
+        os.fchmod(handle, 0o666 & ~_umask())
+        return
+    if (replaced.st_uid, replaced.st_gid) != (os.getuid(), os.getgid()):
+        with contextlib.suppress(OSError):
+            os.fchown(handle, replaced.st_uid, replaced.st_gid)
+    os.fchmod(handle, stat.S_IMODE(replaced.st_mode))
 
 
 def _printable(path: Path) -> str:

@@ -11,6 +11,11 @@ LEAST = 8
 
 def examples(number: int, **more: Any) -> settings:
     """Settings for a property test with this number of examples in a thorough run."""
-    if settings.get_current_profile_name() != THOROUGH:
+    if not is_thorough():
         number = min(number, max(LEAST, number // PART))
     return settings(max_examples=number, deadline=None, **more)
+
+
+def is_thorough() -> bool:
+    """Whether the run is one with `--thorough`."""
+    return settings.get_current_profile_name() == THOROUGH

@@ -39,6 +39,7 @@ class TrainOptions:
     check_finite: bool = False
     checkpoint: str | None = None
     save_every: int | None = None
+    on_save_error: str = "stop"
 
     @property
     def arguments(self) -> list[str]:
@@ -65,6 +66,10 @@ class TrainOptions:
         bundle = open_plan(self.plan, profile=profile, cluster=self.cluster, schedule=None, force=False)
         if self.save_every is not None and self.checkpoint is None:
             raise InputError("--save-every requires --checkpoint", hint="Name a directory with --checkpoint.")
+        if self.on_save_error != "stop" and self.save_every is None:
+            raise InputError(
+                "--on-save-error requires --save-every", hint="The save after the last step must succeed in any case."
+            )
         if self.checkpoint is not None:
             _check_writable(Path(self.checkpoint))
         if bundle.program is not None:

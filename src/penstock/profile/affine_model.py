@@ -209,12 +209,13 @@ def _through(rows: Floats, values: Floats) -> Lines:
     num_units = values.shape[1]
     if len(rows) == 1:
         return Lines(np.zeros(num_units), values[0], np.full(num_units, rows[0]))
-    proportional = rows @ values / (rows @ rows)
+    # Not with @: BLAS rounds differently on other processors, and plans should be the same everywhere.
+    proportional = (rows[:, None] * values).sum(axis=0) / (rows * rows).sum()
     mean_rows, mean_values = rows.mean(), values.mean(axis=0)
     offsets = rows - mean_rows
     if not offsets.any():
         return Lines(np.zeros(num_units), proportional, np.ones(num_units))
-    slope = offsets @ values / (offsets @ offsets)
+    slope = (offsets[:, None] * values).sum(axis=0) / (offsets * offsets).sum()
     base = mean_values - slope * mean_rows
     # Values are nonnegative, so at most one of the two is negative; the best allowed line then lies on that limit.
     rising = slope >= 0

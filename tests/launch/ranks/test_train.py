@@ -1,5 +1,6 @@
 """Block names of a profile, and checkpoints of other scripts."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,14 +9,15 @@ import torch
 from torch import Tensor, nn
 
 import penstock
-from penstock.errors import InputError
+from penstock.errors import FileError, InputError
 from penstock.launch.model_script import ModelSpec
 from penstock.launch.ranks.checkpoints import Checkpoints
 from penstock.launch.ranks.train import _block_names
+from penstock.launch.runs import Event, Noted
 from penstock.launch.train_options import TrainOptions
 from penstock.model.blocks import find_blocks
 from penstock.runtime import state
-from penstock.runtime.state.checkpoint import LoadedCheckpoint
+from penstock.runtime.state.checkpoints.store import LoadedCheckpoint
 
 
 class Again(nn.Module):
@@ -42,10 +44,29 @@ def test_a_block_that_is_called_again_has_its_own_name() -> None:
 
 
 def test_a_checkpoint_of_another_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "find_checkpoints", lambda _: ["one"])
+    monkeypatch.setattr(state, "has_checkpoints", lambda _: True)
     trainer = SimpleNamespace(
         load=lambda _: LoadedCheckpoint(step=3, extra=None, path=tmp_path / "step-00000003", seed=0)
     )
     options = TrainOptions("gpt.py", "plan.json", checkpoint=str(tmp_path))
     with pytest.raises(InputError, match="this checkpoint was not written by penstock train"):
         Checkpoints(trainer, None, options, lambda _: None).resume()
+
+
+def test_a_save_that_fails() -> None:
+    def save(folder: Path, extra: dict[str, int]) -> None:
+        raise FileError("rank 1 cannot write: No space left on device", where=str(folder))
+
+    events: list[Event] = []
+    trainer = SimpleNamespace(save=save)
+    options = TrainOptions("gpt.py", "plan.json", steps=6, checkpoint="kept", save_every=2, on_save_error="continue")
+    checkpoints = Checkpoints(trainer, None, options, events.append)
+    for step in (1, 2, 3):
+        checkpoints.after_step(step)
+    assert events == [Noted("warning: no checkpoint after 2 steps: kept: rank 1 cannot write: No space left on device")]
+    with pytest.raises(FileError, match="No space left"):
+        checkpoints.after_step(6)
+    with pytest.raises(FileError, match="No space left"):
+        checkpoints.finish(5)
+    with pytest.raises(FileError, match="No space left"):
+        Checkpoints(trainer, None, replace(options, on_save_error="stop"), events.append).after_step(2)

@@ -17,7 +17,8 @@ from penstock.io import write_whole
 from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
 from penstock.runtime.pipeline import Pipeline
-from penstock.runtime.state.checkpoint_dir import find_checkpoints, read_record
+from penstock.runtime.state.checkpoints.directory import find_checkpoints
+from penstock.runtime.state.checkpoints.record import read_record
 from penstock.runtime.verify.plain_reference import reference_step
 from tests.support.runtime.models import KINDS
 from tests.support.runtime.user_models import make, mean_square, plan_of
@@ -116,6 +117,43 @@ def save_steps(folder: str, steps: list[int], keep: int | None) -> list[str]:
     return sorted(path.name for path in Path(folder).iterdir() if path.name != ".lock")
 
 
+def save_filled(folder: str, steps: list[int]) -> None:
+    """Save after each of these numbers of steps; every parameter has the number as its value."""
+    pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]))
+    pipe.optimizer(torch.optim.SGD, lr=0.1)
+    for step in steps:
+        pipe._step = step
+        fill(pipe, step)
+        pipe.save(folder, keep=None)
+    pipe.close()
+
+
+def load_filled(folders: list[str], step: int | None) -> list[tuple[str, tuple[str, ...]]]:
+    """Load from each folder: the step or the error, and what was passed over. The values must be those of the step."""
+    pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]))
+    pipe.optimizer(torch.optim.SGD, lr=0.1)
+    outcomes: list[tuple[str, tuple[str, ...]]] = []
+    for folder in folders:
+        fill(pipe, -1)
+        try:
+            loaded = pipe.load(folder, step=step)
+        except ValueError as error:
+            outcomes.append((f"{type(error).__name__}: {error}", ()))
+            value = -1
+        else:
+            outcomes.append((f"step {loaded.step}", loaded.skipped))
+            value = loaded.step
+        assert all((item == value).all() for item in pipe.named_parameters().values()), folder
+    pipe.close()
+    return outcomes
+
+
+def fill(pipe: Pipeline, value: int) -> None:
+    with torch.no_grad():
+        for item in pipe.named_parameters().values():
+            item.fill_(value)
+
+
 def load_step(folder: str, step: int | None) -> int:
     pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]))
     pipe.optimizer(torch.optim.SGD, lr=0.1)
@@ -158,7 +196,7 @@ def try_save(
     optimizers: list[str],
     folders: list[str],
     uneven_rate: bool = False,
-    limited: bool = False,
+    limit: int | None = None,
     extra: str = "",
 ) -> str:
     """The name of the saved checkpoint, or the error."""
@@ -167,7 +205,7 @@ def try_save(
     if uneven_rate:
         made[0].param_groups[0]["lr"] = 0.1 * (1 + dist.get_rank())
     try:
-        with small_files(limited and dist.get_rank() == 1):
+        with small_files(limit if dist.get_rank() == 1 else None):
             path = pipe.save(folders[dist.get_rank()], extra=(lambda: extra) if extra else None)
     except ValueError as error:
         return f"{type(error).__name__}: {error}"
@@ -177,11 +215,11 @@ def try_save(
 
 
 @contextmanager
-def small_files(limited: bool) -> Iterator[None]:
-    """Limit files to a hundred bytes, as if the disk were full."""
+def small_files(limit: int | None) -> Iterator[None]:
+    """Limit files to a number of bytes, as if the disk were full then."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if limited:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
         yield
     finally:

@@ -23,6 +23,12 @@ def training_options(verb: F) -> F:
 
     for option in (
         click.option(
+            "--on-save-error",
+            type=click.Choice(["stop", "continue"]),
+            default="stop",
+            help="What follows if a checkpoint of --save-every cannot be written [default: stop].",
+        ),
+        click.option(
             "--save-every",
             type=click.IntRange(1),
             help="Save a checkpoint every N steps, not only at the end.",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import InputError
+from penstock.errors import FileError, InputError
 from penstock.launch.runs import Event, Noted
 from penstock.launch.train_options import TrainOptions
 
@@ -17,6 +17,7 @@ class Checkpoints:
         self._scheduler = scheduler
         self._folder = None if options.checkpoint is None else Path(options.checkpoint)
         self._every = options.save_every
+        self._continues = options.on_save_error == "continue"
         self._num_steps = options.steps
         self._report = report
         self._num_saved = 0
@@ -24,11 +25,13 @@ class Checkpoints:
 
     def resume(self) -> int:
         """Load the latest checkpoint, if there is one. Returns the number of steps that it has."""
-        from penstock.runtime.state import find_checkpoints
+        from penstock.runtime.state import has_checkpoints
 
-        if self._folder is None or not self._folder.is_dir() or not find_checkpoints(self._folder):
+        if self._folder is None or not has_checkpoints(self._folder):
             return 0
         loaded = self._trainer.load(self._folder)
+        for text in loaded.skipped:
+            self._report(Noted(f"warning: {text}"))
         extra = loaded.extra
         if not isinstance(extra, dict) or "num_steps" not in extra:
             raise InputError(
@@ -47,8 +50,15 @@ class Checkpoints:
 
     def after_step(self, num_steps: int) -> None:
         """Save if a checkpoint is due after this number of steps (`--save-every`)."""
-        if self._every is not None and num_steps % self._every == 0:
+        if self._every is None or num_steps % self._every:
+            return
+        try:
             self._save(num_steps)
+        except FileError as error:
+            # Every rank raises it, so all of them continue.
+            if not self._continues or num_steps == self._num_steps:
+                raise
+            self._report(Noted(f"warning: no checkpoint after {num_steps} steps: {error.where}: {error.what}"))
 
     def finish(self, num_steps: int) -> None:
         """Save the final state, unless it is saved already."""

@@ -57,7 +57,7 @@ class Prices:
             width = WIDEST * SHARPER**step * prices.mean() or 1.0
             portion = np.exp((prices.min(axis=0) - prices) / width)
             rise = (portion / portion.sum(axis=0) * table).sum(axis=1)
-            rise = rise - weights @ rise
+            rise = rise - (weights * rise).sum()
             weights = weights * np.exp(rise / (float(np.abs(rise).max()) or 1.0) * WIDEST * SHARPER**step)
             weights = weights / weights.sum()
             value = float(self._values(weights[None], table, waits)[0])
@@ -85,7 +85,7 @@ class Prices:
     def _values(self, weights: Floats, table: Floats, waits: Floats) -> Floats:
         """The bounds for rows of weights [row, kind]."""
         prices = np.sort(weights[:, self.kind] * (self.speed / self.total[self.kind]), axis=1)[:, ::-1]
-        return np.asarray((weights[:, :, None] * table).min(axis=1).sum(axis=1) + prices @ waits)
+        return np.asarray((weights[:, :, None] * table).min(axis=1).sum(axis=1) + (prices * waits).sum(axis=1))
 
 
 def work_bound(times: UnitTimes, *, remote_backward: bool) -> float:

@@ -1,10 +1,15 @@
 """Model and optimizer state: checkpoints, materialization, names of entries."""
 
-from penstock.runtime.state.checkpoint import DEFAULT_KEEP, Checkpoints, LoadedCheckpoint
-from penstock.runtime.state.checkpoint_dir import find_checkpoints
+from penstock.runtime.state.checkpoints import (
+    DEFAULT_KEEP,
+    Checkpoints,
+    LoadedCheckpoint,
+    RankState,
+    find_checkpoints,
+    has_checkpoints,
+)
 from penstock.runtime.state.meta_device import Init, check_materializable, is_on_meta, materialize, materialize_tensors
 from penstock.runtime.state.pretrained_weights import Pretrained, pretrained
-from penstock.runtime.state.rank_state import RankState
 from penstock.runtime.state.state_index import state_entries, writers
 
 __all__ = [
@@ -16,6 +21,7 @@ __all__ = [
     "RankState",
     "check_materializable",
     "find_checkpoints",
+    "has_checkpoints",
     "is_on_meta",
     "materialize",
     "materialize_tensors",

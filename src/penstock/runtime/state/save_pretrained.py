@@ -9,6 +9,7 @@ A tied tensor is written once, under its first name. The folder gets its name wh
 
 import copy
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,8 +20,7 @@ from torch import Tensor, nn
 
 from penstock.dist import Consensus
 from penstock.errors import FileError, InputError
-from penstock.io import reason, write_whole
-from penstock.runtime.state.checkpoint_dir import flush, remove
+from penstock.io import flush_to_disk, reason, write_whole
 from penstock.runtime.state.safetensors_files import INDEX, SINGLE
 from penstock.runtime.state.state_index import Entry
 
@@ -55,7 +55,7 @@ def save_pretrained(
 
         def begin(_: list[None]) -> list[str]:
             unfinished = _begin(folder)
-            stack.callback(remove, [unfinished])
+            stack.callback(shutil.rmtree, unfinished, ignore_errors=True)
             return [unfinished.name] * consensus.world
 
         name = consensus.decide("starting to write weights", lambda: _check_writable(model), begin)
@@ -133,7 +133,7 @@ def _write(model: nn.Module, entries: Sequence[Entry], path: Path, rank: int) ->
     tensors = {entry.keys[0]: _own_memory(entry.tensor(model)) for entry in entries}
     try:
         save_file(tensors, path, metadata={"format": "pt"})
-        flush(path)
+        flush_to_disk(path)
     except (OSError, SafetensorError) as error:
         text = reason(error) if isinstance(error, OSError) else str(error)
         raise FileError(f"rank {rank} cannot write: {text}", where=str(path.parent.parent)) from None
@@ -157,10 +157,10 @@ def _finish(model: nn.Module, files: Sequence[Sequence[Entry]], unfinished: Path
     _write_configs(model, unfinished)
     try:
         for path in unfinished.iterdir():
-            flush(path)
-        flush(unfinished)
+            flush_to_disk(path)
+        flush_to_disk(unfinished)
         unfinished.rename(folder)
-        flush(folder.parent)
+        flush_to_disk(folder.parent)
     except OSError as error:
         raise FileError(f"cannot be written: {reason(error)}", where=str(folder)) from None
 

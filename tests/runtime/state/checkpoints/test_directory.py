@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from penstock.errors import InputError
-from penstock.runtime.state.checkpoint import DEFAULT_KEEP
-from penstock.runtime.state.checkpoint_dir import Lock, begin, choose, find_checkpoints, locked
-from penstock.runtime.state.checkpoint_io import StoredCheckpoint
+from penstock.runtime.state.checkpoints.directory import Lock, begin, choose, find_checkpoints, locked
+from penstock.runtime.state.checkpoints.store import DEFAULT_KEEP
+from penstock.runtime.state.checkpoints.torch_files import StoredCheckpoint
 from tests.support.runtime.checkpoint_runs import Run as Training
 from tests.support.runtime.checkpoint_runs import (
     acknowledged,
@@ -105,7 +105,7 @@ def test_saving_that_is_refused(rank_pool: RankPool, tmp_path: Path) -> None:
     assert message.startswith("MismatchError: optimizer option 'lr' is 0.1 for '0.weight', but 0.2 for '4.weight' on")
     message = common(rank_pool.run(2, try_save, [], [str(tmp_path / "one"), str(tmp_path / "two")]))
     assert "rank 1 cannot access the checkpoint of rank 0" in message
-    message = common(rank_pool.run(2, try_save, [], [str(tmp_path)] * 2, False, False, "a function"))
+    message = common(rank_pool.run(2, try_save, [], [str(tmp_path)] * 2, False, None, "a function"))
     assert message.startswith(f"InputError: {tmp_path}: rank 0 cannot write: ")
     assert "must be picklable" in message
     with locked(tmp_path) as lock:
@@ -115,10 +115,12 @@ def test_saving_that_is_refused(rank_pool: RankPool, tmp_path: Path) -> None:
     assert find_checkpoints(tmp_path) == []
 
 
-def test_a_disk_that_is_full_on_one_rank(rank_pool: RankPool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", [0, 100, 1000, 3000, 9000])
+def test_a_disk_that_is_full_on_one_rank(rank_pool: RankPool, tmp_path: Path, limit: int) -> None:
     rank_pool.run(2, try_save, ["adamw"], [str(tmp_path)] * 2)
-    message = common(rank_pool.run(2, try_save, ["adamw"], [str(tmp_path)] * 2, False, True))
-    assert message == f"FileError: {tmp_path}: rank 1 cannot write: File too large"
+    message = common(rank_pool.run(2, try_save, ["adamw"], [str(tmp_path)] * 2, False, limit))
+    expected = "rank 1 cannot write: File too large\n  Earlier checkpoints are intact."
+    assert message == f"FileError: {tmp_path}: {expected}"
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "step-00000000"]
     assert common(rank_pool.run(2, try_load, "mlp", ["adamw"], str(tmp_path))) == "step 0"
 
@@ -129,7 +131,7 @@ def test_a_damaged_checkpoint_is_refused_and_changes_nothing(rank_pool: RankPool
     data = found.path / "__1_0.distcp"
     data.write_bytes(data.read_bytes()[:200])
     message = common(rank_pool.run(2, try_load, "mlp", [], str(tmp_path)))
-    assert f"{found.path}: the checkpoint cannot be read: " in message
+    assert f"{found.path}: the checkpoint is damaged: __1_0.distcp has 200 bytes; " in message
     (found.path / "penstock.json").unlink()
     message = common(rank_pool.run(2, try_load, "mlp", [], str(tmp_path)))
     assert f"{found.path}: the directory has the name of a checkpoint, but no penstock.json" in message
@@ -210,7 +212,7 @@ def test_killed_at_any_moment_the_last_complete_one_is_there(tmp_path: Path) -> 
             assert process.exitcode == -signal.SIGKILL
         left += sum(path.name.endswith(".part") for path in folder.iterdir())
         if found := find_checkpoints(folder):
-            newest = choose(folder, None)
+            newest, _ = choose(folder, None)
             # A save that has returned survives the kill: the newest checkpoint is at least as new.
             saved_number = acknowledged(store_file)
             if saved_number.exists():

@@ -1,6 +1,6 @@
 """The state that one rank holds: which part of a checkpoint it writes, reads and restores.
 
-`checkpoint_io` is imported where it is needed, because torch.distributed.checkpoint takes long to import.
+`torch_files` is imported where it is needed, because torch.distributed.checkpoint takes long to import.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ def state_to_write(
 
 def read_state(rank_state: RankState, path: Path, rank: int, *, with_state: bool) -> dict[str, Any]:
     """Read the part of a checkpoint that this rank needs."""
-    from penstock.runtime.state.checkpoint_io import StoredCheckpoint
+    from penstock.runtime.state.checkpoints.torch_files import StoredCheckpoint
 
     stored = StoredCheckpoint(path)
     _check_model(stored.shapes("model"), rank_state.entries, path)

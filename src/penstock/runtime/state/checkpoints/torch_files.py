@@ -4,26 +4,57 @@ Its `save` and `load` are not used: their waits have no deadline, and their erro
 agree through a `Consensus` instead.
 """
 
+import os
 import pickle
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from penstock.dist import Consensus
 from penstock.errors import FileError, InputError
 from penstock.io import reason
+from penstock.runtime.state.checkpoints.digests import DigestingStream, FileDigest
 
 _BROKEN = (OSError, RuntimeError, ValueError, KeyError, EOFError, AttributeError, pickle.UnpicklingError)
 """Exceptions that torch may raise for a damaged file."""
 
 
-def write_state(state: Mapping[str, Any], path: Path, consensus: Consensus) -> None:
+class DigestingFileSystem(FileSystem):
+    """The file system of a checkpoint's writer. It keeps the digest of each file that is written."""
+
+    def __init__(self) -> None:
+        self.digests: dict[str, FileDigest] = {}
+        self.error: OSError | None = None
+        """The first error of the operating system."""
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[Any, None, None]:
+        """Open a file."""
+        with super().create_stream(path, mode) as file:
+            if "w" not in mode:
+                yield file
+                return
+            stream = DigestingStream(file)
+            try:
+                yield stream
+            finally:
+                self.error = self.error or stream.error
+        self.digests[Path(path).name] = stream.digest
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        """Rename a file."""
+        super().rename(path, new_path)
+        self.digests[Path(new_path).name] = self.digests.pop(Path(path).name)
+
+
+def write_state(state: Mapping[str, Any], path: Path, consensus: Consensus) -> dict[str, FileDigest]:
     """Write the state of all ranks to a directory, and flush it to disk. All ranks must call it.
 
     Args:
@@ -31,11 +62,15 @@ def write_state(state: Mapping[str, Any], path: Path, consensus: Consensus) -> N
         path: The directory.
         consensus: Agreement between the ranks.
 
+    Returns:
+        The digests of all files, by name, on rank 0.
+
     Raises:
         FileError: A rank cannot write its files.
         InputError: A rank cannot pickle its state.
     """
-    planner, writer = DefaultSavePlanner(), FileSystemWriter(path)
+    planner, writer, files = DefaultSavePlanner(), FileSystemWriter(path), DigestingFileSystem()
+    writer.fs = files
     is_first = consensus.rank == 0
 
     def plan() -> Any:
@@ -47,11 +82,12 @@ def write_state(state: Mapping[str, Any], path: Path, consensus: Consensus) -> N
         global_plan, shared.metadata = planner.create_global_plan(plans)
         return list(writer.prepare_global_plan(global_plan))
 
-    def write() -> Any:
+    def write() -> tuple[Any, dict[str, FileDigest]]:
         try:
-            return writer.write_data(planner.finish_plan(own_plan), planner).value()
-        except OSError as error:
-            raise FileError(f"rank {consensus.rank} cannot write: {reason(error)}", where=str(path.parent)) from None
+            results = writer.write_data(planner.finish_plan(own_plan), planner).value()
+            return results, files.digests
+        except (OSError, RuntimeError) as error:
+            raise _refused(error) from error
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(
                 f"rank {consensus.rank} cannot write: {error}",
@@ -59,13 +95,28 @@ def write_state(state: Mapping[str, Any], path: Path, consensus: Consensus) -> N
                 hint="The value of extra=, and the state of optimizers, must be picklable.",
             ) from error
 
-    def close(results: list[Any]) -> list[None]:
-        writer.finish(shared.metadata, results)
-        return [None] * consensus.world
+    def close(written: list[tuple[Any, dict[str, FileDigest]]]) -> list[dict[str, FileDigest]]:
+        try:
+            writer.finish(shared.metadata, [results for results, _ in written])
+        except OSError as error:
+            raise _refused(error) from error
+        digests = {name: digest for _, own in written for name, digest in own.items()}
+        return [digests | files.digests, *({} for _ in written[1:])]
+
+    def _refused(error: Exception) -> Exception:
+        """The reason of the operating system, if it has refused to write."""
+        cause = error if isinstance(error, OSError) else files.error
+        if cause is None:
+            return error
+        return FileError(
+            f"rank {consensus.rank} cannot write: {reason(cause)}",
+            where=str(path.parent),
+            hint="Earlier checkpoints are intact.",
+        )
 
     shared = _Shared()
     own_plan: Any = consensus.decide("planning a checkpoint", plan, merge)
-    consensus.decide("writing a checkpoint", write, close)
+    return consensus.decide("writing a checkpoint", write, close)
 
 
 class _Shared:

@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
-from penstock.runtime.state.checkpoint_dir import find_checkpoints
+from penstock.runtime.state.checkpoints.directory import find_checkpoints
 from penstock.runtime.verify.plain_reference import reference_step
 from tests.support.runtime.checkpoint_runs import (
     NUM_MICROBATCHES,

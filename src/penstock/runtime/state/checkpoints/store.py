@@ -7,9 +7,10 @@ State is stored under the model's own names, so it does not depend on which rank
     random    by rank: states of torch's generators
     extra     the user's value, in a tuple of one
 
-`checkpoint_io` is imported where it is needed, because torch.distributed.checkpoint takes long to import.
+`torch_files` is imported where it is needed, because torch.distributed.checkpoint takes long to import.
 """
 
+import logging
 import time
 import weakref
 from contextlib import ExitStack
@@ -22,10 +23,14 @@ import torch
 from penstock.dist import Consensus
 from penstock.errors import FileError, InputError
 from penstock.io import reason
-from penstock.runtime.state import checkpoint_dir
-from penstock.runtime.state.checkpoint_dir import Lock, Record
+from penstock.runtime.state.checkpoints import directory
+from penstock.runtime.state.checkpoints.digests import find_damage
+from penstock.runtime.state.checkpoints.directory import Complete, Lock
+from penstock.runtime.state.checkpoints.rank_state import RankState, read_state, restore_state, state_to_write
+from penstock.runtime.state.checkpoints.record import Record
 from penstock.runtime.state.optimizer_state import OptimizerLayout, check_fits, merge_layouts
-from penstock.runtime.state.rank_state import RankState, read_state, restore_state, state_to_write
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_KEEP = 2
 VISIBLE_WITHIN_S = 3.0
@@ -42,6 +47,8 @@ class LoadedCheckpoint:
     """The value of `extra=` when the checkpoint was saved; None if there was none."""
     path: Path
     seed: int
+    skipped: tuple[str, ...] = ()
+    """What is wrong with each damaged checkpoint that was passed over."""
 
 
 class Checkpoints:
@@ -73,7 +80,7 @@ class Checkpoints:
             InputError: `keep` is less than 1, or another process is writing to the directory.
             FileError: The directory cannot be written.
         """
-        from penstock.runtime.state.checkpoint_io import write_state
+        from penstock.runtime.state.checkpoints.torch_files import write_state
 
         if keep is not None and keep < 1:
             raise InputError(f"keep ({keep}) must be at least 1", hint="Pass None to keep all checkpoints.")
@@ -89,17 +96,20 @@ class Checkpoints:
             )
             unfinished = folder / name
             if consensus.rank == 0:
-                stack.callback(checkpoint_dir.remove, [unfinished])
+                stack.callback(directory.remove, [unfinished])
             consensus.run_everywhere(
                 "looking for the checkpoint directory", lambda: _wait_until_visible(unfinished, consensus.rank)
             )
-            write_state(state_to_write(rank_state, consensus.rank, optimizers, merged, extra), unfinished, consensus)
+            own_state = state_to_write(rank_state, consensus.rank, optimizers, merged, extra)
+            files = write_state(own_state, unfinished, consensus)
 
             def finish(_: list[None]) -> list[Path]:
-                number = checkpoint_dir.next_number(folder)
+                number = directory.next_number(folder)
                 kinds = tuple(item.kind for item in merged)
-                record = Record(step=step, number=number, seed=seed, optimizers=kinds, world=consensus.world)
-                return [checkpoint_dir.finish(unfinished, record, keep)] * consensus.world
+                record = Record(
+                    step=step, number=number, seed=seed, optimizers=kinds, world=consensus.world, files=files
+                )
+                return [directory.finish(unfinished, record, keep)] * consensus.world
 
             return consensus.decide("finishing a checkpoint", lambda: None, finish)
 
@@ -115,34 +125,60 @@ class Checkpoints:
             FileError: There is no complete checkpoint, or it is damaged.
             MismatchError: The checkpoint is of another model, or has other optimizers.
         """
-        from penstock.runtime.state.checkpoint_io import StoredCheckpoint
+        from penstock.runtime.state.checkpoints.torch_files import StoredCheckpoint
 
         rank_state, consensus = self._rank_state, self._consensus
         optimizers = self._optimizers() if with_optimizers else []
+        chosen, skipped = self._choose_undamaged(folder, step)
+        path, record = chosen.path, chosen.record
 
-        def choose(layouts: list[list[OptimizerLayout]]) -> list[tuple[str, Record]]:
-            chosen = checkpoint_dir.choose(folder, step)
-            with checkpoint_dir.locked(folder) as lock:
-                if lock is Lock.HELD:
-                    checkpoint_dir.remove(checkpoint_dir.unfinished_in(folder))
+        def check_optimizers(layouts: list[list[OptimizerLayout]]) -> list[None]:
             if with_optimizers:
-                groups = StoredCheckpoint(chosen.path).read(lambda path: path[:2] == ("optim", "param_groups"))
+                groups = StoredCheckpoint(path).read(lambda path: path[:2] == ("optim", "param_groups"))
                 merged = merge_layouts(layouts, rank_state.order())
-                check_fits(chosen.record.optimizers, groups.get("optim", {}).get("param_groups", []), merged)
-            return [(chosen.path.name, chosen.record)] * consensus.world
+                check_fits(record.optimizers, groups.get("optim", {}).get("param_groups", []), merged)
+            return [None] * consensus.world
 
-        name, record = consensus.decide(
-            "choosing a checkpoint", lambda: rank_state.optimizer_layouts(optimizers), choose
+        consensus.decide("comparing the optimizers", lambda: rank_state.optimizer_layouts(optimizers), check_optimizers)
+        read = consensus.run_everywhere(
+            "reading a checkpoint", lambda: read_state(rank_state, path, consensus.rank, with_state=with_optimizers)
         )
-        path = folder / name
-
-        def read_own() -> dict[str, Any]:
-            _wait_until_visible(path, consensus.rank)
-            return read_state(rank_state, path, consensus.rank, with_state=with_optimizers)
-
-        read = consensus.run_everywhere("reading a checkpoint", read_own)
         restore_state(rank_state, optimizers, read)
-        return LoadedCheckpoint(record.step, read.get("extra", (None,))[0], path, record.seed)
+        if consensus.rank == 0:
+            for text in skipped:
+                _log.warning("%s; loading %s instead", text, path)
+        return LoadedCheckpoint(record.step, read.get("extra", (None,))[0], path, record.seed, skipped)
+
+    def _choose_undamaged(self, folder: Path, step: int | None) -> tuple[Complete, tuple[str, ...]]:
+        """Choose a checkpoint whose files are as they were written. The ranks share the work of reading them.
+
+        Returns:
+            The checkpoint, and a description of each newer one that is damaged.
+        """
+        consensus = self._consensus
+        damaged: dict[str, str] = {}
+        while True:
+
+            def choose(_: list[None]) -> list[tuple[Complete, tuple[str, ...]]]:
+                with directory.locked(folder) as lock:
+                    if lock is Lock.HELD:
+                        directory.remove(directory.unfinished_in(folder))
+                return [directory.choose(folder, step, damaged)] * consensus.world
+
+            chosen, skipped = consensus.decide("choosing a checkpoint", lambda: None, choose)
+
+            def verify_own_share(chosen: Complete = chosen) -> str:
+                _wait_until_visible(folder / chosen.path.name, consensus.rank)
+                files = sorted(chosen.record.files.items())
+                return find_damage(folder / chosen.path.name, dict(files[consensus.rank :: consensus.world]))
+
+            def first(found: list[str]) -> list[str]:
+                return [next(filter(None, found), "")] * consensus.world
+
+            damage = consensus.decide("verifying a checkpoint", verify_own_share, first)
+            if not damage:
+                return Complete(folder / chosen.path.name, chosen.record), skipped
+            damaged[chosen.path.name] = damage
 
     def save_pretrained(self, folder: Path) -> Path:
         """Write the model as a folder of safetensors files.
@@ -167,7 +203,7 @@ def _begin(folder: Path, step: int, stack: ExitStack) -> str:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"cannot write checkpoints: {reason(error)}", where=str(folder)) from None
-    lock = stack.enter_context(checkpoint_dir.locked(folder))
+    lock = stack.enter_context(directory.locked(folder))
     if lock is Lock.TAKEN:
         raise InputError(
             "another process is writing a checkpoint to this directory",
@@ -175,8 +211,8 @@ def _begin(folder: Path, step: int, stack: ExitStack) -> str:
             hint="Use a separate directory for every run.",
         )
     if lock is Lock.HELD:
-        checkpoint_dir.remove(checkpoint_dir.unfinished_in(folder))
-    return checkpoint_dir.begin(folder, step).name
+        directory.remove(directory.unfinished_in(folder))
+    return directory.begin(folder, step).name
 
 
 def _wait_until_visible(path: Path, rank: int) -> None:

@@ -15,34 +15,18 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
-from penstock.errors import FileError, InputError
-from penstock.io import decode_json, encode_json, read_bytes, reason, write_whole
+from penstock.errors import FileError, InputError, PenstockError
+from penstock.io import flush_to_disk, reason
+from penstock.runtime.state.checkpoints.record import Record, read_record, write_record
 
-FORMAT = "penstock.checkpoint/1"
-RECORD = "penstock.json"
 _COMPLETE = re.compile(r"step-(\d{8,})(-\d+)?")
 _UNFINISHED = re.compile(r"\.step-\d{8,}(-\d+)?\.[0-9a-f]+\.part")
-
-
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The metadata file of a checkpoint."""
-
-    format: str = FORMAT
-    step: int
-    """Number of the next step, counted from 0: the number of completed steps."""
-    number: int
-    """Numbers the checkpoints of a directory in the order of writing."""
-    seed: int
-    """Seed of the pipeline's random numbers."""
-    optimizers: tuple[str, ...] = ()
-    """Classes of the optimizers."""
-    world: int
-    """Number of ranks that wrote the checkpoint."""
 
 
 class Complete(msgspec.Struct, frozen=True):
@@ -52,45 +36,83 @@ class Complete(msgspec.Struct, frozen=True):
     record: Record
 
 
+class Broken(msgspec.Struct, frozen=True):
+    """A directory with the name of a checkpoint that cannot be loaded."""
+
+    path: Path
+    error: PenstockError
+
+
 def find_checkpoints(folder: Path) -> list[Complete]:
-    """The complete checkpoints of a directory, in the order of writing."""
-    checkpoints = [Complete(path, read_record(path)) for path in _named(folder, _COMPLETE)]
-    return sorted(checkpoints, key=lambda item: (item.record.number, item.path.name))
+    """The complete checkpoints of a directory, in the order of writing. Broken ones are left out."""
+    return survey(folder)[0]
 
 
-def choose(folder: Path, step: int | None) -> Complete:
+def has_checkpoints(folder: Path) -> bool:
+    """Whether a directory has checkpoints, complete or broken."""
+    return folder.is_dir() and bool(_named(folder, _COMPLETE))
+
+
+def survey(folder: Path) -> tuple[list[Complete], list[Broken]]:
+    """The complete checkpoints of a directory, in the order of writing, and those whose metadata cannot be read."""
+    complete, broken = [], []
+    for path in _named(folder, _COMPLETE):
+        try:
+            complete.append(Complete(path, read_record(path)))
+        except PenstockError as error:
+            broken.append(Broken(path, error))
+    return sorted(complete, key=lambda item: (item.record.number, item.path.name)), broken
+
+
+def choose(
+    folder: Path, step: int | None, damaged: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Complete, tuple[str, ...]]:
     """Choose the last checkpoint of a step, or of all steps if `step` is None.
 
+    Args:
+        folder: The checkpoint directory.
+        step: A step, or None.
+        damaged: Checkpoints to pass over: what is wrong with each, by name.
+
+    Returns:
+        The checkpoint, and what is wrong with those that were passed over.
+
     Raises:
-        FileError: There is no such directory, or it has no complete checkpoint.
+        FileError: There is no such directory, or it has no checkpoint that can be loaded.
         InputError: There is no checkpoint of this step.
     """
     if not folder.is_dir():
         raise FileError("no such checkpoint directory", where=str(folder), hint="Check the path.")
-    checkpoints = find_checkpoints(folder)
-    if not checkpoints:
+    complete, broken = survey(folder)
+    if not complete and not broken:
         raise FileError(
             "the directory has no complete checkpoint",
             where=str(folder),
             hint="Pass the directory that was passed to pipe.save.",
         )
-    matching = [item for item in checkpoints if step is None or item.record.step == step]
-    if not matching:
-        steps = ", ".join(str(number) for number in sorted({item.record.step for item in checkpoints}))
+    errors: list[PenstockError] = []
+    usable = []
+    for item in reversed(complete):
+        if item.path.name not in damaged:
+            usable.append(item)
+        elif step is None or item.record.step == step:
+            what = f"the checkpoint is damaged: {damaged[item.path.name]}"
+            errors.append(FileError(what, where=str(item.path)))
+    errors += [item.error for item in reversed(broken) if step is None or _step_of(item.path) == step]
+    steps = ", ".join(str(number) for number in sorted({item.record.step for item in usable}))
+    for item in usable:
+        if step is None or item.record.step == step:
+            return item, tuple(f"{error.where}: {error.what}" for error in errors)
+    if not errors:
         raise InputError(f"no checkpoint of step {step}", where=str(folder), hint=f"Available steps: {steps}.")
-    return matching[-1]
+    hint = f"Available steps: {steps}." if steps else errors[0].hint
+    raise FileError(errors[0].what, where=errors[0].where, hint=hint or "The directory has no other checkpoint.")
 
 
-def read_record(path: Path) -> Record:
-    """Read the metadata of a complete checkpoint."""
-    where = path / RECORD
-    if not where.is_file():
-        raise FileError(
-            f"the directory has the name of a checkpoint, but no {RECORD}",
-            where=str(path),
-            hint="Move it out of the checkpoint directory.",
-        )
-    return decode_json(read_bytes(where), Record, where=str(where), expected_format=FORMAT)
+def _step_of(path: Path) -> int:
+    match = _COMPLETE.fullmatch(path.name)
+    assert match is not None, path
+    return int(match[1])
 
 
 class Lock(enum.Enum):
@@ -146,14 +168,17 @@ def finish(unfinished: Path, record: Record, keep: int | None) -> Path:
     All other files of the checkpoint must be written already.
     """
     folder = unfinished.parent
-    write_whole(unfinished / RECORD, encode_json(record))
-    flush(unfinished)
+    write_record(unfinished, record)
     path = folder / f"step-{record.step:08}"
     count = 2
     while path.exists():
         path, count = folder / f"step-{record.step:08}-{count}", count + 1
-    unfinished.rename(path)
-    flush(folder)
+    try:
+        flush_to_disk(unfinished)
+        unfinished.rename(path)
+        flush_to_disk(folder)
+    except OSError as error:
+        raise FileError(f"cannot write checkpoints: {reason(error)}", where=str(folder)) from None
     checkpoints = find_checkpoints(folder)
     # Keep only the last checkpoint of a step.
     replaced = [item for item in checkpoints[:-1] if item.record.step == record.step]
@@ -182,12 +207,3 @@ def _named(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
         return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name) and path.is_dir())
     except OSError as error:
         raise FileError(f"cannot be read: {reason(error)}", where=str(folder)) from None
-
-
-def flush(path: Path) -> None:
-    """Flush a file or a directory to disk, so that its contents survive a crash of the machine."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
