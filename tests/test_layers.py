@@ -60,7 +60,8 @@ MAY_IMPORT = {
     "runtime/remote_backward runtime/stage runtime/state runtime/transport",
     "profiler": "device dist model plan profile runtime",
     "emulation": "cluster dist plan profile program runtime simulate timeline",
-    "launch": "bundle cluster device dist emulation model plan profile profiler report runtime simulate timeline",
+    "launch": "bundle cluster device dist emulation model plan profile profiler program report runtime simulate "
+    "timeline",
     "launch/ranks": "launch/runs",
     "cli": "bundle cluster dist emulation launch plan planners probe profile profiler program report schedules "
     "simulate timeline",

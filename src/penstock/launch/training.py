@@ -24,6 +24,7 @@ from penstock.launch.runs import (
     run_ranks,
 )
 from penstock.launch.train_options import TrainOptions
+from penstock.program.slices import save_slices
 from penstock.report import escape_text
 from penstock.report.analysis.prediction import MIN_ITERATIONS_FOR_SPREAD
 from penstock.simulate import Evaluation
@@ -109,6 +110,10 @@ def train(
         arguments = [*options.arguments, "--events", str(folder)]
         if single_process:
             arguments.append("--single-process")
+        else:
+            # The program is proved already. Each rank loads its own actions.
+            save_slices(predicted.program, folder / "slices")
+            arguments += ["--slices", str(folder / "slices")]
         if keep_state:
             arguments.append("--keep-state")
         if reference is not None:

@@ -160,6 +160,17 @@ def test_one_clear_message(
     assert ("Last status of each rank:" in err) == (code == 1)
 
 
+LOWERED = (
+    "import gc; from penstock.runtime.assembly.compilation import Compiled; "
+    "raise ValueError(f'lowered: {[\"proof\" in vars(item) for item in gc.get_objects() if type(item) is Compiled]}')"
+)
+
+
+def test_ranks_load_their_slices_of_the_program(run: Run, folder: Path, script: Callable[..., str]) -> None:
+    _, _, err = run("train", script(LOWERED), "--plan", str(folder / "plan.json"), "--steps", "2", "-q")
+    assert "lowered: [False]" in err
+
+
 NO_NUMBER = "if step == 1: yield torch.full((num_rows, 6), torch.nan), torch.zeros(num_rows, 2)"
 
 

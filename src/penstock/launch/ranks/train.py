@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.bundle import PlanBundle
@@ -34,6 +35,7 @@ def train_rank(
     single_process: bool = False,
     keep_gradients: bool = False,
     reference: str | None = None,
+    slices: str | None = None,
 ) -> dict[str, Any]:
     """Train.
 
@@ -43,6 +45,7 @@ def train_rank(
         single_process: Train the whole model in this process.
         keep_gradients: Keep the gradients of every step.
         reference: A file with the state of a single process, whose gradients every step uses.
+        slices: A file with the program slices of the ranks; None: every rank lowers the program.
 
     Returns:
         This rank's parameters and buffers at the end, the kept gradients or their differences to the reference, and
@@ -71,7 +74,7 @@ def train_rank(
     is_first = single_process or dist.get_rank() == 0
 
     def train() -> dict[str, Any]:
-        make_trainer = _single_process if single_process else _pipeline
+        make_trainer = _single_process if single_process else partial(_pipeline, slices=slices)
         trainer = make_trainer(spec, bundle, options, device)
         optimizer = _optimizer(script, trainer, options)
         make_scheduler = script.find("make_scheduler")
@@ -178,7 +181,9 @@ def _join(timeout_s: float, device: "torch.device") -> None:
         join_process_group(group_backend(device), timeout_s)
 
 
-def _pipeline(spec: ModelSpec, bundle: PlanBundle, options: TrainOptions, device: "torch.device") -> Any:
+def _pipeline(
+    spec: ModelSpec, bundle: PlanBundle, options: TrainOptions, device: "torch.device", *, slices: str | None
+) -> Any:
     from penstock.runtime import Pipeline
 
     checks: dict[str, Any] = {"check_finite": True} if options.check_finite else {}
@@ -193,6 +198,7 @@ def _pipeline(spec: ModelSpec, bundle: PlanBundle, options: TrainOptions, device
         seed=options.seed,
         timeout_s=options.timeout,
         device=device,
+        slices=slices,
         **checks,
     )
 

@@ -58,6 +58,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = ArgumentParser(prog="penstock.launch.ranks.train_main", description=main.__doc__)
     parser.add_argument("--single-process", action="store_true", help="train the whole model in this process")
     parser.add_argument("--events", help="directory for the events of this rank")
+    parser.add_argument("--slices", help="file with the program slices of the ranks")
     parser.add_argument("--keep-state", action="store_true", help="write parameters and buffers there at the end")
     parser.add_argument("--reference-gradients", help="use the gradients of this file in every step, and compare")
     options, more = parse_options(arguments, parser)
@@ -77,6 +78,7 @@ def main(arguments: Sequence[str]) -> None:
             single_process=more.single_process,
             keep_gradients=more.keep_state and more.single_process,
             reference=more.reference_gradients,
+            slices=more.slices,
         )
         if more.keep_state and more.events:
             import torch
