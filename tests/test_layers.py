@@ -80,14 +80,14 @@ ENTRY_POINTS = ("cli/main", "cli/commands", "launch/ranks")
 ACCELERATOR_TYPES = {"cuda", "hip", "rocm", "xpu"}
 """Only `device/` names these, in code or texts. Docstrings may."""
 MAX_MODULES = 14
-LAUNCHER = "dist/launcher.py"
+LAUNCHER = ("dist/launcher.py", "dist/template.py")
 STARTS_PROCESSES = {
     "subprocess": {"Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput"},
     "os": {"fork", "forkpty", "popen", "posix_spawn", "posix_spawnp", "system"}
     | {f"{kind}{how}" for kind in ("exec", "spawn") for how in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")},
     "pty": {"fork", "spawn"},
 }
-"""Functions that start a process, by module. Only the launcher calls them."""
+"""Functions that start a process, by module. Only the launcher and the template of its ranks call them."""
 PROCESS_LIBRARIES = {"multiprocessing", "concurrent.futures.process", "torch.multiprocessing"}
 RUNS_TOOLS = {"emulation/network/namespaces.py"}
 """Modules that may call `subprocess.run`, which returns when the program has ended: for `ip` and `tc`."""
@@ -294,7 +294,9 @@ def test_starts_of_processes_are_found(
 
 def test_only_the_launcher_starts_processes() -> None:
     starts = {path.relative_to(SOURCE).as_posix(): list(_process_starts(path)) for path in SOURCE.rglob("*.py")}
-    assert {"subprocess.Popen", "os.fork"} <= set(starts.pop(LAUNCHER))
+    launcher, template = map(starts.pop, LAUNCHER)
+    assert {"subprocess.Popen", "os.fork"} <= set(launcher)
+    assert set(template) == {"os.fork"}
     assert {path: names for path, names in starts.items() if names} == {}
 
 

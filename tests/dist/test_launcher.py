@@ -11,23 +11,24 @@ from typing import IO
 import pytest
 
 from penstock.dist import launcher as module
-from penstock.dist.launcher import Launcher, stderr_path
+from penstock.dist.launcher import Launcher
+from penstock.dist.processes import Process
 from penstock.dist.rendezvous import rank_environments
 
 IGNORE = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
 
 
-def start(launcher: Launcher, code: str, **options: object) -> module.Process:
+def start(launcher: Launcher, code: str, **options: object) -> Process:
     return launcher.start([sys.executable, "-c", code], os.environ, **options)  # type: ignore[arg-type]
 
 
-def stdout_of(process: module.Process) -> IO[bytes]:
+def stdout_of(process: Process) -> IO[bytes]:
     assert isinstance(process.handle, subprocess.Popen)
     assert process.handle.stdout is not None
     return process.handle.stdout
 
 
-def ending(process: module.Process) -> tuple[int | None, bool]:
+def ending(process: Process) -> tuple[int | None, bool]:
     return process.code, process.was_stopped
 
 
@@ -106,21 +107,6 @@ def test_a_wait_for_a_condition(tmp_path: Path) -> None:
         assert not launcher.wait_until(lambda: False, 0.1)
         start(launcher, "import sys; sys.exit(1)")
         assert not launcher.wait_until(lambda: False, 30)
-
-
-def test_output_goes_to_files(tmp_path: Path) -> None:
-    code = "import os, sys; print('out', os.environ['RANK']); print('err', os.environ['RANK'], file=sys.stderr)"
-    with Launcher() as launcher:
-        launcher.start_ranks(
-            [sys.executable, "-c", code],
-            2,
-            tmp_path,
-            stdout=tmp_path / "stdout",
-            stderr=lambda rank: stderr_path(tmp_path, rank),
-        )
-        launcher.wait()
-    assert (tmp_path / "stdout").read_text() == "out 0\n"
-    assert [stderr_path(tmp_path, rank).read_text() for rank in range(2)] == ["err 0\n", "err 1\n"]
 
 
 FORKS = """

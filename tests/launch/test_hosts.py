@@ -8,8 +8,9 @@ import pytest
 
 from penstock.bundle import PlanBundle
 from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.dist import RankModule
 from penstock.errors import InputError
-from penstock.launch.hosts import Hosts, default_threads
+from penstock.launch.hosts import RANK_PRELOAD, Hosts, default_threads
 from penstock.launch.runs.rank_run import LocalRanks, RankAgent
 from penstock.launch.runs.torchrun import DEFAULT_PORT, torchrun_command
 from penstock.launch.training import _local_ranks
@@ -109,7 +110,7 @@ def test_options_that_contradict_each_other(arguments: tuple[int, int, str | Non
 
 def test_launches(tmp_path: Path) -> None:
     one = Hosts()
-    assert one.launch(3, "m", ["-x"], tmp_path) == LocalRanks((sys.executable, "-m", "m", "-x"), 3)
+    assert one.launch(3, "m", ["-x"], tmp_path) == LocalRanks(RankModule("m", ["-x"], RANK_PRELOAD), 3)
     assert one.command(3, "m", ["-x"]) == [
         *(sys.executable, "-m", "penstock.launch", "--nproc-per-node", "3", "-m", "m", "-x")
     ]

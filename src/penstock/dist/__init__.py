@@ -5,8 +5,9 @@ Importing it does not load torch.
 
 from penstock.dist.consensus import CONSENSUS_TAG, Consensus, Failed, PeerExchange
 from penstock.dist.failures import Describe, translate_error, translate_errors, wait_for
-from penstock.dist.launcher import SHUTDOWN_S, Launcher, Process, stderr_path
+from penstock.dist.launcher import SHUTDOWN_S, Launcher, stderr_path
 from penstock.dist.parent import die_with_parent, exit_with_parent, started_by
+from penstock.dist.processes import Process, RankModule
 from penstock.dist.rendezvous import is_local, join_process_group, local_environment, open_status_store
 from penstock.dist.run_dir import run_dir
 from penstock.dist.shutdown import (
@@ -29,6 +30,7 @@ __all__ = [
     "Launcher",
     "PeerExchange",
     "Process",
+    "RankModule",
     "Watchdog",
     "delay_sigterm",
     "die_with_parent",

@@ -15,11 +15,24 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
+
+import msgspec
 
 from penstock.dist.parent import STARTED_BY, die_with_parent
+from penstock.dist.processes import ForkedProcess, Process, ProcessHandle, RankModule, lead_group, signal_group
 from penstock.dist.rendezvous import rank_environments
 from penstock.dist.shutdown import STOPPED_CODES, exit_now
+from penstock.dist.warm_start import (
+    TORCH_MODULES,
+    UNSAFE_CODE,
+    RankSettings,
+    TemplateSettings,
+    adopting_orphans,
+    can_fork,
+    read_pids,
+    template_command,
+)
 
 POLL_S = 0.05
 STOP_POLL_S = 0.005
@@ -31,32 +44,6 @@ GRACE_S = 3.0
 
 def _nothing(*_arguments: Any) -> None:
     pass
-
-
-class ProcessHandle(Protocol):
-    """What the launcher needs of a process that it has started. `subprocess.Popen` is one."""
-
-    @property
-    def pid(self) -> int:
-        """The process id. It leads a process group of the same id."""
-
-    def poll(self) -> int | None:
-        """Return the exit code, -n for signal n, or None if the process is running."""
-
-
-@dataclass
-class Process:
-    """A process of a run."""
-
-    handle: ProcessHandle
-    number: int
-    """Processes are numbered in the order in which they were started."""
-    is_agent: bool = False
-    """Whether it starts ranks itself, as torchrun does."""
-    code: int | None = None
-    """The exit code, -n for signal n; None while it is running."""
-    was_stopped: bool = False
-    """Whether the launcher ended it."""
 
 
 @dataclass
@@ -97,20 +84,11 @@ class Launcher:
             stderr: Where its standard error goes.
             is_agent: Whether it starts ranks itself.
         """
-        with ExitStack() as files:
-            popen = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=files.enter_context(stdout.open("wb")) if isinstance(stdout, Path) else stdout,
-                stderr=files.enter_context(stderr.open("wb")) if isinstance(stderr, Path) else stderr,
-                env={**environment, STARTED_BY: str(os.getpid())},
-                start_new_session=True,
-            )
-        return self._add(popen, is_agent=is_agent)
+        return self._add(_open(command, environment, stdout=stdout, stderr=stderr), is_agent=is_agent)
 
     def start_ranks(
         self,
-        command: Sequence[str],
+        module: RankModule,
         num_ranks: int,
         folder: Path,
         *,
@@ -120,16 +98,23 @@ class Launcher:
     ) -> None:
         """Start the ranks of a run on this host. Rank 0 prints; the others print the same, which is dropped.
 
+        Where it is safe, ranks are forked from one process that has imported torch (`penstock.dist.warm_start`).
+
         Args:
-            command: The program of every rank, and its arguments.
+            module: The program of every rank.
             num_ranks: The number of ranks.
             folder: The directory of the run, through which the ranks meet.
             stdout: The file of rank 0's standard output, or None for that of this process.
-            stderr: The file of a rank's standard error, or None for that of this process.
+            stderr: The file of a rank's standard error, or None for that of this process. If rank 0 has a file, all
+                ranks have one.
             **settings: Environment variables to set where the environment of this process does not.
         """
-        for rank, environment in enumerate(rank_environments(num_ranks, folder, **settings)):
-            self.start(command, environment, stdout=subprocess.DEVNULL if rank else stdout, stderr=stderr(rank))
+        environments = rank_environments(num_ranks, folder, **settings)
+        outputs = [stderr(rank) for rank in range(num_ranks)]
+        if can_fork() and self._fork_ranks(module, environments, folder, stdout, outputs):
+            return
+        for rank, environment in enumerate(environments):
+            self.start(module.command, environment, stdout=subprocess.DEVNULL if rank else stdout, stderr=outputs[rank])
 
     def fork(self, main: Callable[[], int]) -> Process:
         """Start a copy of this process, which shares its modules and data. Linux only.
@@ -143,8 +128,8 @@ class Launcher:
         pid = os.fork()
         if not pid:
             _run_forked(main, parent)
-        _lead_group(pid)
-        return self._add(_ForkedProcess(pid))
+        lead_group(pid)
+        return self._add(ForkedProcess(pid))
 
     def poll(self) -> bool:
         """Update the exit codes, and end all processes if one has failed. Returns whether any is running."""
@@ -159,7 +144,7 @@ class Launcher:
         if time.monotonic() > self._kill_at_s and not self._is_killed:
             self._is_killed = True
             for process in self._running():
-                _signal_group(process, signal.SIGKILL)
+                signal_group(process.handle.pid, signal.SIGKILL)
         return bool(self._running())
 
     def wait(self, meanwhile: Callable[[], None] = _nothing, *, limit_s: float = math.inf) -> bool:
@@ -193,7 +178,7 @@ class Launcher:
     def stop(self) -> None:
         """End all processes at once; agents get a moment to end theirs."""
         for process in self._running():
-            _signal_group(process, signal.SIGTERM if process.is_agent else signal.SIGKILL)
+            signal_group(process.handle.pid, signal.SIGTERM if process.is_agent else signal.SIGKILL)
         end_s = time.monotonic() + GRACE_S
         while running := self._running():
             for process in running:
@@ -201,7 +186,7 @@ class Launcher:
                 if code is not None:
                     self._note_exit(process, code, was_stopped=True)
                 elif time.monotonic() > end_s:
-                    _signal_group(process, signal.SIGKILL)
+                    signal_group(process.handle.pid, signal.SIGKILL)
             time.sleep(STOP_POLL_S)
 
     @property
@@ -212,6 +197,46 @@ class Launcher:
     def _add(self, handle: ProcessHandle, *, is_agent: bool = False) -> Process:
         self.processes.append(Process(handle, len(self.processes), is_agent))
         return self.processes[-1]
+
+    def _fork_ranks(
+        self,
+        module: RankModule,
+        environments: Sequence[Mapping[str, str]],
+        folder: Path,
+        stdout: Path | None,
+        stderr: Sequence[Path | None],
+    ) -> bool:
+        """Let a template fork the ranks. Returns False if it found that this is not safe."""
+        first, *others = environments
+        ranks = [RankSettings({}, None, None)]
+        for environment, path in zip(others, stderr[1:], strict=True):
+            changed = dict(environment.items() - first.items())
+            ranks.append(RankSettings(changed, os.devnull, None if path is None else str(path)))
+            if path is not None:
+                path.touch()  # so that it exists even if the template fails
+        path, pids_file = folder / "template.json", folder / "pids"
+        reader, writer = os.pipe()
+        with adopting_orphans(), os.fdopen(reader, "rb", buffering=0) as pipe:
+            settings = TemplateSettings(ranks, [*TORCH_MODULES, *module.preload], str(pids_file), writer)
+            path.write_bytes(msgspec.json.encode(settings))
+            command = template_command(path, module)
+            try:
+                template = _open(command, first, stdout=stdout, stderr=stderr[0], pass_fds=(writer,))
+            finally:
+                os.close(writer)
+            try:
+                pipe.read()
+            except BaseException:
+                template.kill()
+                pipe.read()
+                raise
+            finally:
+                code = template.wait()
+                pids = read_pids(pids_file)
+                if code != UNSAFE_CODE:
+                    for rank in range(len(ranks)):
+                        self._add(ForkedProcess(pids[rank]) if rank in pids else template)
+        return code != UNSAFE_CODE
 
     def _running(self) -> list[Process]:
         return [process for process in self.processes if process.code is None]
@@ -232,22 +257,32 @@ class Launcher:
         return code in STOPPED_CODES or (self._is_killed and code == -signal.SIGKILL)
 
 
-class _ForkedProcess:
-    """The handle of a forked process."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-
-    def poll(self) -> int | None:
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if pid else None
+def _open(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    stdout: int | Path | None,
+    stderr: int | Path | None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own."""
+    with ExitStack() as files:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=files.enter_context(stdout.open("wb")) if isinstance(stdout, Path) else stdout,
+            stderr=files.enter_context(stderr.open("wb")) if isinstance(stderr, Path) else stderr,
+            env={**environment, STARTED_BY: str(os.getpid())},
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
 
 
 def _run_forked(main: Callable[[], int], parent: int) -> NoReturn:
     """Run a forked process, which is as independent of its parent's state as a process of another program."""
     code = 1
     try:
-        _lead_group(0)
+        lead_group(0)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         die_with_parent(parent)
@@ -256,18 +291,6 @@ def _run_forked(main: Callable[[], int], parent: int) -> NoReturn:
         traceback.print_exc()
     finally:
         exit_now(code)
-
-
-def _lead_group(pid: int) -> None:
-    """Let a forked process lead a group. Parent and child both do it, so that it is done when either continues."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.setpgid(pid, pid)
-
-
-def _signal_group(process: Process, number: int) -> None:
-    """Signal a process and those that it has started in its group."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.handle.pid, number)
 
 
 def stderr_path(folder: Path, name: int | str) -> Path:

@@ -2,9 +2,12 @@
 
 import ctypes
 import os
+import select
 import signal
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
 STARTED_BY = "PENSTOCK_STARTED_BY"
 """The environment variable with the id of the process that started a run."""
@@ -18,22 +21,41 @@ def started_by() -> int:
 
 
 def exit_with_parent() -> None:
-    """End this process when the one that started the run has ended, within about a second.
+    """End this process when the one that started the run has ended.
 
     It works for ranks that an agent such as torchrun has started, too.
     """
     parent = started_by()
+    if parent:
+        wait = _exit_waiter(parent)
+        threading.Thread(target=lambda: (wait(), os._exit(1)), name="penstock-parent", daemon=True).start()
 
-    def watch() -> None:
+
+def _exit_waiter(process: int) -> Callable[[], None]:
+    """Return a function that waits for the end of a process, which need not be a child of this one."""
+    if not hasattr(os, "pidfd_open"):
+        return lambda: _poll(process)
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return lambda: None
+    except OSError:  # an old kernel
+        return lambda: _poll(process)
+    # It becomes readable with the exit, even while nobody takes the exit code.
+    exits = select.poll()
+    exits.register(descriptor, select.POLLIN)
+
+    def wait() -> None:
+        exits.poll()
+
+    return wait
+
+
+def _poll(process: int) -> None:
+    with suppress(ProcessLookupError):
         while True:
             time.sleep(CHECK_PARENT_S)
-            try:
-                os.kill(parent, 0)
-            except ProcessLookupError:
-                os._exit(1)
-
-    if parent:
-        threading.Thread(target=watch, name="penstock-parent", daemon=True).start()
+            os.kill(process, 0)
 
 
 def die_with_parent(parent: int) -> None:

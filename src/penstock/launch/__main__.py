@@ -7,7 +7,7 @@ joins with `penstock.dist.join_process_group`. `penstock train --dry-run` prints
 import sys
 from argparse import REMAINDER, ArgumentParser
 
-from penstock.dist import Launcher, run_dir, sigterm_as_ctrl_c
+from penstock.dist import Launcher, RankModule, run_dir, sigterm_as_ctrl_c
 
 
 def main() -> int:
@@ -17,11 +17,11 @@ def main() -> int:
     parser.add_argument("-m", dest="module", required=True, metavar="MODULE", help="the module that each rank runs")
     parser.add_argument("arguments", nargs=REMAINDER, help="arguments of the module")
     options = parser.parse_args()
-    command = [sys.executable, "-m", options.module, *options.arguments]
+    module = RankModule(options.module, options.arguments)
     with run_dir("penstock-launch-") as folder, Launcher() as launcher:
         try:
             with sigterm_as_ctrl_c():
-                launcher.start_ranks(command, options.nproc_per_node, folder, OMP_NUM_THREADS="1")
+                launcher.start_ranks(module, options.nproc_per_node, folder, OMP_NUM_THREADS="1")
                 launcher.wait()
         except KeyboardInterrupt:
             return 130

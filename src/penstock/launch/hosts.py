@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.bundle import PlanBundle
+from penstock.dist import RankModule
 from penstock.errors import InputError
 from penstock.launch.runs import LocalRanks, RankAgent, torchrun_command
+
+RANK_PRELOAD = ("penstock.launch.ranks.train", "penstock.model", "penstock.runtime", "penstock.runtime.verify")
+"""What a rank imports when it begins to train."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Hosts:
     def launch(self, num_ranks: int, module: str, arguments: Sequence[str], folder: Path) -> LocalRanks | RankAgent:
         """How to start the ranks of this host: Penstock's launcher on one host, torchrun on several."""
         if self.nnodes == 1:
-            return LocalRanks((sys.executable, "-m", module, *arguments), num_ranks)
+            return LocalRanks(RankModule(module, arguments, RANK_PRELOAD), num_ranks)
         return RankAgent(self._torchrun(num_ranks, module, arguments, str(folder / "torchrun")))
 
     def command(self, num_ranks: int, module: str, arguments: Sequence[str]) -> list[str]:

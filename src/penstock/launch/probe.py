@@ -4,8 +4,10 @@ import os
 import signal
 import sys
 
-from penstock.dist import Launcher, run_dir, sigterm_as_ctrl_c, stderr_path
+from penstock.dist import Launcher, RankModule, run_dir, sigterm_as_ctrl_c, stderr_path
 from penstock.launch.hosts import default_threads
+
+RANK_PRELOAD = ("penstock.cli.main", "penstock.probe")
 
 
 def run_local(num_ranks: int) -> int:
@@ -16,13 +18,13 @@ def run_local(num_ranks: int) -> int:
     Returns:
         The exit code of the rank that failed first, or 0.
     """
-    command = [sys.executable, "-m", "penstock", *sys.argv[1:]]
+    module = RankModule("penstock", sys.argv[1:], RANK_PRELOAD)
     threads = str(default_threads(num_ranks))
     with run_dir("penstock-probe-") as folder, Launcher() as launcher:
         try:
             with sigterm_as_ctrl_c():
                 launcher.start_ranks(
-                    command,
+                    module,
                     num_ranks,
                     folder,
                     stderr=lambda rank: stderr_path(folder, rank) if rank else None,

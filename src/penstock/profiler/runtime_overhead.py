@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from penstock.dist import Launcher, join_process_group, prepare_rank, run_dir, stderr_path
+from penstock.dist import Launcher, RankModule, join_process_group, prepare_rank, run_dir, stderr_path
 from penstock.errors import RunError
 from penstock.plan import Origin, Plan, Stage, on
 from penstock.runtime import Pipeline
@@ -91,8 +91,9 @@ def measure_overhead(num_threads: int) -> MeasuredOverhead:
         RunError: A process failed or did not finish in time.
     """
     with run_dir("penstock-overhead-") as folder, Launcher() as launcher:
-        command = [sys.executable, "-m", "penstock.profiler.runtime_overhead", str(num_threads), str(folder)]
-        launcher.start_ranks(command, 2, folder, stdout=folder / "stdout", stderr=partial(stderr_path, folder))
+        arguments = [str(num_threads), str(folder)]
+        module = RankModule("penstock.profiler.runtime_overhead", arguments, ("penstock.runtime",))
+        launcher.start_ranks(module, 2, folder, stdout=folder / "stdout", stderr=partial(stderr_path, folder))
         if not launcher.wait(limit_s=LIMIT_S):
             raise RunError(f"the overhead measurement timed out after {LIMIT_S:g} s")
         failed = launcher.first_failed

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from penstock.dist import SHUTDOWN_S, Launcher, sigterm_as_ctrl_c, stderr_path
+from penstock.dist import SHUTDOWN_S, Launcher, RankModule, sigterm_as_ctrl_c, stderr_path
 from penstock.launch.runs.events import (
     Began,
     Done,
@@ -62,15 +62,15 @@ class Run:
 
 @dataclass(frozen=True)
 class LocalRanks:
-    """Ranks that all run on this host: one process of `command` for each."""
+    """Ranks that all run on this host: one process of `module` for each."""
 
-    command: Sequence[str]
+    module: RankModule
     num_ranks: int
 
     def start(self, launcher: Launcher, folder: Path, **settings: str) -> None:
         """Start them."""
         launcher.start_ranks(
-            self.command,
+            self.module,
             self.num_ranks,
             folder,
             stdout=stdout_path(folder),
