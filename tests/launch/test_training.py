@@ -69,6 +69,8 @@ CHANGED = TrainOptions(
     gradient_accumulation_steps=4,
     clip_grad_norm=0.5,
     bf16=True,
+    device="cpu",
+    any_kind=True,
     check_finite=True,
     checkpoint="kept",
     save_every=5,
@@ -82,7 +84,7 @@ def test_options_survive_the_command_line() -> None:
     for name, value in vars(CHANGED).items():
         if value != getattr(DEFAULT, name):
             cases.append(replace(DEFAULT, **{name: value}))
-    assert len(cases) == 16
+    assert len(cases) == 18
     for options in cases:
         parser = ArgumentParser()
         parser.add_argument("--events")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from penstock.errors import InputError
 from penstock.model.blocks import find_blocks
+from penstock.model.requirements import require_separate_launches
 from penstock.profiler.measurement import measure
 
 
@@ -116,3 +117,25 @@ def test_another_error_stays() -> None:
 
     with pytest.raises(InputError, match="cannot detect the blocks"):
         find_blocks(Fails(0.0, in_module=True), None, torch.randn(3, 4))
+
+
+GRAPHS: list[Callable[[nn.Module], Any]] = [
+    lambda layer: layer.compile(mode="reduce-overhead"),
+    lambda layer: layer.compile(options={"triton.cudagraphs": True}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # when torch imports its compiler
+@pytest.mark.parametrize("compile_layer", GRAPHS)
+def test_layers_that_replay_whole_graphs_are_refused(compile_layer: Callable[[nn.Module], Any]) -> None:
+    model = Model()
+    model.layers[0].compile()
+    require_separate_launches(model)
+    compile_layer(model.layers[1])
+    with pytest.raises(InputError, match=r"layer 'layers\.1' is compiled for whole-graph replay") as caught:
+        require_separate_launches(model)
+    assert "layer.compile()" in caught.value.hint
+    model = Model()
+    model.layers[2] = torch.compile(model.layers[2], mode="reduce-overhead")  # type: ignore[assignment]
+    with pytest.raises(InputError, match=r"layer 'layers\.2'"):
+        require_separate_launches(model)

@@ -155,5 +155,5 @@ def test_a_profile_of_other_trained_parameters_is_noticed(rank_pool: RankPool) -
 def warnings_of(plan: Plan, profile: penstock.Profile) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        train(plan, profile=profile, cluster=two_devices())
+        train(plan, profile=profile, cluster=two_devices(), device="cpu")
     return [str(item.message) for item in caught if item.category is penstock.ProfileWarning]

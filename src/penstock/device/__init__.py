@@ -6,18 +6,20 @@ ROCm, XPU and devices that other packages register run the same lines.
 
 from penstock.device.backends import TAGGED_BACKEND, backend_for, group_backend, is_tagged
 from penstock.device.generators import default_generators, preserve_rng_states
-from penstock.device.identity import device_kind_of
+from penstock.device.identity import DeviceIdentity, device_kind_of, identify
 from penstock.device.memory import total_memory_bytes
 from penstock.device.selection import find_accelerator, is_accelerator, select_device
 from penstock.device.streams import synchronize
 
 __all__ = [
     "TAGGED_BACKEND",
+    "DeviceIdentity",
     "backend_for",
     "default_generators",
     "device_kind_of",
     "find_accelerator",
     "group_backend",
+    "identify",
     "is_accelerator",
     "is_tagged",
     "preserve_rng_states",

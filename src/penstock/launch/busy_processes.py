@@ -57,7 +57,7 @@ def _measure_forever(source: str, options: dict[str, Any], ready: Path) -> None:
     threads = options.pop("threads")
     if threads:
         torch.set_num_threads(threads)
-    sample = load_model(source)
+    sample = load_model(source, options.pop("device"))
     measure(
         sample.model,
         sample.inputs,

@@ -66,16 +66,26 @@ class Script(NamedTuple):
         return function if callable(function) else None
 
 
-def load_model(source: str) -> ModelSpec:
+def load_model(source: str, device: str | None = None) -> ModelSpec:
     """Run a script and call its function.
 
     Args:
         source: The script, as `script.py` or `script.py:function`. The default function is `make_model`.
+        device: Move model and sample batch to this device; None leaves them where they are.
 
     Raises:
         InputError: If the script fails; the error names the line of the script.
     """
-    return load_script(source).make_model()
+    spec = load_script(source).make_model()
+    if device is None:
+        return spec
+    from penstock.device import select_device
+    from penstock.model import map_tensors, move_model
+
+    chosen = select_device(device)
+    move_model(spec.model, chosen)
+    inputs, targets = (map_tensors(lambda leaf: leaf.to(chosen), item) for item in (spec.inputs, spec.targets))
+    return spec._replace(inputs=inputs, targets=targets)
 
 
 def script_function(source: str) -> str:

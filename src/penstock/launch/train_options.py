@@ -36,6 +36,8 @@ class TrainOptions:
     gradient_accumulation_steps: int = 1
     clip_grad_norm: float | None = None
     bf16: bool = False
+    device: str | None = None
+    any_kind: bool = False
     check_finite: bool = False
     checkpoint: str | None = None
     save_every: int | None = None

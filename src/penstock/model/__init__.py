@@ -5,7 +5,8 @@ from penstock.model.blocks import Activations, Block, call_model, find_blocks, i
 from penstock.model.detach import as_leaves, needs_gradient
 from penstock.model.loss import LossFunction, LossValue, mean_loss, own_loss, read_loss
 from penstock.model.partial_forward import PartialForward
-from penstock.model.requirements import is_compiled
+from penstock.model.placement import move_model
+from penstock.model.requirements import is_compiled, require_plain_parameters, require_separate_launches
 from penstock.model.state import eval_mode, preserve_state
 from penstock.model.traces import training_only
 from penstock.model.tracing import function_name, is_metadata_query
@@ -30,11 +31,14 @@ __all__ = [
     "keep_freed_memory",
     "map_tensors",
     "mean_loss",
+    "move_model",
     "needs_gradient",
     "own_loss",
     "plain_inputs",
     "preserve_state",
     "read_loss",
+    "require_plain_parameters",
+    "require_separate_launches",
     "rows_of",
     "shared_parameters",
     "tensors_of",

@@ -10,6 +10,7 @@ from penstock.errors import InputError
 if TYPE_CHECKING:
     from penstock.model.tracing import Record
 
+_GRAPHS_OPTION = "triton.cudagraphs"
 _NAMES = ("layerdrop", "layer_drop")
 """Ends of the names of attributes that hold a probability to skip a layer."""
 
@@ -17,6 +18,40 @@ _NAMES = ("layerdrop", "layer_drop")
 def is_compiled(module: nn.Module) -> bool:
     """Return whether calls of the module run compiled code, which is opaque and computes both gradients at once."""
     return module._compiled_call_impl is not None or "_orig_mod" in module._modules
+
+
+def require_plain_parameters(model: nn.Module) -> None:
+    """Check that no other library has divided the parameters over ranks.
+
+    Raises:
+        InputError: A parameter or buffer is a DTensor.
+    """
+    for name, item in (*model.named_parameters(), *model.named_buffers()):
+        if any(kind.__name__ == "DTensor" for kind in type(item).__mro__):
+            raise InputError(
+                f"{name} is a DTensor: its elements are divided over ranks (FSDP or tensor parallelism), which a "
+                "pipeline does not support",
+                hint="Pass the model before fully_shard or parallelize_module is applied to it.",
+            )
+
+
+def require_separate_launches(model: nn.Module) -> None:
+    """Check that no layer replays a CUDA graph: its outputs are overwritten by the next micro-batch.
+
+    Raises:
+        InputError: A layer is compiled for CUDA graphs.
+    """
+    for name, module in model.named_modules():
+        compiled = module._compiled_call_impl or (module if "_orig_mod" in module._modules else None)
+        read_config = getattr(compiled, "get_compiler_config", None)
+        config = None if read_config is None else read_config()
+        if config and config.get(_GRAPHS_OPTION):
+            raise InputError(
+                f"layer {name or type(module).__name__!r} is compiled for whole-graph replay "
+                '(torch.compile with mode="reduce-overhead" or "max-autotune"), whose outputs the next micro-batch '
+                "overwrites",
+                hint='Compile the layer without it: layer.compile(), or mode="max-autotune-no-cudagraphs".',
+            )
 
 
 def require_own_forward(model: nn.Module) -> None:

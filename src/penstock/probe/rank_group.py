@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
-from penstock.device import backend_for, find_accelerator, is_tagged, select_device
+from penstock.device import backend_for, find_accelerator, is_accelerator, is_tagged, select_device
 from penstock.dist import Consensus, Watchdog, is_local, join_process_group, translate_errors
 from penstock.errors import InputError, PeerLost, PenstockError, RunError
 from penstock.probe.store_exchange import StoreExchange
@@ -90,12 +90,13 @@ class Group:
 
 
 @contextmanager
-def open_group(backend: str | None, timeout_s: float) -> Iterator[Group]:
+def open_group(backend: str | None, timeout_s: float, *, device: str | None = None) -> Iterator[Group]:
     """Join the process group of the ranks that torchrun or `--local` has started.
 
     Args:
         backend: Backend of torch.distributed. None: that of the accelerator, such as nccl; gloo without one.
         timeout_s: Deadline of every wait.
+        device: Device of the ranks, such as cpu or cuda. None: that of the backend.
 
     Raises:
         InputError: The process was not started as a rank, or the backend needs a device that torch does not find.
@@ -108,10 +109,10 @@ def open_group(backend: str | None, timeout_s: float) -> Iterator[Group]:
             f"a probe runs as several ranks, but {missing[0]} is not set",
             hint="Start it with torchrun (docs/clusters.md), or on this host only: penstock cluster probe --local 2",
         )
-    chosen, device = _select(backend)
+    chosen, selected = _select(backend, device)
     watchdog = Watchdog(3 * timeout_s + SLACK_S, f"rank {os.environ['RANK']}")
     try:
-        join_process_group(chosen, timeout_s)
+        join_process_group(f"{selected.type}:{chosen}" if is_accelerator(selected) else chosen, timeout_s)
     except (RuntimeError, ValueError) as error:
         where = "this host" if is_local() else f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise PeerLost(
@@ -119,7 +120,7 @@ def open_group(backend: str | None, timeout_s: float) -> Iterator[Group]:
             f"{timeout_s:g} s ({str(error).splitlines()[0][:160]})",
             hint="Start every host with the same address. With several networks, set GLOO_SOCKET_IFNAME.",
         ) from error
-    group = Group(chosen, device, timeout_s, watchdog)
+    group = Group(chosen, selected, timeout_s, watchdog)
     try:
         yield group
     finally:
@@ -128,8 +129,13 @@ def open_group(backend: str | None, timeout_s: float) -> Iterator[Group]:
     watchdog.stop()
 
 
-def _select(backend: str | None) -> tuple[str, torch.device]:
+def _select(backend: str | None, name: str | None) -> tuple[str, torch.device]:
     """Return the backend and the device of this rank."""
+    if name is not None:
+        device = select_device(name)
+        if backend is not None and is_tagged(backend) == is_accelerator(device):
+            raise InputError(f"{backend} does not send from {device.type}", where="--backend", hint="Leave it out.")
+        return backend or backend_for(device), device
     found = find_accelerator()
     if (backend is not None and is_tagged(backend)) or (backend is None and found is None):
         return backend or backend_for(torch.device("cpu")), select_device("cpu")

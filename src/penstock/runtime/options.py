@@ -25,6 +25,17 @@ class PipelineOptions:
     seed: int = 0
     timeout_s: float = DEFAULT_TIMEOUT_S
     check_finite: bool = False
-    device: torch.device | str = "cpu"
+    device: torch.device | str | None = None
     init: Init | None = None
     slices: str | Path | None = None
+    any_kind: bool = False
+
+    @property
+    def meta_device(self) -> torch.device:
+        """The device for a model on the meta device."""
+        return torch.device("cpu" if self.device is None else self.device)
+
+    @property
+    def accepts_cpu(self) -> bool:
+        """Whether the caller has chosen the CPU, whatever the plan is for."""
+        return self.device is not None and torch.device(self.device).type == "cpu"

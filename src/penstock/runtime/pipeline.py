@@ -30,7 +30,8 @@ _log = logging.getLogger(__name__)
 class Pipeline:
     """Trains a model with a plan, over the ranks of torch.distributed, with the results of a single process.
 
-    Rank k is the k-th device in use, in the order of the cluster. Every rank makes the same calls with the same model
+    Ranks are matched with the plan's devices by host, index and kind; without a cluster, and where these say nothing,
+    rank k is the k-th device in use. Every rank makes the same calls with the same model
     and the same batches, and keeps only its own part of the model. A model on the meta device is materialized on
     `device`, each rank its own part (see `penstock.materialize`); any other model stays on its device.
 
@@ -49,7 +50,8 @@ class Pipeline:
             - seed: Seed of the random numbers in forwards.
             - timeout_s: Deadline of every wait for another rank, in seconds (120).
             - check_finite: Whether to stop at the first layer whose output is not finite.
-            - device: Device for a model on the meta device ("cpu").
+            - device: Device for a model on the meta device ("cpu"). With "cpu", a plan for GPUs may train on CPUs.
+            - any_kind: Whether devices may be of other kinds than those of the plan. Otherwise such a run is refused.
             - init: `penstock.pretrained(folder)` reads weights from files, on each rank its own part. A function fills
               modules without `reset_parameters`. "checkpoint": values are loaded later.
             - slices: A file of `penstock.save_slices` for this plan. Each rank loads its own actions from it, instead

@@ -23,8 +23,10 @@ from penstock.units import show_bytes, show_count
     metavar="SCRIPT",
     help="Also train script.py:make_model a few steps with the plan and in a single process, and compare results.",
 )
+@click.option("--device", help="With --numerics: device of the ranks, as for train.")
+@click.option("--any-kind", is_flag=True, help="With --numerics: accept devices of other kinds than those of the plan.")
 @console_options
-def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
+def command(console: Console, plan_file: PlanFile, numerics: str | None, device: str | None, any_kind: bool) -> int:
     """Prove that a plan or program can run; if it cannot, name the action that fails and exit with 1.
 
     The proof checks that every action occurs exactly once, every dependency is met, sends and receives are in order on
@@ -37,6 +39,8 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
     from penstock.program.proof import prove
     from penstock.schedules import schedule as order
 
+    if not numerics and (device is not None or any_kind):
+        raise InputError("--device and --any-kind require --numerics", hint="Leave them out, or name a script.")
     if numerics:
         _refuse_with_numerics(plan_file)
         check_script(numerics)
@@ -82,7 +86,10 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None) -> int:
         from penstock.launch import check_numerics
 
         data["holds"], data["numerics"] = check_numerics(
-            console, TrainOptions(numerics, plan_file.path, plan_file.source, plan_file.cluster)
+            console,
+            TrainOptions(
+                numerics, plan_file.path, plan_file.source, plan_file.cluster, device=device, any_kind=any_kind
+            ),
         )
     console.data(data)
     console.next(f"penstock simulate {plan_file.path}")

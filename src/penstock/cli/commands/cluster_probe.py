@@ -36,6 +36,7 @@ class _NumRanks(click.IntRange):
     type=click.Choice(["gloo", "nccl"]),
     help="Backend of torch.distributed [default: nccl with a GPU, otherwise gloo].",
 )
+@click.option("--device", help="Device of the ranks: cpu, or a type such as cuda or xpu [default: a GPU, if any].")
 @click.option("--host", help="This host's name [default: PENSTOCK_HOST, or the host name].")
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(1, 3600), default=30.0, show_default=True, metavar="SECONDS",
@@ -48,6 +49,7 @@ def command(
     name: str,
     num_local: int | None,
     backend: str | None,
+    device: str | None,
     host: str | None,
     timeout_s: float,
 ) -> int:
@@ -75,7 +77,7 @@ def command(
     if is_rank():
         prepare_rank()
     try:
-        cluster = _measure(console if is_first else Console(quiet=True), name, backend, host, timeout_s)
+        cluster = _measure(console if is_first else Console(quiet=True), name, backend, device, host, timeout_s)
         if is_first:
             _show(console, cluster, output)
     except InputError as error:
@@ -87,10 +89,12 @@ def command(
     return _end(None, 0)
 
 
-def _measure(console: Console, name: str, backend: str | None, host: str | None, timeout_s: float) -> Cluster:
+def _measure(
+    console: Console, name: str, backend: str | None, device: str | None, host: str | None, timeout_s: float
+) -> Cluster:
     from penstock.probe import build_cluster, open_group, probe
 
-    with console.progress("waiting for all ranks") as show, open_group(backend, timeout_s) as group:
+    with console.progress("waiting for all ranks") as show, open_group(backend, timeout_s, device=device) as group:
         result = probe(group, host=host, show=show)
     took = f"{show_count(result.num_rounds, 'round')}, {result.seconds:.0f} s"
     console.show(

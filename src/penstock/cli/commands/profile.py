@@ -48,6 +48,9 @@ class _MicroBatchSizes(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--threads", type=click.IntRange(min=1), help="For a measured model: number of torch CPU threads.")
 @click.option(
+    "--device", help="For a measured model: move it to this device, such as cpu or cuda [default: that of the model]."
+)
+@click.option(
     "--busy-processes",
     type=click.IntRange(min=0),
     metavar="N",
@@ -76,6 +79,7 @@ def command(
     blocks: str | None,
     seconds: float | None,
     threads: int | None,
+    device: str | None,
     busy_processes: int | None,
     remeasure_overheads: bool | None,
     output: str | None,
@@ -95,6 +99,7 @@ def command(
         "blocks": blocks,
         "seconds": seconds,
         "threads": threads,
+        "device": device,
         "busy_processes": busy_processes,
         "remeasure_overheads": remeasure_overheads,
     }
@@ -110,7 +115,7 @@ def command(
     if measured:
         _refuse("only valid for computed profiles, not for measured models", computing)
         options = MeasureOptions(
-            micro_batch_size or (), blocks, seconds, threads, busy_processes or 0, bool(remeasure_overheads)
+            micro_batch_size or (), blocks, seconds, threads, busy_processes or 0, bool(remeasure_overheads), device
         )
         profile = measure_script(console, source, options)
         reusable = output or ""

@@ -38,6 +38,12 @@ def training_options(verb: F) -> F:
         click.option(
             "--check-finite", is_flag=True, help="Stop at the first value that is not finite, and name its layer."
         ),
+        click.option("--any-kind", is_flag=True, help="Accept devices of other kinds than those of the plan."),
+        click.option(
+            "--device",
+            help="Device of the ranks: cpu, or a type such as cuda or xpu [default: that of the script's model; an "
+            "accelerator if the plan is for one]. With cpu, a plan for GPUs may train on the CPU.",
+        ),
         click.option("--bf16", is_flag=True, help="Run the forward under autocast to bfloat16."),
         click.option(
             "--clip-grad-norm", type=click.FloatRange(min=0, min_open=True), help="Clip gradients to this norm."

@@ -25,6 +25,8 @@ class MeasureOptions:
     busy_processes: int = 0
     """The number of other processes that measure the same model at the same time."""
     remeasure_overheads: bool = False
+    device: str | None = None
+    """The device to measure; None: that of the model."""
 
 
 def measure_script(console: Console, source: str, options: MeasureOptions) -> Profile:
@@ -39,7 +41,7 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
     names = None if options.blocks is None else [name.strip() for name in options.blocks.split(",")]
     # The output of the script is not part of the result, and must not get into the JSON.
     with console.progress("creating the model") as show, redirect_stdout(sys.stderr):
-        spec = load_model(source)
+        spec = load_model(source, options.device)
         if console.shows_text and not console.stderr.is_terminal:
             # Without a terminal there is no line that changes, so announce what takes long.
             console.stderr.print(
@@ -63,7 +65,12 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
         with busy_processes(
             options.busy_processes,
             source,
-            {"blocks": names, "micro_batch_sizes": options.micro_batch_sizes, "threads": options.threads},
+            {
+                "blocks": names,
+                "micro_batch_sizes": options.micro_batch_sizes,
+                "threads": options.threads,
+                "device": options.device,
+            },
         ):
             profile: Profile = run_in_script(
                 script_path(source),

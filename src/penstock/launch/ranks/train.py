@@ -11,6 +11,7 @@ from penstock.bundle import PlanBundle
 from penstock.errors import InputError, ProfileWarning
 from penstock.launch.model_script import ModelSpec, Script, load_script, run_in_script
 from penstock.launch.ranks.checkpoints import Checkpoints
+from penstock.launch.ranks.placement import place_model
 from penstock.launch.runs import Began, Event, Noted, Sampled, Stepped
 from penstock.launch.train_options import TrainOptions
 from penstock.profile import Profile
@@ -54,7 +55,6 @@ def train_rank(
     import torch
     import torch.distributed as dist
 
-    from penstock.device import select_device
     from penstock.runtime import Recipe, train_steps
     from penstock.runtime.verify import ReferenceGradients, copy_gradients
 
@@ -64,11 +64,9 @@ def train_rank(
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     _seed(options.seed)
-    # The device of a model on the meta device.
-    default_device = select_device()
     script = load_script(options.script)
     spec = script.make_model()
-    device = next((item.device for item in spec.model.parameters() if not item.is_meta), default_device)
+    device = place_model(spec.model, options.device, bundle)
     if not single_process:
         _join(options.timeout, device)
     is_first = single_process or dist.get_rank() == 0
@@ -197,7 +195,8 @@ def _pipeline(
         inputs=spec.inputs,
         seed=options.seed,
         timeout_s=options.timeout,
-        device=device,
+        device=None if options.device is None and device.type == "cpu" else device,
+        any_kind=options.any_kind,
         slices=slices,
         **checks,
     )

@@ -2,8 +2,8 @@
 
     phase               needs a process group   result
     1. validate         no                      the layers of the model, and its device
-    2. compile          no                      the layout of the plan on ranks, and the program of this rank
-    3. connect          yes                     rank, backend and control group
+    2. compile          no                      the layout of the plan, and its program or its file of slices
+    3. connect          yes                     rank, backend and control group; the device and program of each rank
     4. materialize      yes                     values of a model on the meta device; all ranks have the same inputs
     5. open transport   yes                     process groups and transport
     6. build stages     no                      the stages of this rank
@@ -23,7 +23,7 @@ from penstock.errors import InputError
 from penstock.model import LossFunction
 from penstock.plan import Plan
 from penstock.runtime.assembly.compilation import compile_program, validate
-from penstock.runtime.assembly.connection import connect, materialize, open_transport
+from penstock.runtime.assembly.connection import assign_devices, connect, materialize, open_transport
 from penstock.runtime.assembly.rank_parts import RankParts, arm
 from penstock.runtime.assembly.stages import build_stages
 from penstock.runtime.health import RankStatus
@@ -49,8 +49,9 @@ def assemble(
         )
     validated = validate(model, plan, options)
     compiled = compile_program(validated, options)
-    program = compiled.slice_of(dist.get_rank())
     connection = connect(validated, compiled, options)
+    compiled = assign_devices(validated, compiled, connection, options)
+    program = compiled.slice_of(connection.rank)
     materialized = materialize(validated, compiled, program, connection, options)
     opened = open_transport(validated, compiled, program, connection, options)
     runners = build_stages(validated, compiled, materialized.blocks, connection.rank, opened.transport, options)

@@ -1,7 +1,8 @@
 """Phases 1 and 2 of assembly: the layers of the model, and the program of the plan. Without other ranks."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -9,7 +10,13 @@ import torch
 from torch import nn
 
 from penstock.errors import MismatchError
-from penstock.model import Block, find_blocks, plain_inputs
+from penstock.model import (
+    Block,
+    find_blocks,
+    plain_inputs,
+    require_plain_parameters,
+    require_separate_launches,
+)
 from penstock.plan import Plan
 from penstock.plan.pricing import Costs
 from penstock.program.proof import Proof
@@ -20,6 +27,7 @@ from penstock.runtime.layout import (
     check_replica_sync,
     has_unproved_sync,
     make_layout,
+    place_on_ranks,
     price_plan,
     prove_plan,
 )
@@ -48,10 +56,12 @@ def validate(model: nn.Module, plan: Plan, options: PipelineOptions) -> Validate
         MismatchError: The plan is for another model.
     """
     check_materializable(model, options.init)
-    blocks = find_blocks(model, options.blocks, plain_inputs(options.inputs), torch.device(options.device))
+    require_plain_parameters(model)
+    require_separate_launches(model)
+    blocks = find_blocks(model, options.blocks, plain_inputs(options.inputs), options.meta_device)
     check_planned_model(plan, blocks, options.profile)
     real = (item.device for block in blocks for item in block.parameters.values() if not item.is_meta)
-    return Validated(model, plan, blocks, next(real, torch.device(options.device)))
+    return Validated(model, plan, blocks, next(real, options.meta_device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +84,16 @@ class Compiled:
         """
         return prove_plan(self.costs, within_memory=self.is_priced)
 
+    def on_ranks(self, ranks: Sequence[int]) -> "Compiled":
+        """Return the same plan on other ranks, one for each device. A proof that has been made is kept."""
+        layout = place_on_ranks(self.layout, ranks)
+        if layout is self.layout:
+            return self
+        moved = replace(self, layout=layout)
+        if "proof" in vars(self):
+            vars(moved)["proof"] = self.proof
+        return moved
+
     def slice_of(self, rank: int) -> ProgramSlice:
         """Return the slice of a rank: from the file, or of the whole program.
 
@@ -81,7 +101,7 @@ class Compiled:
             InputError: The file is damaged.
             MismatchError: The file is for another plan.
         """
-        device = self.layout.devices[rank] if rank < len(self.layout.devices) else None
+        device = (self.layout.devices[rank] if rank < len(self.layout.devices) else "") or None
         if self.slices is None:
             return slice_program(self.proof.program, device)
         program = load_slice(self.slices, device)

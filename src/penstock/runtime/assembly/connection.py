@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from penstock.device import is_accelerator
+from penstock.device import identify, is_accelerator
 from penstock.dist import translate_errors
 from penstock.errors import InputError
 from penstock.model import Block, keep_freed_memory
@@ -15,7 +15,7 @@ from penstock.program import SEND_KINDS
 from penstock.program.slices import ProgramSlice
 from penstock.runtime.assembly.compilation import Compiled, Validated
 from penstock.runtime.checks import SharedBufferCheck, check_consistency, materialize_held
-from penstock.runtime.layout import Layout, find_links
+from penstock.runtime.layout import Layout, assign_ranks, find_links
 from penstock.runtime.options import PipelineOptions
 from penstock.runtime.state import is_on_meta
 from penstock.runtime.transport import (
@@ -55,6 +55,29 @@ def connect(validated: Validated, compiled: Compiled, options: PipelineOptions) 
         control = open_control_group(options.timeout_s)
     _log.info("rank %d of %d connected; payloads use %s", rank, world, backend)
     return Connection(rank, world, backend, control)
+
+
+def assign_devices(
+    validated: Validated, compiled: Compiled, connection: Connection, options: PipelineOptions
+) -> Compiled:
+    """Give each device of the plan the rank that has it. Collective.
+
+    Without a cluster, rank k is the k-th device in use.
+
+    Raises:
+        MismatchError: The devices of the ranks are not those of the plan.
+    """
+    own = (identify(validated.device), options.accepts_cpu or options.any_kind)
+    answers: list[Any] = [None] * connection.world
+    with translate_errors(lambda: f"rank {connection.rank}, compares its device with the plan"):
+        dist.all_gather_object(answers, own, group=connection.control)
+    if options.cluster is None:
+        return compiled
+    known = {device.name: device for device in options.cluster.devices}
+    devices = [known[name] for name in compiled.layout.devices]
+    any_kind = any(accepts for _, accepts in answers)
+    ranks = assign_ranks(devices, [identity for identity, _ in answers], any_kind=any_kind)
+    return compiled.on_ranks(ranks)
 
 
 def check_num_ranks(layout: Layout, num_ranks: int) -> None:

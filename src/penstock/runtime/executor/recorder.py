@@ -74,6 +74,8 @@ def measured_timeline(proof: Proof, devices: Sequence[str], ranks: Sequence[tupl
     program, dependencies = proof.program, proof.dependencies
     start, end = np.zeros(program.num_actions), np.zeros(program.num_actions)
     for name, (spans, stepped) in zip(devices, ranks, strict=False):
+        if not name:
+            continue
         number = program.devices.index(name)
         actions = np.arange(program.offsets[number], program.offsets[number + 1])
         table = np.array(spans, dtype=np.float64).reshape(-1, 2)

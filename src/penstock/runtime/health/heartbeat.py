@@ -49,7 +49,7 @@ class Heartbeat:
         self, group: Any, devices: Sequence[str], read_status: Callable[[], RankStatus], on_failure: Callable[[], None]
     ) -> None:
         self._rank = dist.get_rank(group)
-        self._devices = [*devices, *["-"] * (dist.get_world_size(group) - len(devices))]
+        self._devices = [*(name or "-" for name in devices), *["-"] * (dist.get_world_size(group) - len(devices))]
         self._read_status = read_status
         self._on_failure = on_failure
         self._store = open_status_store(f"penstock/{group.group_name}")

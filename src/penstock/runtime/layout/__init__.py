@@ -10,9 +10,11 @@ from penstock.runtime.layout.layout import (
     find_links,
     find_split_backwards,
     make_layout,
+    place_on_ranks,
     sums_over_rows,
 )
 from penstock.runtime.layout.planned_model import check_planned_model
+from penstock.runtime.layout.rank_devices import assign_ranks
 from penstock.runtime.layout.replica_sync_proof import check_replica_sync, has_unproved_sync
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "BatchRows",
     "Layout",
     "StageView",
+    "assign_ranks",
     "check_planned_model",
     "check_replica_sync",
     "compile_plan",
@@ -29,6 +32,7 @@ __all__ = [
     "find_split_backwards",
     "has_unproved_sync",
     "make_layout",
+    "place_on_ranks",
     "placeholder_profile",
     "price_plan",
     "prove_plan",

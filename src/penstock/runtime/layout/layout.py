@@ -1,8 +1,8 @@
 """The layout of a plan: which rank holds which stages, rows, parameters and reductions."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 from torch import nn
@@ -56,7 +56,7 @@ class Layout:
     """The part of a compiled plan that is the same on every rank."""
 
     devices: tuple[str, ...]
-    """Names of the devices in use, by rank."""
+    """Names of the devices in use, by rank. A rank without a device has an empty name."""
     stages: tuple[StageView, ...]
     num_microbatches: int
     reducers: tuple[Reducer, ...]
@@ -64,7 +64,7 @@ class Layout:
     @cached_property
     def rank_of(self) -> dict[str, int]:
         """Ranks by the names of their devices."""
-        return {name: rank for rank, name in enumerate(self.devices)}
+        return {name: rank for rank, name in enumerate(self.devices) if name}
 
     def rows(self, num_rows: int) -> BatchRows:
         """Return the rows of every replica, by stage and micro-batch, for a batch of `num_rows`."""
@@ -123,6 +123,28 @@ def make_layout(costs: Costs, blocks: Sequence[Block]) -> Layout:
         stages=stages,
         num_microbatches=plan.num_microbatches,
         reducers=_reducers(costs, blocks, stages, rank_of),
+    )
+
+
+def place_on_ranks(layout: Layout, ranks: Sequence[int]) -> Layout:
+    """Return the layout with other ranks.
+
+    Args:
+        layout: A layout in which rank k is the k-th device.
+        ranks: The rank of each device. Other ranks have an empty name.
+    """
+    if tuple(ranks) == tuple(range(len(layout.devices))):
+        return layout
+    names = dict(zip(ranks, layout.devices, strict=True))
+    move = partial(map, ranks.__getitem__)
+    return Layout(
+        devices=tuple(names.get(rank, "") for rank in range(max(ranks) + 1)),
+        stages=tuple(
+            replace(stage, forward=tuple(move(stage.forward)), backward=tuple(move(stage.backward)))
+            for stage in layout.stages
+        ),
+        num_microbatches=layout.num_microbatches,
+        reducers=tuple(item._replace(ranks=tuple(move(item.ranks))) for item in layout.reducers),
     )
 
 

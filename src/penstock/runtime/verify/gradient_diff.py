@@ -44,12 +44,13 @@ class ReferenceGradients:
         self.errors.append({name: _error(item, expected[name]) for name, item in parameters.items()})
         for name, item in parameters.items():
             grad = expected[name]
-            item.grad = None if grad is None else grad.clone()
+            item.grad = None if grad is None else grad.to(item.device, copy=True)
 
 
 def _error(parameter: nn.Parameter, expected: Tensor | None) -> tuple[float, float]:
     zeros = torch.zeros_like(parameter, dtype=torch.float64)
-    actual, reference = (zeros if item is None else item.double() for item in (parameter.grad, expected))
+    grads = (parameter.grad, expected)
+    actual, reference = (zeros if item is None else item.to(zeros.device, torch.float64) for item in grads)
     return _norm(actual - reference), _norm(reference)
 
 
