@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "report/terminal": "report/analysis",
     "report/trace": "report/analysis",
     "report/html": "report/analysis report/text",
+    "export": "cluster plan planners profile program schedules simulate timeline",
     "bundle": "cluster plan profile program schedules timeline",
     "device": "profile",
     "model": "device",
@@ -63,7 +64,7 @@ MAY_IMPORT = {
     "launch": "bundle cluster device dist emulation model plan profile profiler program report runtime simulate "
     "timeline",
     "launch/ranks": "launch/runs",
-    "cli": "bundle cluster dist emulation launch plan planners probe profile profiler program report schedules "
+    "cli": "bundle cluster dist emulation export launch plan planners probe profile profiler program report schedules "
     "simulate timeline",
     "cli/workflows": "cli/options cli/render",
     "cli/commands": "cli/options cli/render cli/workflows",
@@ -72,8 +73,8 @@ MAY_IMPORT = {
 
 A name covers all packages below it, and a sub-package may also import what its parents may.
 """
-TORCH = ("device", "model", "probe", "runtime", "profiler", "emulation/rank")
-"""Packages that need torch. Nothing else loads it at import."""
+TORCH = ("device", "model", "probe", "runtime", "profiler", "emulation/rank", "export/templates")
+"""Packages and folders that need torch. Nothing else loads it at import."""
 HEAVY = {"torch", "numba", "rich", "click"}
 ENTRY_POINTS = ("cli/main", "cli/commands", "launch/ranks")
 """Modules that are started or loaded by name, so they stand behind no face."""

@@ -19,18 +19,21 @@ class ProfileSource:
     micro_batch_size: int | None = None
     sequence: int | None = None
     precision: Precision | None = None
+    is_untied: bool = False
+    """Whether to leave out the ties between layers."""
 
     def load(self) -> Profile:
         """Load the profile."""
-        from penstock.profile import load_profile
+        from penstock.profile import load_profile, untied
 
-        return load_profile(
+        profile = load_profile(
             self.source,
             kinds=self.kinds,
             micro_batch_size=self.micro_batch_size,
             sequence=self.sequence,
             precision=self.precision,
         )
+        return untied(profile) if self.is_untied else profile
 
     def for_cluster(self, cluster: Cluster) -> "ProfileSource":
         """The same source for the cluster's device kinds, if the profile is computed and names no kind."""
@@ -52,6 +55,8 @@ class ProfileSource:
             words += ["--sequence", str(self.sequence)]
         if self.precision is not None:
             words += ["--precision", self.precision]
+        if self.is_untied:
+            words.append("--untied")
         return shlex.join(words)
 
 
@@ -66,6 +71,9 @@ def known_kinds(cluster: Cluster) -> tuple[str, ...]:
 def parse_source(text: str) -> ProfileSource:
     """Parse a text that `ProfileSource.text` has written."""
     words = shlex.split(text)
+    is_untied = words[-1] == "--untied" and len(words) > 1
+    if is_untied:
+        words.pop()
     options: dict[str, list[str]] = {}
     for name, value in zip(words[1::2], words[2::2], strict=True):
         options.setdefault(name, []).append(value)
@@ -75,6 +83,7 @@ def parse_source(text: str) -> ProfileSource:
         micro_batch_size=int(options["--micro-batch-size"][0]) if "--micro-batch-size" in options else None,
         sequence=int(options["--sequence"][0]) if "--sequence" in options else None,
         precision=_precision(options["--precision"][0] if "--precision" in options else None),
+        is_untied=is_untied,
     )
 
 

@@ -27,6 +27,7 @@ class _Verbs(click.Group):
         "simulate": "Simulate a plan or program.",
         "report": "Write an HTML page with plans and timelines.",
         "check": "Prove that a plan or program can run.",
+        "export": "Write a plan in the form of another training engine.",
         "emulate": "Run a plan on this machine as if it were the cluster.",
         "train": "Train a model with a plan; compare measured with predicted times.",
     }

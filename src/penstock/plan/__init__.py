@@ -1,5 +1,6 @@
 """Plans: which devices run the forward and the backward of which stage."""
 
+from penstock.plan.grid import Grid, find_grid
 from penstock.plan.notebook import ink_on
 from penstock.plan.shapes import Shape
 from penstock.plan.types import (
@@ -25,6 +26,7 @@ __all__ = [
     "MAX_MICROBATCHES",
     "SHARE_TOLERANCE",
     "DeviceOrder",
+    "Grid",
     "Group",
     "Order",
     "Origin",
@@ -33,6 +35,7 @@ __all__ = [
     "Replica",
     "Shape",
     "Stage",
+    "find_grid",
     "ink_on",
     "load_plan",
     "on",

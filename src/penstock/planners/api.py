@@ -11,7 +11,7 @@ from penstock.planners.problem import Problem
 from penstock.planners.registry import find_planner
 from penstock.planners.search_space import SearchSpace
 from penstock.planners.solution import Solution, order_plan
-from penstock.profile import Profile
+from penstock.profile import Cuts, Profile
 from penstock.schedules import MAX_JOBS, find_schedule
 
 DEFAULT_PLANNER = "auto"
@@ -31,6 +31,8 @@ class Options(TypedDict, total=False):
         shape: Assignment of stages to devices.
         profile_source: Where the profile comes from, for the plan file.
         cluster_source: Where the cluster comes from, for the plan file.
+        cuts: Where stages may begin: at any layer ("layers"), not inside a numbered block ("blocks"), or also not among
+            the layers before or behind the blocks ("whole").
         search_space: Features that the planner auto may use.
         work: Number of plans that the planner auto evaluates.
         seed: Seed of the planner auto. The same seed and work give the same plan.
@@ -46,6 +48,7 @@ class Options(TypedDict, total=False):
     shape: Shape | None
     profile_source: str
     cluster_source: str
+    cuts: Cuts
     search_space: SearchSpace
     work: int
     seed: int
@@ -78,6 +81,7 @@ def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **op
         shape=shape,
         profile_source=options.get("profile_source", ""),
         cluster_source=options.get("cluster_source", ""),
+        cuts=options.get("cuts", "layers"),
     )
     if method.name == "auto" and num_microbatches * len(problem.stage_devices) > MAX_JOBS:
         raise InputError(

@@ -1,5 +1,7 @@
 """Layers that must be in one stage, joined into one layer for planning, so that no planner cuts between them.
 
+These are the layers of a restriction `one_stage`, and the layers of a block if the problem does not cut blocks.
+
 A run of layers from the first to the last one of a restriction `one_stage` is joined, with the layers between them;
 runs that overlap become one. The plan of the joined layers is then a plan of the layers themselves. Joined costs are
 sums; the plan is priced with the layers themselves.
@@ -15,7 +17,7 @@ import numpy as np
 from penstock.errors import InputError
 from penstock.plan import Origin, Plan
 from penstock.planners.problem import Problem
-from penstock.profile import Profile, Restriction, Sizes, Tie, Times, Unit, fit
+from penstock.profile import Profile, Restriction, Sizes, Tie, Times, Unit, allowed_cuts, fit, layer_roles
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,18 @@ def join_layers(problem: Problem) -> JoinedLayers | None:
     """
     profile = problem.profile
     rules = [item for item in profile.restrictions if item.rule == "one_stage"]
-    if not rules:
-        return None
     cuts = _cuts(profile.num_units, rules)
+    if problem.cuts != "layers":
+        kept = set(allowed_cuts(layer_roles([unit.name for unit in profile.units]), problem.cuts))
+        cuts = tuple(cut for cut in cuts if cut in kept)
+    if len(cuts) == profile.num_units + 1:
+        return None
     num_stages = (problem.pipeline_depth or 1) * problem.num_chunks
+    if num_stages > len(cuts) - 1 and not rules:
+        raise InputError(
+            f"number of stages ({num_stages}) must be at most {len(cuts) - 1}, because stages have whole blocks",
+            hint="Use a smaller pipeline depth or fewer stages per device.",
+        )
     if num_stages > len(cuts) - 1:
         rule = max(rules, key=lambda item: max(item.units) - min(item.units))
         first, last = (profile.units[unit].name for unit in (min(rule.units), max(rule.units)))
@@ -68,7 +78,7 @@ def join_layers(problem: Problem) -> JoinedLayers | None:
             hint="Use a smaller pipeline depth or fewer stages per device, or change the model so that these layers "
             "share nothing.",
         )
-    return JoinedLayers(replace(problem, profile=_joined(profile, cuts)), problem, cuts)
+    return JoinedLayers(replace(problem, profile=_joined(profile, cuts), cuts="layers"), problem, cuts)
 
 
 def with_joined_layers(planner: Callable[[Problem], Plan]) -> Callable[[Problem], Plan]:

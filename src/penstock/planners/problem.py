@@ -8,7 +8,7 @@ from penstock.cluster import Cluster
 from penstock.errors import InputError
 from penstock.plan import MAX_MICROBATCHES, Group, Origin, Plan, PlannedLayer, Shape, Stage, on, planned_layers
 from penstock.plan.pricing import UnitClock
-from penstock.profile import MAX_MICRO_BATCH_SIZE, Profile
+from penstock.profile import MAX_MICRO_BATCH_SIZE, Cuts, Profile
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Problem:
         shape: Assignment of stages to devices.
         profile_source: Where the profile comes from, for the plan file.
         cluster_source: Where the cluster comes from, for the plan file.
+        cuts: Where stages may begin.
 
     Raises:
         InputError: If the numbers are out of range or do not fit each other.
@@ -46,6 +47,7 @@ class Problem:
     shape: Shape = Shape.STRAIGHT
     profile_source: str = ""
     cluster_source: str = ""
+    cuts: Cuts = "layers"
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_microbatches <= MAX_MICROBATCHES:

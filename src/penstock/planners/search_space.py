@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from penstock.cluster import Cluster
 from penstock.errors import InputError
-from penstock.plan import Plan
+from penstock.plan import SHARE_TOLERANCE, Grid, Plan, Shape, find_grid
 from penstock.schedules import find_schedule
 
 SPLITTING = frozenset({"zb_h1", "zb_v", "auto"})
@@ -26,6 +26,11 @@ class SearchSpace:
         split_backward: Input and weight gradients as separate actions.
         device_order: Devices in any order. If False, stages use devices in the order of the cluster.
         part_rows: Groups whose replicas get fractional rows; their times are as if rows could be split.
+        unequal_replicas: Stages with different numbers of replicas.
+        unequal_shares: Replicas with different shares of the rows.
+        part_recomputation: Recomputation of some stages but not of others.
+        part_rounds: Loops in which the number of micro-batches is not a multiple of the number of devices.
+        maps: The only maps of stages to devices; any map if None.
         schedule: The only schedule to use; any order of the actions if None.
 
     Raises:
@@ -43,6 +48,11 @@ class SearchSpace:
     split_backward: bool = True
     device_order: bool = True
     part_rows: bool = True
+    unequal_replicas: bool = True
+    unequal_shares: bool = True
+    part_recomputation: bool = True
+    part_rounds: bool = True
+    maps: frozenset[Shape] | None = None
     schedule: str | None = None
 
     def __post_init__(self) -> None:
@@ -77,8 +87,35 @@ class SearchSpace:
             return False
         if not self.part_rows and not has_whole_rows(plan):
             return False
+        if not self.part_recomputation and len({item.recompute for item in stages}) > 1:
+            return False
+        if not self.unequal_replicas and len({item.num_replicas for item in stages}) > 1:
+            return False
+        if not self.unequal_shares and not has_equal_shares(plan):
+            return False
+        if (self.maps is not None or not self.part_rounds or not self.unequal_replicas) and not self._allow_map(plan):
+            return False
         devices = [cluster.index[name] for name in plan.devices]
         return self.device_order or devices == sorted(devices)
+
+    def _allow_map(self, plan: Plan) -> bool:
+        try:
+            grid = find_grid(plan)
+        except ValueError:
+            return False
+        if self.maps is not None and grid.shape not in self.maps:
+            return False
+        return self.part_rounds or _has_whole_rounds(grid, plan.num_microbatches)
+
+
+def _has_whole_rounds(grid: Grid, num_microbatches: int) -> bool:
+    return grid.num_chunks == 1 or num_microbatches % grid.num_ranks == 0
+
+
+def has_equal_shares(plan: Plan) -> bool:
+    """Whether all replicas of a stage get the same share of the rows."""
+    shares = [[replica.share for replica in stage.forward] for stage in plan.stages]
+    return all(max(group) - min(group) <= SHARE_TOLERANCE for group in shares)
 
 
 def has_whole_rows(plan: Plan) -> bool:

@@ -9,6 +9,7 @@ from penstock.profile.device_kinds import (
     near_kinds,
     relative_speed,
 )
+from penstock.profile.layer_roles import Cuts, LayerRole, allowed_cuts, is_inside_block, layer_roles
 from penstock.profile.load import is_computed, load_profile, save_profile
 from penstock.profile.restrictions import Restriction, Rule
 from penstock.profile.types import (
@@ -23,12 +24,15 @@ from penstock.profile.types import (
     Times,
     Unit,
 )
+from penstock.profile.untied import untied
 
 __all__ = [
     "KINDS",
     "MAX_MICRO_BATCH_SIZE",
     "UNNAMED_KIND",
     "CostModel",
+    "Cuts",
+    "LayerRole",
     "Overhead",
     "ParameterCounts",
     "Profile",
@@ -41,13 +45,17 @@ __all__ = [
     "Unit",
     "UnitCosts",
     "affine",
+    "allowed_cuts",
     "canonical_kind",
     "find_kind",
     "fit",
     "is_computed",
+    "is_inside_block",
+    "layer_roles",
     "load_profile",
     "match_kind",
     "near_kinds",
     "relative_speed",
     "save_profile",
+    "untied",
 ]

@@ -208,6 +208,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         overheads: Runtime overhead by device kind. A kind without an entry has none.
         parameter_counts: Total and active parameters of a mixture of experts. None: every token uses all, or unknown.
         restrictions: What layers require of a plan, such as batch norm of its replicas. Training refuses other plans.
+        architecture: The model_type of the Hugging Face configuration that the profile was computed from, by which
+            exports name modules. Empty if there is none.
 
     Raises:
         ValueError: Layers are missing, duplicate or measured for different device kinds and micro-batch sizes, or a
@@ -234,6 +236,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     overheads: tuple[Overhead, ...] = ()
     parameter_counts: ParameterCounts | None = None
     restrictions: tuple[Restriction, ...] = ()
+    architecture: str = ""
 
     def __post_init__(self) -> None:
         if not self.units:
@@ -272,9 +275,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the contents, without `assumptions` and `is_steady`."""
+        """Hash of the contents, without `assumptions`, `is_steady` and `architecture`."""
         plain = msgspec.structs.replace(self, assumptions=())
-        return io.digest(plain, without=["is_steady", *(name for name in LATER_FIELDS if not getattr(self, name))])
+        return io.digest(
+            plain, without=["is_steady", "architecture", *(name for name in LATER_FIELDS if not getattr(self, name))]
+        )
 
 
 def _check_largest(largest: tuple[int, ...], units: tuple[Unit, ...]) -> None:

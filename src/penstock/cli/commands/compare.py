@@ -54,6 +54,7 @@ def command(
     micro_batch_size: int | None,
     sequence: int | None,
     precision: Precision | None,
+    untied: bool,
 ) -> None:
     """Compare all planners and schedules on one problem, each in the default shape of the schedule.
 
@@ -69,7 +70,7 @@ def command(
         raise InputError("--ablate cannot be used with --planners or --schedules", hint="Leave them out.")
     cluster = load_cluster(cluster_source)
     warn_if_old(console, cluster)
-    profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, precision).for_cluster(cluster)
+    profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, precision, untied).for_cluster(cluster)
     profile = profile_source.load()
     check_kinds(profile, cluster.devices)
     options = AutoOptions(work=work, seed=seed)

@@ -15,8 +15,17 @@ from penstock.cli.options import (
     method_options,
     profile_options,
 )
-from penstock.cli.render import bound_of, contents_of, evaluation_data, show_evaluation, warn_if_old
-from penstock.cli.workflows import evaluate_or_advise, other_plan, plan_problem
+from penstock.cli.render import (
+    bound_of,
+    contents_of,
+    engine_data,
+    evaluation_data,
+    show_engine_cost,
+    show_evaluation,
+    warn_if_old,
+)
+from penstock.cli.workflows import cost_of_engine, evaluate_or_advise, other_plan, plan_problem, require_no_end_ties
+from penstock.export import ENGINES, require_exportable
 
 if TYPE_CHECKING:
     from penstock.plan import Plan
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
 )
 @amount_options
 @method_options
+@click.option("--engine", help=f"Plan for another training engine: {', '.join(ENGINES)}.")
 @click.option("--ignore-memory", is_flag=True, help="Accept a plan that does not fit into memory.")
 @profile_options
 @click.option("-o", "--output", help="Write the plan to this file.")
@@ -43,11 +53,13 @@ def command(
     cluster_source: str,
     amounts: Amounts,
     method: Method,
+    engine: str | None,
     ignore_memory: bool,
     kinds: tuple[str, ...],
     micro_batch_size: int | None,
     sequence: int | None,
     precision: Precision | None,
+    untied: bool,
     output: str | None,
     program: str | None,
     timeline: str | None,
@@ -67,7 +79,11 @@ def command(
     check_outputs((source, cluster_source), outputs)
     cluster = load_cluster(cluster_source)
     warn_if_old(console, cluster)
-    profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, precision).for_cluster(cluster)
+    profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, precision, untied).for_cluster(cluster)
+    free = method
+    if engine is not None:
+        method = method.for_engine(engine)
+        require_no_end_ties(profile_source.load(), engine)
     start_s = time.perf_counter()
     planning = plan_problem(console, profile_source, cluster, cluster_source, amounts, method)
     planning_s = time.perf_counter() - start_s
@@ -80,6 +96,8 @@ def command(
         within_memory=not ignore_memory,
         search_space=method.search_space,
     )
+    if engine is not None:
+        require_exportable(result, profile, engine)
     # Files name the whole cluster and are for it; the text is for the part that the plan uses.
     written_plan, written_result = planning.solution.plan, result
     if planning.problem.cluster is not cluster:
@@ -90,10 +108,16 @@ def command(
     write_all(({output: encode_json(written_plan)} if output else {}) | contents)
     bound = bound_of(result, profile) if console.shows_text or console.as_json else None
     other = other_plan(console, planning.problem, planning.solution.plan, method.search_space)
+    cost = (
+        cost_of_engine(console, engine, free, planning.problem, result)
+        if engine is not None and bound is not None
+        else None
+    )
     if console.as_json and bound is not None:
         figures = evaluation_data(result, profile, bound, other)
-        console.data({"planning_s": planning_s, **figures, **planning.tried, "plan": written_plan})
+        console.data({"planning_s": planning_s, **figures, **planning.tried, **engine_data(cost), "plan": written_plan})
     show_evaluation(console, result, profile, bound, other)
+    show_engine_cost(console, cost)
     console.assumptions(*profile.assumptions, *cluster.assumptions)
     for path in outputs:
         if path:

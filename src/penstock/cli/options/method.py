@@ -10,9 +10,10 @@ import click
 from penstock.cli.options.search_space import AutoOptions, auto_options
 from penstock.cluster import Cluster
 from penstock.errors import InputError
+from penstock.export import find_engine, restrict
 from penstock.plan import Shape
 from penstock.planners import DEFAULT_PLANNER, Problem, SearchSpace, fixed_schedule, make_problem
-from penstock.profile import Profile
+from penstock.profile import Cuts, Profile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +29,9 @@ class Method:
     shape: Shape | None = None
     split_backward: bool = False
     recompute: bool = False
+    cuts: Cuts = "layers"
     searching: AutoOptions = field(default_factory=AutoOptions)
+    engine: str | None = None
 
     def problem(
         self,
@@ -55,12 +58,20 @@ class Method:
             shape=self.shape,
             profile_source=profile_source,
             cluster_source=cluster_source,
+            cuts=self.cuts,
         )
 
     @property
     def search_space(self) -> SearchSpace:
-        """The search space of the planner auto."""
-        return replace(self.searching.search_space, schedule=fixed_schedule(self.schedule))
+        """The search space of the planner auto, within what the engine can run."""
+        search_space = replace(self.searching.search_space, schedule=fixed_schedule(self.schedule))
+        return search_space if self.engine is None else restrict(search_space, find_engine(self.engine).limits)
+
+    def for_engine(self, name: str) -> "Method":
+        """The same method, restricted to plans that an engine can run."""
+        limits = find_engine(name).limits
+        cuts: Cuts = limits.cuts if self.cuts == "layers" else self.cuts
+        return replace(self, engine=name, schedule=self.schedule or limits.schedule, cuts=cuts)
 
     def check(self) -> None:
         """Raise an error if an option fixes what the planner auto chooses itself."""
@@ -88,16 +99,27 @@ def method_options(verb: F) -> F:
         shape: str | None,
         split_backward: bool,
         recompute: bool,
+        whole_blocks: bool,
         searching: AutoOptions,
         **options: Any,
     ) -> Any:
-        plan_shape = Shape(shape) if shape else None
-        method = Method(planner, schedule, pipeline_depth, chunks, plan_shape, split_backward, recompute, searching)
+        method = Method(
+            planner,
+            schedule,
+            pipeline_depth,
+            chunks,
+            Shape(shape) if shape else None,
+            split_backward,
+            recompute,
+            "whole" if whole_blocks else "layers",
+            searching,
+        )
         method.check()
         return verb(method=method, **options)
 
     for option in (
         auto_options,
+        click.option("--whole-blocks", is_flag=True, help="Cut between the numbered blocks of the model only."),
         click.option(
             "--recompute", is_flag=True, help="Recompute each stage's forward in the backward, from its input."
         ),

@@ -26,6 +26,7 @@ class PlanFile:
     micro_batch_size: int | None
     sequence: int | None
     precision: Precision | None
+    untied: bool
 
     @property
     def inputs(self) -> tuple[str | None, ...]:
@@ -40,10 +41,13 @@ class PlanFile:
             micro_batch_size=self.micro_batch_size,
             sequence=self.sequence,
             precision=self.precision,
+            untied=self.untied,
         )
         profile = None
         if self.source:
-            profile = ProfileSource(self.source, self.kinds, self.micro_batch_size, self.sequence, self.precision)
+            profile = ProfileSource(
+                self.source, self.kinds, self.micro_batch_size, self.sequence, self.precision, self.untied
+            )
         return open_plan(self.path, profile=profile, cluster=self.cluster, schedule=self.schedule, force=self.force)
 
 

@@ -43,6 +43,11 @@ _SWITCHES = (
     ("split_backward", "--no-backward-split", "fused backwards only."),
     ("recomputation", "--no-recomputation", "keep all saved tensors."),
     ("device_order", "--fixed-order", "keep the devices in the cluster's order."),
+    (
+        "unequal_replicas",
+        "--equal-replicas",
+        "the same number of replicas for all stages, with equal shares of the rows.",
+    ),
     ("part_rows", "--whole-rows", "every replica gets an integer number of rows of a micro-batch."),
 )
 
@@ -63,6 +68,8 @@ def auto_options(verb: F) -> F:
             recomputation=has["recomputation"],
             device_order=has["device_order"],
             part_rows=has["part_rows"],
+            unequal_replicas=has["unequal_replicas"],
+            unequal_shares=has["unequal_replicas"],
         )
         return verb(searching=AutoOptions(search_space, budget, work, seed), **options)
 

@@ -14,7 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def profile_options(verb: F) -> F:
-    """Add --kind, --micro-batch-size, --sequence and --precision."""
+    """Add --kind, --micro-batch-size, --sequence, --precision and --untied."""
+    verb = click.option("--untied", is_flag=True, help="Give each layer its own copy of tied parameters.")(verb)
     return computed_options(
         click.option(
             "-b",
@@ -62,6 +63,6 @@ def check_outputs(inputs: Iterable[str | None], outputs: Iterable[str | None]) -
 
 def refuse_unused(source: str | None, **options: object) -> None:
     """Raise an error for options of a profile if no profile is named."""
-    names = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, (), "")]
+    names = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, (), "", False)]
     if source is None and names:
         raise InputError(f"{', '.join(names)} requires a profile", hint="Name the profile as well.")

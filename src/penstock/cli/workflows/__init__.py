@@ -2,6 +2,7 @@
 
 from penstock.cli.workflows.ablation import run_ablation
 from penstock.cli.workflows.comparison import planned_problems, plans_of
+from penstock.cli.workflows.engine_cost import cost_of_engine, require_no_end_ties
 from penstock.cli.workflows.measurement import MeasureOptions, measure_script
 from penstock.cli.workflows.plan_advice import evaluate_or_advise, other_plan
 from penstock.cli.workflows.planning import plan_problem
@@ -9,6 +10,7 @@ from penstock.cli.workflows.report_items import read_report_items, report_data
 
 __all__ = [
     "MeasureOptions",
+    "cost_of_engine",
     "evaluate_or_advise",
     "measure_script",
     "other_plan",
@@ -17,5 +19,6 @@ __all__ = [
     "plans_of",
     "read_report_items",
     "report_data",
+    "require_no_end_ties",
     "run_ablation",
 ]

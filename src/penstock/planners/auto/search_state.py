@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.plan import SHARE_TOLERANCE, Group, Plan, Replica
+from penstock.plan import SHARE_TOLERANCE, Group, Plan, Replica, on
 from penstock.plan.pricing import whole_rows
 from penstock.planners.auto.moves import Moves
 from penstock.planners.auto.scoring import PlanScorer, ScoredPlan
@@ -132,7 +132,7 @@ class SearchState:
             replication=self.search_space.replication,
             remote_backward=self.search_space.two_cuts,
             virtual_stages=self.search_space.virtual_stages,
-            recomputation=self.search_space.recomputation,
+            recomputation=self.search_space.recomputation and self.search_space.part_recomputation,
         )
 
     def report_progress(self) -> None:
@@ -158,6 +158,8 @@ class SearchState:
 
     def _group_of(self, names: Sequence[str]) -> Group | None:
         """The group of some devices with shares by speed; None if a device is too slow to get any rows."""
+        if not self.search_space.unequal_shares:
+            return on(*names)
         index, clock = self.problem.cluster.index, self.problem.clock
         seconds = [float(clock.work(index[name])[-1]) for name in names]
         fastest = min(seconds)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.plan import Plan, Replica, Shape
+from penstock.plan import Plan, Replica, Shape, on
 from penstock.plan.pricing import whole_rows
 from penstock.planners.methods import balanced, data_parallel, regular_grids, uniform
 from penstock.planners.methods.bipartition import two_set_plans
@@ -59,7 +59,8 @@ def closing_plans(problem: Problem, search_space: SearchSpace) -> list[Plan]:
 
 def _allowed(plans: Iterable[Plan], problem: Problem, search_space: SearchSpace) -> Iterator[Plan]:
     for plan in plans:
-        candidate = plan if search_space.part_rows else with_whole_rows(plan)
+        candidate = plan if search_space.unequal_shares else with_equal_shares(plan)
+        candidate = candidate if search_space.part_rows else with_whole_rows(candidate)
         if search_space.allow(candidate, problem.cluster, recompute=problem.recompute):
             yield as_auto(candidate, search_space)
 
@@ -67,6 +68,15 @@ def _allowed(plans: Iterable[Plan], problem: Problem, search_space: SearchSpace)
 def as_auto(plan: Plan, search_space: SearchSpace) -> Plan:
     """The same stages, as auto returns them."""
     return msgspec.structs.replace(plan, planner="auto", schedule=search_space.plan_schedule, split_backward=False)
+
+
+def with_equal_shares(plan: Plan) -> Plan:
+    """The same plan, with equal shares for all replicas of a stage."""
+    stages = []
+    for stage in plan.stages:
+        forward, backward = (on(*(replica.device for replica in group)) for group in (stage.forward, stage.backward))
+        stages.append(msgspec.structs.replace(stage, forward=forward, backward=backward))
+    return msgspec.structs.replace(plan, stages=tuple(stages))
 
 
 def with_whole_rows(plan: Plan) -> Plan:

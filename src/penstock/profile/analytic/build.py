@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.errors import InputError
 from penstock.names import ask_names
-from penstock.profile.analytic.architectures import ModelConfig
+from penstock.profile.analytic.architectures import ARCHITECTURES, ModelConfig
 from penstock.profile.analytic.assumptions import assumptions
 from penstock.profile.analytic.builtin import BUILTIN, Model
 from penstock.profile.analytic.configs import ParsedConfig, config_from_mapping
@@ -79,7 +79,13 @@ def analytic_profile(
         optimizer_ratio=_OPTIMIZER_RATIO[precision],
         assumptions=tuple(notes),
         parameter_counts=_parameter_counts(designs[micro_batch_size]),
+        architecture=_architecture(model),
     )
+
+
+def _architecture(model: Model) -> str:
+    """The model_type of a Hugging Face configuration; empty for convolutional networks."""
+    return next((name for name, kind in ARCHITECTURES.items() if type(model) is kind), "")
 
 
 def _design(model: Model, batch: Batch) -> Design:

@@ -1,0 +1,19 @@
+"""Export of plans to the training engines that people already run: pure functions from a plan to files."""
+
+from penstock.export.export import ENGINES, export_plan, find_engine, obstacles_to, require_exportable
+from penstock.export.limits import Limits, Obstacle
+from penstock.export.restrict import restrict
+from penstock.export.types import Engine, Export
+
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Export",
+    "Limits",
+    "Obstacle",
+    "export_plan",
+    "find_engine",
+    "obstacles_to",
+    "require_exportable",
+    "restrict",
+]

@@ -1,0 +1,5 @@
+"""The engines, one module each: what each can run, and the files for it."""
+
+from penstock.export.engines.torch import TORCH
+
+__all__ = ["TORCH"]
