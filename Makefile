@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup browser demo test lint types kernels unit coverage docs bench picture clean
+.PHONY: help setup browser network demo test lint types kernels unit coverage docs bench picture clean
 
 help:
 	@echo "make demo      measure, plan and train a small GPT on this computer; predicted against measured"
@@ -21,6 +21,9 @@ $(VENV)/ready: pyproject.toml constraints.txt scripts/setup.sh
 
 browser:
 	@sh scripts/browser.sh
+
+network:
+	@sh scripts/iproute2.sh
 
 demo: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
@@ -47,11 +50,11 @@ kernels: setup
 # The files that have timing tests (tests/support/test_undisturbed.py). Collecting all others would take some seconds.
 TIMED_TESTS = $(shell grep -rlw --include='test_*.py' undisturbed tests)
 
-unit: setup browser
+unit: setup browser network
 	$(BIN)/pytest -m timed $(TIMED_TESTS)
 	$(BIN)/pytest -m "not timed" -n 2
 
-coverage: setup browser
+coverage: setup browser network
 	mkdir -p build/coverage
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -m "not timed"
