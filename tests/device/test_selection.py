@@ -9,13 +9,13 @@ from tests.device.fake_accelerator import pretend_accelerator
 
 
 def test_without_an_accelerator_the_cpu_is_selected() -> None:
-    assert select_device() == select_device("cpu") == torch.device("cpu")
+    assert select_device() == select_device("auto") == select_device("cpu") == torch.device("cpu")
 
 
 def test_the_local_rank_is_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     current = pretend_accelerator(monkeypatch, name="cuda", count=4)
     monkeypatch.setenv("LOCAL_RANK", "2")
-    assert select_device() == select_device("cuda") == torch.device("cuda", 2)
+    assert select_device("auto") == select_device("cuda") == torch.device("cuda", 2)
     assert select_device("cuda:3") == torch.device("cuda", 3)
     assert current == [2, 2, 3]
 

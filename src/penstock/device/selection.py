@@ -7,6 +7,9 @@ import torch
 from penstock.device.backends import has_host_backend
 from penstock.errors import InputError
 
+AUTO = "auto"
+"""The name of the host's accelerator, or of the CPU if there is none."""
+
 
 def is_accelerator(device: torch.device) -> bool:
     """Return whether a device has memory and streams of its own."""
@@ -25,13 +28,14 @@ def select_device(name: str | None = None) -> torch.device:
 
     Args:
         name: "cpu", or the type of an accelerator, with or without an index: "cuda", "xpu:1". Without an index,
-            LOCAL_RANK is the index, unless the process sees a single device. None: an accelerator if there is one.
+            LOCAL_RANK is the index, unless the process sees a single device. "auto" or None: an accelerator if there
+            is one, else the CPU.
 
     Raises:
         InputError: There is no such device.
     """
     found = find_accelerator()
-    device = _parse(name) if name is not None else found or torch.device("cpu")
+    device = (found or torch.device("cpu")) if name in (None, AUTO) else _parse(name)
     if device.type == "cpu":
         return torch.device("cpu")
     if found is None or found.type != device.type:
@@ -55,10 +59,10 @@ def select_device(name: str | None = None) -> torch.device:
     return torch.device(device.type, index)
 
 
-def _parse(name: str) -> torch.device:
+def _parse(name: str | None) -> torch.device:
     try:
-        device = torch.device(name)
+        device = torch.device(str(name))
     except RuntimeError as error:
-        hint = "Use cpu, or a type such as cuda or xpu."
+        hint = "Use cpu, auto, or a type such as cuda or xpu."
         raise InputError(f"{name!r} is not a device of torch", where="--device", hint=hint) from error
     return device

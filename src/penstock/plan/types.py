@@ -132,6 +132,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     stages: tuple[Stage, ...]
     layers: tuple[PlannedLayer, ...] = ()
     """The layers of the profile; empty for a plan that does not record them."""
+    kinds: tuple[str, ...] = ()
+    """The kinds of the cluster's devices; empty for a plan that does not record them."""
     order: Order | None = None
     """The order of the compute actions; None: the schedule computes it."""
 
@@ -175,7 +177,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     @cached_property
     def digest(self) -> str:
         """A digest of the contents."""
-        return io.digest(self)
+        return io.digest(self, without=() if self.kinds else ("kinds",))
 
     def _repr_html_(self) -> str:
         """The plan as HTML, for notebooks."""

@@ -99,6 +99,11 @@ class Problem:
         return planned_layers(self.profile)
 
     @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the cluster's devices, as every plan records them."""
+        return tuple(dict.fromkeys(device.kind for device in self.cluster.devices))
+
+    @cached_property
     def clock(self) -> UnitClock:
         """Seconds of layers on devices."""
         return UnitClock(self.profile, self.cluster, self.rows_per_microbatch)
@@ -131,4 +136,5 @@ class Problem:
             cluster=Origin(name=self.cluster.name, digest=self.cluster.digest, source=self.cluster_source),
             stages=tuple(stages),
             layers=self.layers,
+            kinds=self.kinds,
         )

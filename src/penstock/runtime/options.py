@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from penstock.cluster import Cluster
+from penstock.device import select_device
 from penstock.model import Activations
 from penstock.profile import Profile
 from penstock.runtime.state import Init
@@ -30,12 +31,11 @@ class PipelineOptions:
     slices: str | Path | None = None
     any_kind: bool = False
 
-    @property
-    def meta_device(self) -> torch.device:
-        """The device for a model on the meta device."""
-        return torch.device("cpu" if self.device is None else self.device)
+    def select_device(self) -> torch.device | None:
+        """Select the device that the caller has chosen; None: that of the model."""
+        return None if self.device is None else select_device(str(self.device))
 
     @property
     def accepts_cpu(self) -> bool:
         """Whether the caller has chosen the CPU, whatever the plan is for."""
-        return self.device is not None and torch.device(self.device).type == "cpu"
+        return self.device is not None and str(self.device) == "cpu"

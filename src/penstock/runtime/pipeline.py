@@ -33,7 +33,7 @@ class Pipeline:
     Ranks are matched with the plan's devices by host, index and kind; without a cluster, and where these say nothing,
     rank k is the k-th device in use. Every rank makes the same calls with the same model
     and the same batches, and keeps only its own part of the model. A model on the meta device is materialized on
-    `device`, each rank its own part (see `penstock.materialize`); any other model stays on its device.
+    `device`, each rank its own part (see `penstock.materialize`); any other model is moved there.
 
     Args:
         model: The model: a chain of layers.
@@ -50,7 +50,9 @@ class Pipeline:
             - seed: Seed of the random numbers in forwards.
             - timeout_s: Deadline of every wait for another rank, in seconds (120).
             - check_finite: Whether to stop at the first layer whose output is not finite.
-            - device: Device for a model on the meta device ("cpu"). With "cpu", a plan for GPUs may train on CPUs.
+            - device: Device of this rank: "cpu", "cuda", "cuda:1", "xpu", or "auto" for an accelerator if there is
+              one. None: that of the model; the CPU for a model on the meta device. Only "cpu" lets a plan for GPUs
+              train on CPUs.
             - any_kind: Whether devices may be of other kinds than those of the plan. Otherwise such a run is refused.
             - init: `penstock.pretrained(folder)` reads weights from files, on each rank its own part. A function fills
               modules without `reset_parameters`. "checkpoint": values are loaded later.

@@ -13,6 +13,7 @@ import penstock
 from penstock.errors import InputError, MismatchError
 from penstock.program import SEND_KINDS
 from penstock.program.slices import save_slices
+from penstock.runtime.assembly import compilation
 from penstock.runtime.assembly.compilation import Compiled, compile_program, validate
 from penstock.runtime.layout import find_links, find_split_backwards
 from penstock.runtime.options import PipelineOptions
@@ -40,6 +41,15 @@ def test_a_model_on_the_meta_device_is_for_the_device_of_the_options() -> None:
     plan = plan_of([0, 1, 2], [["d0"], ["d1"]])
     assert validate(model, plan, OPTIONS).device == torch.device("cpu")
     assert all(item.is_meta for item in model.parameters())
+
+
+def test_a_model_is_moved_to_the_chosen_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    moves: list[tuple[nn.Module, torch.device]] = []
+    monkeypatch.setattr(PipelineOptions, "select_device", lambda _options: torch.device("cuda", 1))
+    monkeypatch.setattr(compilation, "move_model", lambda model, device: moves.append((model, device)))
+    model = KINDS["mlp"].model()
+    assert validate(model, PLAN, OPTIONS).device == torch.device("cuda", 1)
+    assert moves == [(model, torch.device("cuda", 1))]
 
 
 def test_compilation_needs_profile_and_cluster_or_neither() -> None:

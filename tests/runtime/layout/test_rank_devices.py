@@ -12,15 +12,17 @@ import penstock
 from penstock.cluster.types import Cluster, Device, Host, Wire
 from penstock.device import DeviceIdentity
 from penstock.errors import MismatchError
+from penstock.plan.types import Plan
 from penstock.runtime.layout.layout import Layout, Reducer, StageView, place_on_ranks
-from penstock.runtime.layout.rank_devices import assign_ranks
+from penstock.runtime.layout.rank_devices import assign_ranks, check_kinds
 from tests.support.reach import reach, reaches
 from tests.support.runtime.comparison import check, keeps_every_order
 from tests.support.runtime.grid import cluster_of
-from tests.support.runtime.models import profile_of
+from tests.support.runtime.models import KINDS, profile_of
 from tests.support.runtime.rank_pool import RankPool
 from tests.support.runtime.renamed_hosts import train_on_hosts
 from tests.support.runtime.training import Job
+from tests.support.runtime.user_models import make, plan_of
 from tests.support.thoroughness import examples
 
 
@@ -133,6 +135,41 @@ def test_runs_that_do_not_fit(
 def test_other_kinds_can_be_accepted() -> None:
     assert assign_ranks([device("h.d0"), device("h.d1")], [cpu("here")] * 2, any_kind=True) == (0, 1)
     assert assign_ranks([device("h.d0", "cpu-1-thread")], [gpu("x", 0)], any_kind=True) == (0,)
+
+
+def test_without_a_cluster_a_plan_for_gpus_does_not_run_on_cpus() -> None:
+    with pytest.raises(
+        MismatchError, match="the plan is for devices of kind A100-40 or T4, but rank 1 on host here has"
+    ):
+        check_kinds(["A100-40", "T4"], [gpu("x", 0), cpu("here")])
+    with pytest.raises(MismatchError, match="is for devices of kind T4, but rank 0 on host x has A100-40"):
+        check_kinds(["T4"], [gpu("x", 0)])
+    with pytest.raises(MismatchError, match="use the same device"):
+        check_kinds([], [gpu("x", 0), gpu("x", 0)])
+
+
+def test_without_a_cluster_any_of_its_kinds_will_do() -> None:
+    check_kinds(["A100-40", "cpu-2-threads"], [cpu("here"), gpu("x", 0)])
+    check_kinds(["k"], [cpu("here"), gpu("x", 0)])
+    check_kinds([], [cpu("here"), gpu("x", 0)])
+
+
+def test_a_pipeline_without_a_cluster_refuses_a_plan_for_gpus(rank_pool: RankPool) -> None:
+    profile = penstock.load_profile("gpt2", kinds=["T4"], micro_batch_size=4)
+    plan = penstock.plan(profile, penstock.load_cluster("2 x T4 @ 10 GB/s"), 4, planner="balanced")
+    assert plan.kinds == ("T4",)
+    own = replace(plan_of([0, 3, 7], [["d0"], ["d1"]]), kinds=plan.kinds)
+    for outcome in rank_pool.outcomes(2, make, "mlp", own):
+        assert "the plan is for devices of kind T4, but rank 0 on host" in str(outcome)
+    assert rank_pool.run(2, steps_on_chosen_device, own) == [1, 1]
+
+
+def steps_on_chosen_device(plan: Plan) -> int:
+    """With device="cpu" the plan trains on the CPU."""
+    pipe = make("mlp", plan, device="cpu")
+    pipe.step(*KINDS["mlp"].batch(0, 12))
+    pipe.close()
+    return 1
 
 
 def test_a_layout_moves_to_other_ranks() -> None:

@@ -36,7 +36,7 @@ class _NumRanks(click.IntRange):
     type=click.Choice(["gloo", "nccl"]),
     help="Backend of torch.distributed [default: nccl with a GPU, otherwise gloo].",
 )
-@click.option("--device", help="Device of the ranks: cpu, or a type such as cuda or xpu [default: a GPU, if any].")
+@click.option("--device", help="Device of the ranks: cpu, cuda, xpu, auto, ... [default: a GPU, if any].")
 @click.option("--host", help="This host's name [default: PENSTOCK_HOST, or the host name].")
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(1, 3600), default=30.0, show_default=True, metavar="SECONDS",

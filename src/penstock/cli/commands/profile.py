@@ -48,7 +48,7 @@ class _MicroBatchSizes(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--threads", type=click.IntRange(min=1), help="For a measured model: number of torch CPU threads.")
 @click.option(
-    "--device", help="For a measured model: move it to this device, such as cpu or cuda [default: that of the model]."
+    "--device", help="For a measured model: move it to this device: cpu, cuda, auto, ... [default: that of the model]."
 )
 @click.option(
     "--busy-processes",

@@ -41,8 +41,9 @@ def training_options(verb: F) -> F:
         click.option("--any-kind", is_flag=True, help="Accept devices of other kinds than those of the plan."),
         click.option(
             "--device",
-            help="Device of the ranks: cpu, or a type such as cuda or xpu [default: that of the script's model; an "
-            "accelerator if the plan is for one]. With cpu, a plan for GPUs may train on the CPU.",
+            help="Device of the ranks: cpu, a type such as cuda or xpu, or auto for an accelerator if there is one "
+            "[default: that of the script's model; an accelerator if the plan is for one]. With cpu, a plan for GPUs "
+            "may train on the CPU.",
         ),
         click.option("--bf16", is_flag=True, help="Run the forward under autocast to bfloat16."),
         click.option(

@@ -182,6 +182,7 @@ def _join(timeout_s: float, device: "torch.device") -> None:
 def _pipeline(
     spec: ModelSpec, bundle: PlanBundle, options: TrainOptions, device: "torch.device", *, slices: str | None
 ) -> Any:
+    from penstock.device import is_accelerator
     from penstock.runtime import Pipeline
 
     checks: dict[str, Any] = {"check_finite": True} if options.check_finite else {}
@@ -195,7 +196,7 @@ def _pipeline(
         inputs=spec.inputs,
         seed=options.seed,
         timeout_s=options.timeout,
-        device=None if options.device is None and device.type == "cpu" else device,
+        device="cpu" if options.device == "cpu" else device if is_accelerator(device) else None,
         any_kind=options.any_kind,
         slices=slices,
         **checks,

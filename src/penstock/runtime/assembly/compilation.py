@@ -13,6 +13,7 @@ from penstock.errors import MismatchError
 from penstock.model import (
     Block,
     find_blocks,
+    move_model,
     plain_inputs,
     require_plain_parameters,
     require_separate_launches,
@@ -51,6 +52,8 @@ class Validated:
 def validate(model: nn.Module, plan: Plan, options: PipelineOptions) -> Validated:
     """Phase 1: find the layers of the model, and check that they are those of the plan.
 
+    A model on another device than the chosen one is moved there. One on the meta device stays there until phase 4.
+
     Raises:
         InputError: The model is not a chain of blocks, or nothing fills its tensors on the meta device.
         MismatchError: The plan is for another model.
@@ -58,10 +61,14 @@ def validate(model: nn.Module, plan: Plan, options: PipelineOptions) -> Validate
     check_materializable(model, options.init)
     require_plain_parameters(model)
     require_separate_launches(model)
-    blocks = find_blocks(model, options.blocks, plain_inputs(options.inputs), options.meta_device)
+    chosen = options.select_device()
+    own = next((item.device for item in model.parameters() if not item.is_meta), None)
+    if chosen is not None and own not in (None, chosen):
+        move_model(model, chosen)
+    device = chosen or own or torch.device("cpu")
+    blocks = find_blocks(model, options.blocks, plain_inputs(options.inputs), device)
     check_planned_model(plan, blocks, options.profile)
-    real = (item.device for block in blocks for item in block.parameters.values() if not item.is_meta)
-    return Validated(model, plan, blocks, next(real, options.meta_device))
+    return Validated(model, plan, blocks, device)
 
 
 @dataclass(frozen=True, eq=False)

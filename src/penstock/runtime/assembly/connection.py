@@ -15,7 +15,7 @@ from penstock.program import SEND_KINDS
 from penstock.program.slices import ProgramSlice
 from penstock.runtime.assembly.compilation import Compiled, Validated
 from penstock.runtime.checks import SharedBufferCheck, check_consistency, materialize_held
-from penstock.runtime.layout import Layout, assign_ranks, find_links
+from penstock.runtime.layout import Layout, assign_ranks, check_kinds, find_links
 from penstock.runtime.options import PipelineOptions
 from penstock.runtime.state import is_on_meta
 from penstock.runtime.transport import (
@@ -71,12 +71,14 @@ def assign_devices(
     answers: list[Any] = [None] * connection.world
     with translate_errors(lambda: f"rank {connection.rank}, compares its device with the plan"):
         dist.all_gather_object(answers, own, group=connection.control)
+    any_kind = any(accepts for _, accepts in answers)
+    identities = [identity for identity, _ in answers]
     if options.cluster is None:
+        check_kinds(() if any_kind else validated.plan.kinds, identities)
         return compiled
     known = {device.name: device for device in options.cluster.devices}
     devices = [known[name] for name in compiled.layout.devices]
-    any_kind = any(accepts for _, accepts in answers)
-    ranks = assign_ranks(devices, [identity for identity, _ in answers], any_kind=any_kind)
+    ranks = assign_ranks(devices, identities, any_kind=any_kind)
     return compiled.on_ranks(ranks)
 
 

@@ -14,7 +14,7 @@ from penstock.runtime.layout.layout import (
     sums_over_rows,
 )
 from penstock.runtime.layout.planned_model import check_planned_model
-from penstock.runtime.layout.rank_devices import assign_ranks
+from penstock.runtime.layout.rank_devices import assign_ranks, check_kinds
 from penstock.runtime.layout.replica_sync_proof import check_replica_sync, has_unproved_sync
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Layout",
     "StageView",
     "assign_ranks",
+    "check_kinds",
     "check_planned_model",
     "check_replica_sync",
     "compile_plan",

@@ -47,6 +47,22 @@ def assign_ranks(
     return tuple(ranks)
 
 
+def check_kinds(kinds: Sequence[str], identities: Sequence[DeviceIdentity]) -> None:
+    """Check that each rank's device can be one of the kinds that a plan is for.
+
+    Args:
+        kinds: The kinds of the plan's cluster; empty if they are unknown.
+        identities: The device of each rank.
+
+    Raises:
+        MismatchError: A rank's device is of another kind, or two ranks have the same device.
+    """
+    _check_distinct(identities)
+    for rank, identity in enumerate(identities):
+        if kinds and all(_other_kind(kind, identity) for kind in kinds):
+            _refuse(f"is for devices of kind {' or '.join(kinds)}", rank, identity)
+
+
 def _check_distinct(identities: Sequence[DeviceIdentity]) -> None:
     first: dict[tuple[str, str], int] = {}
     for rank, item in enumerate(identities):
@@ -127,9 +143,9 @@ def _within_host(
     for number, device in enumerate(devices):
         if number in chosen:
             continue
-        fitting = [rank for rank in free if not _other_kind(device, identities[rank])]
+        fitting = [rank for rank in free if not _other_kind(device.kind, identities[rank])]
         if not fitting and not any_kind:
-            _refuse(device, free[0], identities[free[0]])
+            _refuse(f"has {device.kind} as device {device.name}", free[0], identities[free[0]])
         chosen[number] = (fitting or free)[0]
         free.remove(chosen[number])
     return [chosen[number] for number in range(len(devices))]
@@ -142,15 +158,15 @@ def _is_named(device: Device, identity: DeviceIdentity) -> bool:
     return not identity.is_cpu and same_kind and end is not None and int(end[1]) == identity.index
 
 
-def _other_kind(device: Device, identity: DeviceIdentity) -> bool:
-    """Whether a rank's device is certainly of another kind. A name without a data sheet can stand for any device."""
-    planned = canonical_kind(device.kind)
+def _other_kind(kind: str, identity: DeviceIdentity) -> bool:
+    """Whether a rank's device is certainly not of a kind. A name without a data sheet can stand for any device."""
+    planned = canonical_kind(kind)
     if planned.startswith(CPU_KIND):
         return not identity.is_cpu
     return planned != identity.kind and find_kind(planned) is not None
 
 
-def _refuse(device: Device, rank: int, identity: DeviceIdentity) -> None:
+def _refuse(plan: str, rank: int, identity: DeviceIdentity) -> None:
     hint = "Plan for the devices of this run, or pass --any-kind (any_kind=True) to accept them as they are."
     if identity.is_cpu:
         hint = (
@@ -158,7 +174,6 @@ def _refuse(device: Device, rank: int, identity: DeviceIdentity) -> None:
             "train on the CPU as it is."
         )
     raise MismatchError(
-        f"the plan has {device.kind} as device {device.name}, but rank {rank} on host {identity.host} has "
-        f"{identity.kind}",
+        f"the plan {plan}, but rank {rank} on host {identity.host} has {identity.kind}",
         hint=hint,
     )
