@@ -12,11 +12,14 @@ from penstock.cluster.types import Cluster
 from penstock.errors import InputError
 from penstock.plan.pricing.pricing import price
 from penstock.plan.types import Plan, Replica, on
+from penstock.planners.api import plan
 from penstock.planners.auto.search import auto
 from penstock.planners.methods.bipartition.planner import bipartition
 from penstock.planners.methods.data_parallel import data_parallel
 from penstock.planners.problem import Problem
+from penstock.planners.registry import PLANNERS
 from penstock.planners.search_space import SearchSpace, has_virtual_stages, has_whole_rows
+from penstock.planners.switches import plan_within
 from penstock.profile.load import load_profile
 from penstock.profile.types import Profile
 from penstock.program.actions import Kind
@@ -73,19 +76,70 @@ def test_plans_stay_within_any_combination_of_switches(
 ) -> None:
     search_space = SearchSpace(**switches)  # type: ignore[arg-type]
     problem = Problem(profile, cluster, num)
-    plan = auto(problem, search_space=search_space, work=20)
-    assert search_space.allow(plan, cluster)
-    _assert_within(plan, search_space, profile, cluster)
-    reach_features(Case(profile, cluster, plan))
+    result = auto(problem, search_space=search_space, work=20)
+    assert search_space.allow(result, cluster)
+    _assert_within(result, search_space, profile, cluster)
+    reach_features(Case(profile, cluster, result))
     starts = data_parallel(problem), bipartition(problem)
     reach("forbidden", not all(search_space.allow(start, cluster) for start in starts))
+
+
+CANNOT = {
+    "data_parallel": {"replication", "part_rows"},
+    "bipartition": {"two_cuts", "device_order", "part_rounds", "unequal_replicas"},
+}
+"""Switches to which planners cannot keep, or not on every problem."""
+
+
+@reaches(several_devices=0.1, changed=0.1, refused=0.05, replicated=0.05)
+@examples(25)
+@given(
+    profiles(),
+    clusters() | clusters(fast=True),
+    st.integers(1, 3),
+    st.fixed_dictionaries({name: st.booleans() for name in SWITCHES}),
+)
+def test_every_planner_keeps_to_the_switches_or_is_refused(
+    profile: Profile, cluster: Cluster, num: int, switches: dict[str, bool]
+) -> None:
+    search_space = SearchSpace(**switches)  # type: ignore[arg-type]
+    off = {name for name, is_on in switches.items() if not is_on}
+    for name in set(PLANNERS) - {"auto"}:
+        try:
+            result = plan(profile, cluster, num, planner=name, search_space=search_space)
+        except InputError as error:
+            may_be_refused = bool(off & CANNOT.get(name, set())) or "too slow" in error.what
+            if not may_be_refused:
+                raise
+            reach("refused")
+            continue
+        assert result.planner == name
+        _assert_within(result, search_space, profile, cluster)
+        reach_features(Case(profile, cluster, result))
+        reach("changed", result.stages != plan(profile, cluster, num, planner=name).stages)
+
+
+def test_switches_that_change_nothing_leave_every_plan_as_it_is() -> None:
+    problem = Problem(equal_profile(8, cut_bytes=1, parameter_bytes=3), one_host(4, bandwidth=100.0), 4)
+    for name, planner in PLANNERS.items():
+        if name != "auto":
+            assert plan_within(planner, problem, SearchSpace()) == planner.plan(problem), name
+
+
+def test_equal_replicas_are_not_only_single_devices() -> None:
+    """A model of one layer more than divides evenly: the methods still replicate, with equal groups."""
+    profile = equal_profile(3, cut_bytes=1)
+    for name in ("pipedream", "dapple", "spp"):
+        result = plan(
+            profile, one_host(4, bandwidth=1e6), 8, planner=name, search_space=SearchSpace(unequal_replicas=False)
+        )
+        assert {stage.num_replicas for stage in result.stages} in ({2}, {4}), name
 
 
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1", "auto_fused"])
 def test_a_fixed_schedule(name: str) -> None:
     problem = Problem(equal_profile(6, cut_bytes=1), one_host(3), 4)
-    plan = auto(problem, search_space=SearchSpace(schedule=name), work=20)
-    assert plan.schedule == name
+    assert auto(problem, search_space=SearchSpace(schedule=name), work=20).schedule == name
 
 
 def test_split_schedule_contradicts_fused_backwards() -> None:
@@ -114,5 +168,4 @@ def test_whole_rows() -> None:
 def test_whole_rows_on_unequal_devices() -> None:
     cluster = load_cluster("4 x T4 @ 10 GB/s")
     profile = load_profile("gpt2", kinds=["T4"], micro_batch_size=6)
-    plan = auto(Problem(profile, cluster, 4), search_space=SearchSpace(part_rows=False), work=50)
-    assert has_whole_rows(plan)
+    assert has_whole_rows(auto(Problem(profile, cluster, 4), search_space=SearchSpace(part_rows=False), work=50))

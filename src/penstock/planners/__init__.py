@@ -6,6 +6,7 @@ from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS, find_planner
 from penstock.planners.search_space import SearchSpace
 from penstock.planners.solution import Solution, order_plan
+from penstock.planners.switches import plan_within
 
 __all__ = [
     "DEFAULT_PLANNER",
@@ -20,5 +21,6 @@ __all__ = [
     "order_plan",
     "outcome_of",
     "plan",
+    "plan_within",
     "single_device_s",
 ]

@@ -11,6 +11,7 @@ from penstock.planners.problem import Problem
 from penstock.planners.registry import find_planner
 from penstock.planners.search_space import SearchSpace
 from penstock.planners.solution import Solution, order_plan
+from penstock.planners.switches import plan_within
 from penstock.profile import Cuts, Profile
 from penstock.schedules import MAX_JOBS, find_schedule
 
@@ -33,7 +34,7 @@ class Options(TypedDict, total=False):
         cluster_source: Where the cluster comes from, for the plan file.
         cuts: Where stages may begin: at any layer ("layers"), not inside a numbered block ("blocks"), or also not among
             the layers before or behind the blocks ("whole").
-        search_space: Features that the planner auto may use.
+        search_space: Features that the plan may use. A planner that cannot keep to them is refused.
         work: Number of plans that the planner auto evaluates.
         seed: Seed of the planner auto. The same seed and work give the same plan.
     """
@@ -54,7 +55,7 @@ class Options(TypedDict, total=False):
     seed: int
 
 
-FOR_AUTO = ("search_space", "work", "seed")
+FOR_AUTO = ("work", "seed")
 
 
 def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **options: Unpack[Options]) -> Problem:
@@ -64,9 +65,11 @@ def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **op
         InputError: If an option is invalid, or auto would need too much memory.
     """
     method = find_planner(options.get("planner", DEFAULT_PLANNER))
-    order = find_schedule(options.get("schedule") or method.schedule)
+    search_space = options.get("search_space", SearchSpace())
+    order = find_schedule(options.get("schedule") or search_space.schedule or method.schedule)
     # Auto tries all shapes itself.
-    shape = options.get("shape") or (order.shape if method.name != "auto" else Shape.STRAIGHT)
+    is_straight = method.name == "auto" or not search_space.virtual_stages
+    shape = options.get("shape") or (Shape.STRAIGHT if is_straight else order.shape)
     chunks = options.get("num_chunks")
     problem = Problem(
         profile=profile,
@@ -122,6 +125,7 @@ def solve(profile: Profile, cluster: Cluster, num_microbatches: int, **options: 
     """Plan a model on a cluster; like `plan`, but also return the plan's costs and program."""
     name = options.get("planner", DEFAULT_PLANNER)
     problem = make_problem(profile, cluster, num_microbatches, **options)
+    search_space = options.get("search_space", SearchSpace())
     if name != "auto":
         unused = [option for option in FOR_AUTO if option in options]
         if unused:
@@ -129,8 +133,7 @@ def solve(profile: Profile, cluster: Cluster, num_microbatches: int, **options: 
                 f"{', '.join(unused)}: only the planner auto accepts these options, not {name}",
                 hint="Remove them, or use the planner auto.",
             )
-        return order_plan(find_planner(name).plan(problem), problem)
-    search_space = options.get("search_space", SearchSpace())
+        return order_plan(plan_within(find_planner(name), problem, search_space), problem)
     search_space = replace(search_space, schedule=fixed_schedule(options.get("schedule")) or search_space.schedule)
     return search_plans(problem, search_space=search_space, work=options.get("work", WORK), seed=options.get("seed", 0))
 

@@ -81,12 +81,14 @@ def join_layers(problem: Problem) -> JoinedLayers | None:
     return JoinedLayers(replace(problem, profile=_joined(profile, cuts), cuts="layers"), problem, cuts)
 
 
-def with_joined_layers(planner: Callable[[Problem], Plan]) -> Callable[[Problem], Plan]:
+def with_joined_layers(planner: Callable[..., Plan]) -> Callable[..., Plan]:
     """The planner, applied to joined layers if some layers must be in one stage."""
 
-    def plan(problem: Problem) -> Plan:
+    def plan(problem: Problem, **switches: bool) -> Plan:
         joined = join_layers(problem)
-        return planner(problem) if joined is None else joined.expand(planner(joined.problem))
+        if joined is None:
+            return planner(problem, **switches)
+        return joined.expand(planner(joined.problem, **switches))
 
     return plan
 

@@ -14,7 +14,6 @@ from penstock.planners.methods.bipartition import bipartition
 from penstock.planners.methods.dapple import dapple
 from penstock.planners.methods.pipedream import pipedream
 from penstock.planners.methods.spp import spp
-from penstock.planners.problem import Problem
 
 
 class Planner(NamedTuple):
@@ -25,13 +24,17 @@ class Planner(NamedTuple):
         plan: Makes a plan for a problem.
         summary: One line of help.
         schedule: The schedule that it plans for by default.
+        switches: Fields of `SearchSpace` that `plan` takes as keyword arguments.
     """
 
     name: str
-    plan: Callable[[Problem], Plan]
+    plan: Callable[..., Plan]
     summary: str
     schedule: str = "1f1b"
+    switches: tuple[str, ...] = ()
 
+
+REPLICA_SWITCHES = ("replication", "unequal_replicas", "device_order")
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
     {
@@ -42,11 +45,25 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
             Planner("balanced", balanced, "minimizes the slowest stage, one device per stage"),
             Planner("data_parallel", data_parallel, "the whole model on every device, rows split by speed"),
             Planner(
-                "pipedream", pipedream, "minimizes the bottleneck of compute, transfers and all-reduce, replicated"
+                "pipedream",
+                pipedream,
+                "minimizes the bottleneck of compute, transfers and all-reduce, replicated",
+                switches=REPLICA_SWITCHES,
             ),
-            Planner("dapple", dapple, "minimizes latency around a pivot stage, replicated"),
-            Planner("spp", spp, "orders devices along fast links, then cuts and replicates stages on them", "pe"),
-            Planner("bipartition", bipartition, "different cuts for forward and backward, transfers priced"),
+            Planner("dapple", dapple, "minimizes latency around a pivot stage, replicated", switches=REPLICA_SWITCHES),
+            Planner(
+                "spp",
+                spp,
+                "orders devices along fast links, then cuts and replicates stages on them",
+                "pe",
+                REPLICA_SWITCHES,
+            ),
+            Planner(
+                "bipartition",
+                bipartition,
+                "different cuts for forward and backward, transfers priced",
+                switches=("recomputation", "part_recomputation"),
+            ),
             Planner("auto", auto, "the best of all planners, improved by search, within memory", "auto"),
         )
     }

@@ -1,4 +1,4 @@
-"""The search space of the planner auto."""
+"""The search space: the features that plans may use."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ ROW_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The features that the planner auto may use. Disable those that the training engine does not support.
+    """The features that plans may use. Disable those that the training engine does not support.
 
     Attributes:
         replication: Stages on several devices.
@@ -76,27 +76,31 @@ class SearchSpace:
 
         Without `recomputation`, every stage must recompute exactly if `recompute` is True.
         """
+        return self.excluded_feature(plan, cluster, recompute=recompute) is None
+
+    def excluded_feature(self, plan: Plan, cluster: Cluster, *, recompute: bool = False) -> str | None:
+        """The first field of this search space that a plan is not within; None if there is none."""
         stages = plan.stages
         if not self.replication and any(item.num_replicas > 1 for item in stages):
-            return False
+            return "replication"
         if not self.two_cuts and any(item.has_remote_backward for item in stages):
-            return False
+            return "two_cuts"
         if not self.recomputation and any(item.recompute != recompute for item in stages):
-            return False
+            return "recomputation"
         if not self.virtual_stages and has_virtual_stages(plan):
-            return False
+            return "virtual_stages"
         if not self.part_rows and not has_whole_rows(plan):
-            return False
+            return "part_rows"
         if not self.part_recomputation and len({item.recompute for item in stages}) > 1:
-            return False
+            return "part_recomputation"
         if not self.unequal_replicas and len({item.num_replicas for item in stages}) > 1:
-            return False
+            return "unequal_replicas"
         if not self.unequal_shares and not has_equal_shares(plan):
-            return False
+            return "unequal_shares"
         if (self.maps is not None or not self.part_rounds or not self.unequal_replicas) and not self._allow_map(plan):
-            return False
+            return "maps" if self.part_rounds else "part_rounds"
         devices = [cluster.index[name] for name in plan.devices]
-        return self.device_order or devices == sorted(devices)
+        return None if self.device_order or devices == sorted(devices) else "device_order"
 
     def _allow_map(self, plan: Plan) -> bool:
         try:

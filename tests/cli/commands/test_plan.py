@@ -79,8 +79,33 @@ def _comes_back(plan: penstock.Plan) -> bool:
 
 
 def test_what_is_for_auto_is_refused_elsewhere(run: Run) -> None:
-    for words in (("--fixed-order",), ("--work", "5"), ("--seed", "1"), ("--budget", "1s")):
+    for words in (("--work", "5"), ("--seed", "1"), ("--budget", "1s")):
         _refused(run(*GPT2, *QUICK, *words), "require the planner auto, not balanced", "--planner auto")
+
+
+def test_switches_hold_for_every_planner_that_can_keep_to_them(run: Run, tmp_path: Path) -> None:
+    path = str(tmp_path / "plan.json")
+    for planner in ("pipedream", "spp", "dapple"):
+        words = ("--planner", planner, "--ignore-memory", "-o", path)
+        assert run(*GPT2, *words, "--no-replication", "--fixed-order")[0] == 0
+        plan = penstock.load_plan(path)
+        assert plan.planner == planner
+        assert all(stage.num_replicas == 1 for stage in plan.stages)
+        assert list(plan.devices) == sorted(plan.devices)
+    zb_v = ("--planner", "balanced", "--schedule", "zb_v", "--ignore-memory", "-o", path)
+    assert run(*GPT2, *zb_v, "--no-virtual-stages")[0] == 0
+    assert penstock.load_plan(path).num_stages == len(penstock.load_plan(path).devices)
+    _refused(run(*GPT2, *zb_v, "--no-backward-split"), "schedule zb_v splits the backward", "1f1b")
+    _refused(
+        run(*GPT2, "--planner", "data_parallel", "--no-replication"),
+        "planner data_parallel uses stages on several devices",
+        "auto",
+    )
+    _refused(
+        run(*GPT2, "--planner", "balanced", "--no-recomputation", "--recompute"),
+        "the problem uses recomputation",
+        "auto",
+    )
 
 
 def test_the_size_of_micro_batches_is_chosen(run: Run, tmp_path: Path) -> None:

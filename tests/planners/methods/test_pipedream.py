@@ -86,7 +86,7 @@ def test_no_stages_in_a_row_are_better(replication: bool) -> None:
         candidates = [plan_of(group_costs, stages) for stages in every]
         bottlenecks = [plain_bottleneck(plan, profile, cluster) for plan in candidates if plan is not None]
         best = min(bottlenecks)
-        flat = plan_of(group_costs, find_flat(group_costs, replication=replication))
+        flat = plan_of(group_costs, find_flat(group_costs, None if replication else 1))
         assert flat is not None
         assert plain_bottleneck(flat, profile, cluster) == pytest.approx(best, rel=1e-9)
         reach("several_devices", len(flat.devices) > 1)
@@ -174,7 +174,7 @@ def test_no_pipelines_inside_hosts_are_better() -> None:
         cluster = twin_hosts(data.draw(st.integers(2, 3)), speeds, data.draw(wires), data.draw(wires), interface)
         group_costs = GroupCosts(Problem(profile, cluster, data.draw(st.integers(1, 5))))
         assume(group_costs.shares(group_costs.hosts[0]) is not None)
-        stages = find_levels(group_costs, replication=True)
+        stages = find_levels(group_costs)
         assert stages is not None
         values = nested_values(group_costs)
         assert values[tuple(stages)] == pytest.approx(min(values.values()), rel=1e-9)
@@ -190,7 +190,7 @@ def test_hosts_that_differ_are_one_level() -> None:
     wire = Wire(bandwidth=1.0)
     same = twin_hosts(2, [1.0, 2.0], wire, wire)
     profile = equal_profile(4)
-    assert find_levels(GroupCosts(Problem(profile, same, 2)), replication=True) is not None
+    assert find_levels(GroupCosts(Problem(profile, same, 2))) is not None
     others = [
         msgspec.structs.replace(same, devices=same.devices[:3]),
         msgspec.structs.replace(same, devices=(*same.devices[:2], *same.devices[:1:-1])),
@@ -200,7 +200,7 @@ def test_hosts_that_differ_are_one_level() -> None:
         one_host(4),
     ]
     for cluster in others:
-        assert find_levels(GroupCosts(Problem(profile, cluster, 2)), replication=True) is None
+        assert find_levels(GroupCosts(Problem(profile, cluster, 2))) is None
 
 
 def test_by_hand() -> None:

@@ -59,11 +59,12 @@ class Method:
             profile_source=profile_source,
             cluster_source=cluster_source,
             cuts=self.cuts,
+            search_space=self.searching.search_space,
         )
 
     @property
     def search_space(self) -> SearchSpace:
-        """The search space of the planner auto, within what the engine can run."""
+        """The search space, within what the engine can run."""
         search_space = replace(self.searching.search_space, schedule=fixed_schedule(self.schedule))
         return search_space if self.engine is None else restrict(search_space, find_engine(self.engine).limits)
 

@@ -1,4 +1,4 @@
-"""Options of the planner auto: its search space, and how long it searches."""
+"""Options of planning: the search space, and how long the planner auto searches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,23 +15,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class AutoOptions:
-    """Options of the planner auto."""
+    """The search space of the plan, and options of the planner auto."""
 
     search_space: SearchSpace = field(default_factory=SearchSpace)
     budget: str | None = None
     work: int | None = None
     seed: int | None = None
 
-    @property
-    def is_given(self) -> bool:
-        """Whether any option differs from its default."""
-        return self != AutoOptions()
-
     def refuse(self, planner: str) -> None:
-        """Raise an error if an option is set: other planners have none of them."""
-        if self.is_given:
+        """Raise an error if an option of the search is set: other planners do not search."""
+        if any(value is not None for value in (self.budget, self.work, self.seed)):
             raise InputError(
-                f"--budget, --work, --seed and the search-space switches require the planner auto, not {planner}",
+                f"--budget, --work and --seed require the planner auto, not {planner}",
                 hint="Leave --planner out, or use --planner auto.",
             )
 
@@ -74,7 +69,7 @@ def auto_options(verb: F) -> F:
         return verb(searching=AutoOptions(search_space, budget, work, seed), **options)
 
     for name, switch, what in reversed(_SWITCHES):
-        wrapped = click.option(switch, f"without_{name}", is_flag=True, help=f"For auto: {what}")(wrapped)
+        wrapped = click.option(switch, f"without_{name}", is_flag=True, help=f"{what[0].upper()}{what[1:]}")(wrapped)
     for option in (
         click.option("--seed", type=int, help="For auto: seed of its random changes [default: 0]."),
         click.option(

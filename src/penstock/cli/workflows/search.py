@@ -10,7 +10,7 @@ from types import FrameType
 from penstock.cli.console import Console
 from penstock.cli.options import AutoOptions, Method
 from penstock.errors import InputError
-from penstock.planners import Problem, SearchSpace, Solution, find_planner, order_plan
+from penstock.planners import Problem, SearchSpace, Solution, find_planner, order_plan, plan_within
 from penstock.planners.auto import WORK, Progress, search_plans
 from penstock.planners.bounds import lower_bound
 from penstock.units import parse_seconds, show_bytes, show_percent, show_seconds
@@ -73,7 +73,7 @@ def make_plan(console: Console, method: Method, problem: Problem, *, what: str =
         return search(console, problem, replace(method.searching, search_space=method.search_space), what=what)
     method.searching.refuse(method.planner)
     with console.working(what or "planning"):
-        return order_plan(find_planner(method.planner).plan(problem), problem)
+        return order_plan(plan_within(find_planner(method.planner), problem, method.search_space), problem)
 
 
 def progress_line(progress: Progress, bound_s: float) -> str:

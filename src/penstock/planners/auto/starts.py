@@ -12,14 +12,14 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.plan import Plan, Replica, Shape, on
-from penstock.plan.pricing import whole_rows
+from penstock.plan import Plan, Shape
 from penstock.planners.methods import balanced, data_parallel, regular_grids, uniform
 from penstock.planners.methods.bipartition import two_set_plans
 from penstock.planners.methods.dapple import dapple
 from penstock.planners.methods.pipedream import pipedream
 from penstock.planners.methods.spp import device_orders, partitions, spp
 from penstock.planners.problem import Problem
+from penstock.planners.row_shares import with_equal_shares, with_whole_rows
 from penstock.planners.search_space import SearchSpace
 
 DAPPLE_DEVICES = 64
@@ -68,33 +68,6 @@ def _allowed(plans: Iterable[Plan], problem: Problem, search_space: SearchSpace)
 def as_auto(plan: Plan, search_space: SearchSpace) -> Plan:
     """The same stages, as auto returns them."""
     return msgspec.structs.replace(plan, planner="auto", schedule=search_space.plan_schedule, split_backward=False)
-
-
-def with_equal_shares(plan: Plan) -> Plan:
-    """The same plan, with equal shares for all replicas of a stage."""
-    stages = []
-    for stage in plan.stages:
-        forward, backward = (on(*(replica.device for replica in group)) for group in (stage.forward, stage.backward))
-        stages.append(msgspec.structs.replace(stage, forward=forward, backward=backward))
-    return msgspec.structs.replace(plan, stages=tuple(stages))
-
-
-def with_whole_rows(plan: Plan) -> Plan:
-    """The same plan, with shares that give every replica whole rows if a micro-batch has enough of them."""
-    stages = []
-    for stage in plan.stages:
-        rows = whole_rows([replica.share for replica in stage.forward], plan.micro_batch_size)
-        if rows is not None:
-            forward, backward = (
-                tuple(
-                    Replica(replica.device, count / plan.micro_batch_size)
-                    for replica, count in zip(group, rows, strict=True)
-                )
-                for group in (stage.forward, stage.backward)
-            )
-            stage = msgspec.structs.replace(stage, forward=forward, backward=backward)  # noqa: PLW2901
-        stages.append(stage)
-    return msgspec.structs.replace(plan, stages=tuple(stages))
 
 
 def recomputed(plan: Plan) -> Plan:

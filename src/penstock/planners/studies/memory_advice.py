@@ -19,6 +19,7 @@ from penstock.planners.registry import find_planner
 from penstock.planners.search_space import SearchSpace
 from penstock.planners.studies.memory_floor import MemoryFloor, memory_floor, more_devices
 from penstock.planners.studies.quick_planners import is_quick, is_quick_for_auto
+from penstock.planners.switches import plan_within
 from penstock.profile import Profile
 from penstock.program.proof import Proof
 from penstock.simulate import evaluate
@@ -64,7 +65,7 @@ def advise_on_memory(
         proof: The proof of its plan, which found too little memory.
         profile_at: Computes the profile for a micro-batch size. If None, times and sizes are scaled from the problem's
             profile.
-        search_space: The search space of auto.
+        search_space: The features that plans may use.
 
     Returns:
         Lines with each change and its result; none if planning would take long.
@@ -77,7 +78,7 @@ def advise_on_memory(
     is_substitute = not is_quick(planner, problem)
     if (floor and floor.least_devices is None) or (is_substitute and not is_quick("balanced", problem)):
         return lines
-    trials = _Trials(problem, "balanced" if is_substitute else planner, is_substitute, profile_at)
+    trials = _Trials(problem, "balanced" if is_substitute else planner, is_substitute, profile_at, search_space)
     lines += _run_trials(trials, floor)
     if not floor:
         lines.append("not tried: --planner auto, which searches for plans that fit")
@@ -96,8 +97,16 @@ def _run_trials(trials: "_Trials", floor: MemoryFloor | None) -> list[str]:
 
 
 class _Trials:
-    def __init__(self, problem: Problem, planner: str, is_substitute: bool, profile_at: ProfileAt | None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        planner: str,
+        is_substitute: bool,
+        profile_at: ProfileAt | None,
+        search_space: SearchSpace | None = None,
+    ) -> None:
         self._problem = problem
+        self._search_space = search_space or SearchSpace()
         self._planner = planner
         self._profile_at = profile_at
         # Options that state a substitute planner, and the shape if another schedule would choose another one.
@@ -110,7 +119,7 @@ class _Trials:
         return is_quick(self._planner, problem)
 
     def _plan(self, problem: Problem) -> Plan:
-        return find_planner(self._planner).plan(problem)
+        return plan_within(find_planner(self._planner), problem, self._search_space)
 
     def run(self) -> Iterator[Trial]:
         """Try every change alone, then recomputation and smaller micro-batches together if neither is enough."""
@@ -220,8 +229,7 @@ class _AutoTrials(_Trials):
     """Trials with auto, which decides about recomputation itself."""
 
     def __init__(self, problem: Problem, profile_at: ProfileAt | None, search_space: SearchSpace) -> None:
-        super().__init__(problem, "auto", False, profile_at)
-        self._search_space = search_space
+        super().__init__(problem, "auto", False, profile_at, search_space)
 
     def _is_quick(self, problem: Problem) -> bool:
         return is_quick_for_auto(problem)

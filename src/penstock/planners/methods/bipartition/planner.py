@@ -42,9 +42,15 @@ TRANSFER_WEIGHTS = (0.25, 1.0, 4.0, np.inf)
 MAX_CUTS = 160
 
 
-def bipartition(problem: Problem) -> Plan:
-    """Plan with two sets of cuts at several transfer prices, and with balanced; return the fastest in simulation."""
-    return min(two_set_plans(problem), key=lambda plan: _iteration_s(problem, plan))
+def bipartition(problem: Problem, *, recomputation: bool = True, part_recomputation: bool = True) -> Plan:
+    """Plan with two sets of cuts at several transfer prices, and with balanced; return the fastest in simulation.
+
+    Without `recomputation` or `part_recomputation`, only the problem itself determines whether stages recompute.
+    """
+    plans = two_set_plans(problem)
+    if not (recomputation and part_recomputation):
+        plans = [plan for plan in plans if all(stage.recompute == problem.recompute for stage in plan.stages)]
+    return min(plans, key=lambda plan: _iteration_s(problem, plan))
 
 
 def two_set_plans(problem: Problem) -> list[Plan]:

@@ -52,14 +52,30 @@ MAX_BLOCKS = 64
 MAX_WORK = 8e7
 
 
-def dapple(problem: Problem) -> Plan:
-    """Plan the pipeline with the least latency by DAPPLE's formula; data parallelism is one of the candidates."""
+def dapple(
+    problem: Problem, *, replication: bool = True, unequal_replicas: bool = True, device_order: bool = True
+) -> Plan:
+    """Plan the pipeline with the least latency by DAPPLE's formula; data parallelism is one of the candidates.
+
+    Args:
+        problem: The problem.
+        replication: Whether stages may have several devices. Data parallelism is no candidate then.
+        unequal_replicas: Whether stages may have different numbers of replicas.
+        device_order: Whether stages may take devices in another order than that of the cluster.
+    """
     group_costs = GroupCosts(problem)
     num_units = problem.profile.num_units
     best = [Stage(0, num_units, (group_costs.fastest,))]
-    if group_costs.shares(group_costs.devices) is not None:
-        best = min([Stage(0, num_units, group_costs.devices)], best, key=lambda stages: latency_s(group_costs, stages))
-    best = _search(group_costs, latency_s(group_costs, best)) or best
+    everything = tuple(sorted(group_costs.devices)) if not device_order else group_costs.devices
+    if replication and group_costs.shares(everything) is not None:
+        best = min([Stage(0, num_units, everything)], best, key=lambda stages: latency_s(group_costs, stages))
+    sizes: Sequence[int | None] = [None]
+    if not replication:
+        sizes = [1]
+    elif not unequal_replicas:
+        sizes = range(1, len(everything))
+    for size in sizes:
+        best = _search(group_costs, latency_s(group_costs, best), size, in_order=not device_order) or best
     cuts = [0, *(stage.stop for stage in best)]
     return problem.plan("dapple", cuts, [group_costs.plan_group(stage.group) for stage in best])
 
@@ -103,11 +119,18 @@ def pivot_latency_s(
     return latency
 
 
-def _search(group_costs: GroupCosts, limit: float) -> list[Stage] | None:
-    """The stages with the least latency below a limit; None if there are none."""
+def _search(
+    group_costs: GroupCosts, limit: float, num_replicas: int | None = None, *, in_order: bool = False
+) -> list[Stage] | None:
+    """The stages with the least latency below a limit; None if there are none.
+
+    With `num_replicas`, all have that many. With `in_order`, devices are in the order of the cluster.
+    """
     from penstock.planners.methods.dapple.kernel import Groups, search
 
-    placements = _placements(group_costs)
+    placements = _placements(group_costs, num_replicas, in_order=in_order)
+    if placements is None:
+        return None
     blocks = _blocks(group_costs, len(placements.steps.group))
     forward = [group_costs.sums(group, FORWARD)[:, blocks] for group in placements.groups]
     backward = [group_costs.sums(group, BACKWARD)[:, blocks] for group in placements.groups]
@@ -143,7 +166,8 @@ class _Placements(NamedTuple):
     steps: "Steps"
 
 
-def _placements(group_costs: GroupCosts) -> _Placements:
+def _placements(group_costs: GroupCosts, num_replicas: int | None, *, in_order: bool) -> _Placements | None:
+    """All steps that a search may take; None if there are none."""
     from penstock.planners.methods.dapple.kernel import Steps
 
     groups: dict[tuple[int, ...], int] = {}
@@ -152,9 +176,20 @@ def _placements(group_costs: GroupCosts) -> _Placements:
     for step in find_steps(tuple(len(host) for host in group_costs.hosts)):
         spans = zip(group_costs.hosts, step.before, step.after, strict=True)
         group = tuple(device for host, first, last in spans for device in host[first:last])
+        if num_replicas is not None and len(group) != num_replicas:
+            continue
+        if in_order:
+            taken = [
+                device for host, last in zip(group_costs.hosts, step.before, strict=True) for device in host[:last]
+            ]
+            group = tuple(sorted(group))
+            if taken and max(taken) > group[0]:
+                continue
         if group_costs.shares(group) is not None:
             steps.append(step)
             numbers.append(groups.setdefault(group, len(groups)))
+    if not steps or any(steps[0].before):
+        return None
     begin: dict[Taken, int] = {}
     end: dict[Taken, int] = {}
     for number, step in enumerate(steps):

@@ -50,12 +50,13 @@ class Level:
     """Whether a range of layers never takes longer than a range that contains it."""
     portion: float = 1.0
     """The part of every micro-batch that this level processes."""
-    replication: bool = True
+    num_replicas: int | None = None
+    """The only number of replicas to try; None for all of `replica_counts`."""
 
     @cached_property
     def counts(self) -> list[int]:
         """The numbers of replicas to try."""
-        return replica_counts(len(self.slots)) if self.replication else [1]
+        return replica_counts(len(self.slots)) if self.num_replicas is None else [self.num_replicas]
 
     @cached_property
     def channel_s(self) -> dict[tuple[int, int], Floats]:
@@ -126,6 +127,8 @@ def solve(level: Level, starts: Ints, *, choices: bool = True) -> Solution:
                 continue
             # Larger groups first: with the same bottleneck, fewer stages fill sooner.
             before = [earlier for earlier in reversed(level.counts) if (first, earlier) in solution.best]
+            if not before:
+                continue
             rows = [level.counts.index(earlier) for earlier in before]
             channel = level.channel_s[first, count][rows]
             joined = np.array([solution.best[first, earlier] for earlier in before])
@@ -139,7 +142,9 @@ def solve(level: Level, starts: Ints, *, choices: bool = True) -> Solution:
 
 
 def trace(solution: Solution, start: int, stop: int) -> list[Run]:
-    """The best runs from the solution's only start to an end; ties go to fewer devices."""
+    """The best runs from the solution's only start to an end; ties go to fewer devices. Empty if there are none."""
+    if not solution.best:
+        return []
     used, count = min(solution.best, key=lambda key: (float(solution.best[key][0, stop]), key[0], -key[1]))
     runs = []
     while used > count:
@@ -150,49 +155,58 @@ def trace(solution: Solution, start: int, stop: int) -> list[Run]:
     return runs[::-1]
 
 
-def find_flat(group_costs: GroupCosts, *, replication: bool) -> list[Stage]:
-    """The best stages on all devices in a row."""
-    level = Level(
-        group_costs,
-        group_costs.devices,
-        _device_stages(group_costs, group_costs.devices, 1.0),
-        True,
-        replication=replication,
-    )
+def find_flat(group_costs: GroupCosts, num_replicas: int | None = None, *, in_order: bool = False) -> list[Stage]:
+    """The best stages on all devices in a row; none if there are none with that number of replicas.
+
+    Args:
+        group_costs: Costs of groups.
+        num_replicas: The number of replicas of every stage; None for any.
+        in_order: Whether the row is that of the cluster, even if the devices of a host are not neighbours in it.
+    """
+    row = tuple(sorted(group_costs.devices)) if in_order else group_costs.devices
+    level = Level(group_costs, row, _device_stages(group_costs, row, 1.0), True, num_replicas=num_replicas)
     runs = trace(solve(level, np.array([0])), 0, group_costs.problem.profile.num_units)
-    return [Stage(run.start, run.stop, group_costs.devices[run.first : run.last]) for run in runs]
+    return [Stage(run.start, run.stop, row[run.first : run.last]) for run in runs]
 
 
-def find_levels(group_costs: GroupCosts, *, replication: bool) -> list[Stage] | None:
-    """The best stages on whole hosts, with the best pipelines inside them; None if the hosts differ."""
+def find_levels(group_costs: GroupCosts, num_replicas: tuple[int, int] | None = None) -> list[Stage] | None:
+    """The best stages on whole hosts, with the best pipelines inside them; None if the hosts differ.
+
+    Args:
+        group_costs: Costs of groups.
+        num_replicas: How many hosts every stage takes, and how many devices of each; None for any.
+    """
     hosts = group_costs.hosts
     if not _alike(group_costs):
         return None
     num_units = group_costs.problem.profile.num_units
+    outside_count, inside_count = num_replicas or (None, None)
     inside: dict[int, Floats] = {}
-    for count in replica_counts(len(hosts)) if replication else [1]:
-        solution = solve(_inside(group_costs, count, replication), np.arange(num_units + 1), choices=False)
+    for count in replica_counts(len(hosts)) if outside_count is None else [outside_count]:
+        solution = solve(_inside(group_costs, count, inside_count), np.arange(num_units + 1), choices=False)
+        if not solution.best:
+            return None
         inside[count] = np.min(list(solution.best.values()), axis=0)
 
     def stage_s(first: int, count: int) -> Floats:
         heads = [host[0] for host in hosts[first : first + count]]
         return inside[count] + _reduction_s(group_costs, group_costs.reduce_price(heads))
 
-    level = Level(group_costs, tuple(host[0] for host in hosts), stage_s, False, replication=replication)
+    level = Level(group_costs, tuple(host[0] for host in hosts), stage_s, False, num_replicas=outside_count)
     stages = []
     for outer in trace(solve(level, np.array([0])), 0, num_units):
         chosen = hosts[outer.first : outer.last]
-        inner = solve(_inside(group_costs, len(chosen), replication), np.array([outer.start]))
+        inner = solve(_inside(group_costs, len(chosen), inside_count), np.array([outer.start]))
         for run in trace(inner, outer.start, outer.stop):
             group = tuple(device for host in chosen for device in host[run.first : run.last])
             stages.append(Stage(run.start, run.stop, group))
     return stages
 
 
-def _inside(group_costs: GroupCosts, num_hosts: int, replication: bool) -> Level:
+def _inside(group_costs: GroupCosts, num_hosts: int, num_replicas: int | None) -> Level:
     """The level inside a host that processes its part of every micro-batch; the first host represents all of them."""
     host, portion = group_costs.hosts[0], 1 / num_hosts
-    return Level(group_costs, host, _device_stages(group_costs, host, portion), True, portion, replication)
+    return Level(group_costs, host, _device_stages(group_costs, host, portion), True, portion, num_replicas)
 
 
 def _device_stages(group_costs: GroupCosts, row: tuple[int, ...], portion: float) -> StageSeconds:

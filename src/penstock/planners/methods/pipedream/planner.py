@@ -35,6 +35,7 @@ Reference: Narayanan et al., PipeDream: generalized pipeline parallelism for DNN
 """
 
 from collections.abc import Sequence
+from itertools import product
 
 from penstock.plan import Plan
 from penstock.planners.costs import BACKWARD, FORWARD, GroupCosts
@@ -42,14 +43,29 @@ from penstock.planners.methods.pipedream.levels import Stage, find_flat, find_le
 from penstock.planners.problem import Problem
 
 
-def pipedream(problem: Problem, *, replication: bool = True) -> Plan:
-    """Plan the pipeline with the least bottleneck; without `replication`, one device per stage."""
+def pipedream(
+    problem: Problem, *, replication: bool = True, unequal_replicas: bool = True, device_order: bool = True
+) -> Plan:
+    """Plan the pipeline with the least bottleneck.
+
+    Args:
+        problem: The problem.
+        replication: Whether stages may have several devices.
+        unequal_replicas: Whether stages may have different numbers of replicas.
+        device_order: Whether groups may take devices in another order than that of the cluster: whole hosts repeat the
+            pipeline of one host.
+    """
     group_costs = GroupCosts(problem)
-    candidates = [
-        find_levels(group_costs, replication=replication) or [],
-        find_flat(group_costs, replication=replication),
-        [Stage(0, problem.profile.num_units, (group_costs.fastest,))],
-    ]
+    flat: Sequence[int | None] = [None]
+    levels: Sequence[tuple[int, int] | None] = [None]
+    if not replication:
+        flat, levels = [1], [(1, 1)]
+    elif not unequal_replicas:
+        flat = range(1, len(group_costs.devices) + 1)
+        levels = list(product(range(1, len(group_costs.hosts) + 1), range(1, len(group_costs.hosts[0]) + 1)))
+    candidates = [find_levels(group_costs, count) or [] for count in (levels if device_order else ())]
+    candidates += [find_flat(group_costs, count, in_order=not device_order) for count in flat]
+    candidates.append([Stage(0, problem.profile.num_units, (group_costs.fastest,))])
     best = min(filter(None, candidates), key=lambda stages: bottleneck_s(group_costs, stages))
     cuts = [0, *(stage.stop for stage in best)]
     return problem.plan("pipedream", cuts, [group_costs.plan_group(stage.group) for stage in best])

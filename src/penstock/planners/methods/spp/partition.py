@@ -58,8 +58,13 @@ def partition(problem: Problem, order: Sequence[int], num_stages: int, *, replic
     return next((item for item in candidates if len(item.groups) == num_stages), None)
 
 
-def partitions(problem: Problem, order: Sequence[int], *, replication: bool = True) -> list[Partition]:
-    """The best partition into each possible number of stages, from one table."""
+def partitions(
+    problem: Problem, order: Sequence[int], *, replication: bool = True, num_replicas: int | None = None
+) -> list[Partition]:
+    """The best partition into each possible number of stages, from one table.
+
+    With `num_replicas`, every stage has that many; without `replication`, one.
+    """
     from penstock.planners.methods.spp.kernel import Groups, Joints, Order, bottlenecks, channel_seconds
 
     num_units = problem.profile.num_units
@@ -67,6 +72,10 @@ def partitions(problem: Problem, order: Sequence[int], *, replication: bool = Tr
     spans = (
         _spans(row, num_units) if replication else [(position, position + 1) for position in range(len(row.devices))]
     )
+    if num_replicas is not None:
+        spans = [(begin, end) for begin, end in spans if end - begin == num_replicas]
+    if not spans:
+        return []
     first, last = np.array(spans, dtype=np.int64).T
     into = [np.flatnonzero(last == begin) for begin in first]
     joints = Joints(

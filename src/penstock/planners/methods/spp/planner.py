@@ -14,7 +14,7 @@ layers, and at most some D simulations.
 Reference: Luo et al., Efficient Pipeline Planning for Expedited Distributed DNN Training, 2022.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import inf
 
@@ -30,8 +30,16 @@ from penstock.schedules.methods import pe
 from penstock.simulate import evaluate_costs
 
 
-def spp(problem: Problem, *, replication: bool = True) -> Plan:
-    """Plan the fastest of the best partitions for all numbers of stages; without `replication`, one device per stage.
+def spp(
+    problem: Problem, *, replication: bool = True, unequal_replicas: bool = True, device_order: bool = True
+) -> Plan:
+    """Plan the fastest of the best partitions for all numbers of stages.
+
+    Args:
+        problem: The problem.
+        replication: Whether stages may have several devices.
+        unequal_replicas: Whether stages may have different numbers of replicas.
+        device_order: Whether devices may be in another order than that of the cluster.
 
     >>> from penstock.cluster.load import load_cluster
     >>> from penstock.profile.load import load_profile
@@ -40,7 +48,10 @@ def spp(problem: Problem, *, replication: bool = True) -> Plan:
     [['d0'], ['d1']]
     """
     best: tuple[float, Plan] | None = None
-    candidates = [item for order in device_orders(problem) for item in _candidates(problem, order, replication)]
+    cluster_order = list(range(problem.pipeline_depth or problem.cluster.num_devices))
+    orders = device_orders(problem) if device_order else [cluster_order]
+    sizes: Sequence[int | None] = [None] if unequal_replicas or not replication else range(1, len(cluster_order) + 1)
+    candidates = [item for order in orders for size in sizes for item in _candidates(problem, order, replication, size)]
     for item in sorted(candidates, key=lambda item: (item.bottleneck_s, len(item.groups))):
         if best is not None and item.least_s >= best[0]:
             continue
@@ -79,8 +90,14 @@ def device_orders(problem: Problem) -> Iterator[list[int]]:
         yield back
 
 
-def _candidates(problem: Problem, order: list[int], replication: bool) -> Iterator[Partition]:
-    """Yield one stage on all devices, and the best partitions with and without replicas, each once."""
+def _candidates(problem: Problem, order: list[int], replication: bool, num_replicas: int | None) -> Iterator[Partition]:
+    """Yield one stage on all devices, and the best partitions with and without replicas, each once.
+
+    With `num_replicas`, only the best partitions in which every stage has that many.
+    """
+    if num_replicas is not None:
+        yield from partitions(problem, order, num_replicas=num_replicas)
+        return
     if not replication:
         yield from partitions(problem, order, replication=False)
         return
