@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from penstock.errors import InputError
-from penstock.export.engines import TORCH
+from penstock.export.engines import MEGATRON, TORCH
 from penstock.export.limits import Obstacle, find_obstacles
 from penstock.export.readme import make_readme, ranks_csv
 from penstock.export.subject import Subject, make_subject
@@ -15,7 +15,7 @@ from penstock.profile import Profile
 from penstock.schedules import schedule
 from penstock.simulate import Evaluation
 
-ENGINES: Mapping[str, Engine] = MappingProxyType({engine.name: engine for engine in (TORCH,)})
+ENGINES: Mapping[str, Engine] = MappingProxyType({engine.name: engine for engine in (TORCH, MEGATRON)})
 """The engines that plans can be exported to, by name."""
 
 _TRANSFERS = (
@@ -62,11 +62,11 @@ def export_plan(evaluation: Evaluation, profile: Profile, engine: str) -> Export
 
     Example:
         >>> import penstock
-        >>> profile = penstock.load_profile("llama-3-8b", kinds=["A100-80"])
+        >>> profile = penstock.load_profile("gpt2", kinds=["A100-80"])
         >>> cluster = penstock.load_cluster("2 x A100-80 @ 100 GB/s")
-        >>> plan = penstock.plan(profile, cluster, 4, planner="balanced", cuts="whole")
-        >>> sorted(export_plan(penstock.evaluate(plan, profile, cluster), profile, "torch").files)
-        ['README.md', 'launch.sh', 'load.py', 'pipeline.json', 'ranks.csv', 'schedule.csv']
+        >>> plan = penstock.plan(profile, cluster, 4, planner="balanced", schedule="1f1b", cuts="whole")
+        >>> sorted(export_plan(penstock.evaluate(plan, profile, cluster), profile, "megatron").files)
+        ['README.md', 'launch.sh', 'megatron.sh', 'ranks.csv']
     """
     found, subject = find_engine(engine), make_subject(evaluation, profile)
     _refuse(found, _obstacles(subject, evaluation, found))
@@ -93,7 +93,7 @@ def _obstacles(subject: Subject, evaluation: Evaluation, engine: Engine) -> tupl
     if engine.limits.schedule is not None:
         program = schedule(evaluation.costs, engine.limits.schedule)
         orders = {device: tuple(program.actions(device)) for device in program.devices}
-    return find_obstacles(subject, engine.limits, orders)
+    return find_obstacles(subject, engine.limits, orders) or tuple(engine.find_obstacles(subject))
 
 
 def _refuse(engine: Engine, obstacles: tuple[Obstacle, ...]) -> None:

@@ -15,6 +15,7 @@ from penstock.program import Action, Kind
 from penstock.units import show_count
 
 ROW_TOLERANCE = 1e-6
+_ENDS = {"before": "the embedding", "behind": "the head"}
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,10 @@ class Limits:
         recompute: Recomputation of no stage, of "all" stages or none, or of any "stage".
         ties: Parameters that stages share: "none", of the "ends" (the first and the last stage), or "any".
         cuts: Where stages may begin.
-        needs_blocks: Whether the model must be one stack of numbered blocks.
+        needs_blocks: Whether the model must be one stack of numbered blocks between an embedding and a head.
         part_rounds: Loops in which the number of micro-batches is not a multiple of the number of pipeline ranks.
+        exported_cuts: Where stages of exported plans may begin, if the engine can run more than `cuts` with another
+            kind of model.
     """
 
     shapes: frozenset[Shape] | None
@@ -42,6 +45,7 @@ class Limits:
     cuts: Cuts
     needs_blocks: bool = False
     part_rounds: bool = True
+    exported_cuts: Cuts | None = None
 
 
 class Obstacle(NamedTuple):
@@ -146,7 +150,12 @@ def _cuts(subject: Subject, limits: Limits) -> Iterator[Obstacle]:
             )
             yield Obstacle("model", what, "another engine")
             return
-    allowed = set(allowed_cuts(roles, limits.cuts))
+        missing = [side for side in ("before", "behind") if all(role.place != side for role in roles)]
+        if missing:
+            what = f"no layer of {subject.profile.name} is {missing[0]} the blocks, where {_ENDS[missing[0]]} belongs"
+            yield Obstacle("model", what, "another engine")
+            return
+    allowed = set(allowed_cuts(roles, limits.exported_cuts or limits.cuts))
     for cut in cuts:
         if cut not in allowed:
             inside = is_inside_block(roles, cut)

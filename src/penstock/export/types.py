@@ -1,9 +1,9 @@
 """`Engine` and `Export`: an engine that plans can be exported to, and the exported files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.export.limits import Limits
+from penstock.export.limits import Limits, Obstacle
 from penstock.export.subject import Subject
 
 
@@ -32,6 +32,7 @@ class Engine:
         limits: What it can run.
         draft: Makes the files of a plan without obstacles.
         starts_itself: Whether it has a launcher of its own, so that the export has no launch script.
+        find_obstacles: What it cannot say beside its limits. It is called for plans within the limits.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Engine:
     limits: Limits
     draft: Callable[[Subject], Draft]
     starts_itself: bool = False
+    find_obstacles: Callable[[Subject], Iterable[Obstacle]] = lambda _: ()
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The engines, one module each: what each can run, and the files for it."""
 
+from penstock.export.engines.megatron import MEGATRON
 from penstock.export.engines.torch import TORCH
 
-__all__ = ["TORCH"]
+__all__ = ["MEGATRON", "TORCH"]
