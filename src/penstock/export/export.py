@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from penstock.errors import InputError
-from penstock.export.engines import MEGATRON, TORCH
+from penstock.export.engines import DEEPSPEED, MEGATRON, TORCH
 from penstock.export.limits import Obstacle, find_obstacles
 from penstock.export.readme import make_readme, ranks_csv
 from penstock.export.subject import Subject, make_subject
@@ -15,7 +15,7 @@ from penstock.profile import Profile
 from penstock.schedules import schedule
 from penstock.simulate import Evaluation
 
-ENGINES: Mapping[str, Engine] = MappingProxyType({engine.name: engine for engine in (TORCH, MEGATRON)})
+ENGINES: Mapping[str, Engine] = MappingProxyType({engine.name: engine for engine in (TORCH, MEGATRON, DEEPSPEED)})
 """The engines that plans can be exported to, by name."""
 
 _TRANSFERS = (
