@@ -69,8 +69,9 @@ def test_backwards_are_split_only_where_asked(case: Case) -> None:
     costs = case.costs
     for name in NAMED_SCHEDULES:
         actions = [action for device in costs.plan.devices for action in compute(costs, name, device)]
-        parts = case.plan.split_backward or name.startswith("zb_")
-        if name.startswith("zb_") and costs.joined_s.any():
+        splits = name.startswith(("zb_", "v_"))
+        parts = case.plan.split_backward or splits
+        if splits and costs.joined_s.any():
             # Where it costs something to part a backward, it may be whole where nobody waits for I.
             actions = [action for action in actions if action.stage > 0]
             reach("joined", actions)

@@ -87,6 +87,32 @@ def test_zb_v_keeps_no_more_with_few_micro_batches(devices: int) -> None:
         assert found.timeline.iteration_s >= max(6 * num, 4 * devices + 1)
 
 
+V_MOST_KEPT = {"v_half": lambda p: 2 * (p // 2) + 2, "v_min": lambda p: 2 * ((p + 1) // 3) + 2}
+V_PARTS = {"v_half": 1 / 2, "v_min": 1 / 3}
+
+
+@pytest.mark.parametrize("name", V_MOST_KEPT)
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16])
+def test_memory_of_v_half_and_v_min(devices: int, times: tuple[float, float, float], name: str) -> None:
+    """Half and a third of 1F1B's 2 p (stage, micro-batch) pairs, and at most 4/3 of a micro-batch more."""
+    stage_devices = [*range(devices), *reversed(range(devices))]
+    for num in (1, 2, devices, 2 * devices + 1, 4 * devices):
+        peak = run(stage_devices, num, name, times).proof.peak_bytes.max()
+        assert peak <= min(V_MOST_KEPT[name](devices), 2 * num)
+        assert peak <= V_PARTS[name] * 2 * devices + 8 / 3
+
+
+@pytest.mark.parametrize(("name", "part"), [("v_half", 0.5), ("v_min", 2 / 3)])
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 5, 6, 8, 16])
+def test_bubble_of_v_half_and_v_min(devices: int, name: str, part: float) -> None:
+    """About a half and two thirds of 1F1B's bubble of 6 (p - 1) passes; up to three passes more, to turn around."""
+    stage_devices = [*range(devices), *reversed(range(devices))]
+    for num in (devices, 2 * devices, 4 * devices):
+        found = run(stage_devices, num, name, (1.0, 1.0, 1.0))
+        assert found.timeline.iteration_s <= 6 * num + part * 6 * (devices - 1) + 3
+
+
 @pytest.mark.parametrize("chunks", [2, 3])
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("devices", [2, 3, 4, 6])
@@ -106,7 +132,7 @@ def test_interleaved(devices: int, times: tuple[float, float, float], chunks: in
         assert plain == chunks * (found.timeline.iteration_s - num * chunks * both)
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "zb_h1", "zb_v", "v_half", "v_min"])
 def test_one_device_never_waits(schedule: str) -> None:
     for stages in (1, 2, 4):
         found = run([0] * stages, 5, schedule, (1.0, 0.5, 0.25))

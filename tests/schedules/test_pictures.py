@@ -56,6 +56,8 @@ def happened(case_costs: Costs, program: Program) -> list[Drawn]:
         ("interleaved", "interleaved", [0, 1, 0, 1], 4, False),
         ("zb_h1", "zb_h1", [0, 1, 2], 5, True),
         ("zb_v", "zb_v", [0, 1, 1, 0], 4, True),
+        ("v_half", "v_half", [0, 1, 2, 2, 1, 0], 4, True),
+        ("v_min", "v_min", [0, 1, 2, 2, 1, 0], 4, True),
     ],
 )
 def test_the_picture_is_the_timeline(

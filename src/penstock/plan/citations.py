@@ -173,6 +173,8 @@ SCHEDULE_PAPERS: Mapping[str, tuple[Paper, ...]] = MappingProxyType(
         "interleaved": (INTERLEAVED,),
         "zb_h1": (ZERO_BUBBLE,),
         "zb_v": (ZERO_BUBBLE, CONTROLLABLE_MEMORY),
+        "v_half": (CONTROLLABLE_MEMORY,),
+        "v_min": (CONTROLLABLE_MEMORY,),
         "pe": (SPP,),
         "auto": (ZERO_BUBBLE,),
         "auto_fused": (PIPEDREAM_FLUSH, SPP),

@@ -7,7 +7,7 @@ from penstock.errors import InputError
 from penstock.plan import SHARE_TOLERANCE, Grid, Plan, Shape, find_grid
 from penstock.schedules import find_schedule
 
-SPLITTING = frozenset({"zb_h1", "zb_v", "auto"})
+SPLITTING = frozenset({"zb_h1", "zb_v", "v_half", "v_min", "auto"})
 """Schedules that may split the backward into input and weight gradients on their own."""
 
 ROW_TOLERANCE = 1e-6

@@ -9,7 +9,7 @@ from penstock.names import suggest_names
 from penstock.plan import Shape
 from penstock.plan.pricing import Costs
 from penstock.program import Program, program_of_order
-from penstock.schedules.methods import auto, auto_fused, gpipe, interleaved, one_f_one_b, pe, zb_h1, zb_v
+from penstock.schedules.methods import auto, auto_fused, gpipe, interleaved, one_f_one_b, pe, v_half, v_min, zb_h1, zb_v
 from penstock.schedules.ordering import in_turn
 
 MAX_JOBS = 10_000_000
@@ -34,6 +34,8 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             Schedule("interleaved", interleaved, Shape.LOOP, "1F1B over several stages per device, in a loop"),
             Schedule("zb_h1", zb_h1, Shape.STRAIGHT, "1F1B with weight gradients in the bubbles"),
             Schedule("zb_v", zb_v, Shape.V, "two stages per device in a V, weight gradients in the bubbles"),
+            Schedule("v_half", v_half, Shape.V, "a V with half of 1F1B's memory"),
+            Schedule("v_min", v_min, Shape.V, "a V with a third of 1F1B's memory"),
             Schedule("pe", pe, Shape.STRAIGHT, "the earliest available micro-batch, backwards first"),
             Schedule("auto", auto, Shape.STRAIGHT, "the best of all these and of list scheduling, within memory"),
             Schedule("auto_fused", auto_fused, Shape.STRAIGHT, "the same with every backward fused"),

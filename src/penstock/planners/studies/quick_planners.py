@@ -19,7 +19,7 @@ MAX_DEVICES = 32
 PLAIN = ("uniform", "balanced", "data_parallel")
 """Planners that do not search; they are quick on any problem."""
 TIMES_AS_LONG: Mapping[str, int] = MappingProxyType(
-    {"zb_h1": 4, "zb_v": 4, "auto": 8, "auto_fused": 8, "bipartition": 4}
+    {"zb_h1": 4, "zb_v": 4, "v_half": 4, "v_min": 4, "auto": 8, "auto_fused": 8, "bipartition": 4}
 )
 """How much longer some schedules take per action, and the planner that simulates several plans."""
 

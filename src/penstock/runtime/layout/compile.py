@@ -1,8 +1,8 @@
 """Compilation of a plan into a proved program.
 
 A plan without its profile and cluster is compiled with placeholders, in which all layers take the same time. Every
-order that a schedule makes from them is correct. For schedules that depend on times (zb_h1, zb_v, pe, auto) it can
-differ from the order that was simulated for the plan.
+order that a schedule makes from them is correct. For schedules that depend on times (zb_h1, zb_v, v_half, v_min, pe,
+auto) it can differ from the order that was simulated for the plan.
 """
 
 import re

@@ -24,6 +24,8 @@ from penstock.schedules.methods.gpipe import gpipe
 from penstock.schedules.methods.interleaved import interleaved
 from penstock.schedules.methods.one_f_one_b import one_f_one_b
 from penstock.schedules.methods.pe import pe
+from penstock.schedules.methods.v_half import v_half
+from penstock.schedules.methods.v_min import v_min
 from penstock.schedules.methods.zb_h1 import zb_h1
 from penstock.schedules.methods.zb_v import zb_v
 from penstock.schedules.ordering import join_first, with_split
@@ -31,7 +33,7 @@ from penstock.schedules.search import Estimator, Greedy, Rules, Score, polished,
 
 WHOLE: tuple[Callable[[Costs], Program], ...] = (one_f_one_b, pe, interleaved, gpipe)
 """Schedules that split the backward only if the plan requires it."""
-SPLIT: tuple[Callable[[Costs], Program], ...] = (zb_h1, zb_v)
+SPLIT: tuple[Callable[[Costs], Program], ...] = (zb_h1, zb_v, v_half, v_min)
 POLISHING = 1.25
 """Polishing has never gained this factor."""
 MEDIUM = 30_000
