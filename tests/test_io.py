@@ -1,6 +1,7 @@
 """File reads with located errors, and atomic writes."""
 
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -174,3 +175,17 @@ def test_data_reaches_the_disk_before_the_file_gets_its_name(tmp_path: Path, mon
     monkeypatch.setattr(os, "fsync", record)
     io.write_whole(path, b"abc")
     assert synced == [(3, False)]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
+def test_special_files_are_refused_at_once(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "special"
+    if kind == "pipe":
+        os.mkfifo(path)  # opening it to read waits for a writer
+    elif kind == "device":
+        path.symlink_to("/dev/zero")  # has no end
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    with pytest.raises(FileError, match=r"device or a pipe|cannot be read"):
+        io.read_bytes(path)

@@ -16,11 +16,14 @@
 Every error states what is wrong, where, and what to do about it.
 """
 
+from penstock.printable_text import escape_lines
+
 
 class PenstockError(Exception):
     """Base class of all errors that Penstock raises deliberately.
 
-    `str(error)` is `where: what`, with the hint on a second line.
+    `str(error)` is `where: what`, with the hint on a second line. Control characters, which a name from a file may
+    have, appear as escapes. Every line but the first is indented, so that no name passes for a line of Penstock's.
 
     Args:
         what: What is wrong, in one sentence without a final period.
@@ -41,7 +44,17 @@ class PenstockError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{text}\n  {self.hint}" if self.hint else text
+        return "\n".join(map(_shown, filter(None, (text, f"  {self.hint}" if self.hint else ""))))
+
+
+MAX_SHOWN = 10_000
+"""Characters of a message or hint that are shown. A name in a file can have millions."""
+
+
+def _shown(text: str) -> str:
+    more = len(text) - MAX_SHOWN
+    lines = escape_lines(text if more <= 0 else f"{text[:MAX_SHOWN]}... ({more:,} characters more)").split("\n")
+    return "\n".join([lines[0], *(line if line.startswith("  ") else f"  {line}" for line in lines[1:])])
 
 
 class InputError(PenstockError, ValueError):

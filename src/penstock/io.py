@@ -26,21 +26,37 @@ def read_bytes(path: str | Path) -> bytes:
     """Read a file.
 
     Raises:
-        FileError: The file is missing, is a folder, is larger than `MAX_INPUT_BYTES`, or cannot be read.
+        FileError: The file is missing, is a folder, a device or a pipe, is larger than `MAX_INPUT_BYTES`, or cannot be
+            read.
     """
     path = Path(path)
     try:
-        if path.is_dir():
-            raise FileError("is a folder, not a file", where=str(path), hint="Name a file.")
-        size = path.stat().st_size
-        if size > MAX_INPUT_BYTES:
-            raise FileError(f"file size ({size:,} bytes) exceeds the limit of {MAX_INPUT_BYTES:,}", where=str(path))
-        return path.read_bytes()
+        # Without O_NONBLOCK, opening a pipe waits for its writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            _check_regular(os.fstat(handle), path)
+        except FileError:
+            os.close(handle)
+            raise
+        with os.fdopen(handle, "rb") as file:
+            return file.read()
     except FileNotFoundError:
         hint = ask_names(suggest_files(path)) or "Check the path."
         raise FileError("no such file", where=str(path), hint=hint) from None
     except (OSError, ValueError) as error:
         raise FileError(f"cannot be read: {reason(error)}", where=repr(str(path))) from None
+
+
+def _check_regular(status: os.stat_result, path: Path) -> None:
+    """Refuse what has no end, or too much, before memory is taken. Devices, such as /dev/zero, can be read for ever."""
+    if stat.S_ISDIR(status.st_mode):
+        raise FileError("is a folder, not a file", where=str(path), hint="Name a file.")
+    if not stat.S_ISREG(status.st_mode):
+        what = "is a device or a pipe, not a file"
+        raise FileError(what, where=str(path), hint="Write its contents to a file first, and name that.")
+    if status.st_size > MAX_INPUT_BYTES:
+        what = f"file size ({status.st_size:,} bytes) exceeds the limit of {MAX_INPUT_BYTES:,}"
+        raise FileError(what, where=str(path))
 
 
 def read_text(path: str | Path) -> str:

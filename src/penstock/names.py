@@ -4,9 +4,23 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
+MAX_NAME_LENGTH = 1_000
 _MAX_COMPARED = 4096
 _MIN_BEGINNING = 3
 """A name of this length or more that begins a known name stands for it, whatever their similarity."""
+
+
+def check_name_lengths(names: Iterable[str]) -> None:
+    """Check that names can be shown and compared.
+
+    Raises:
+        ValueError: A name has more than `MAX_NAME_LENGTH` characters.
+    """
+    for name in names:
+        if len(name) > MAX_NAME_LENGTH:
+            raise ValueError(
+                f"the name {name[:40]!r}... has {len(name):,} characters; at most {MAX_NAME_LENGTH:,} are possible"
+            )
 
 
 def list_names(names: Iterable[str], *, most: int = 3) -> str:

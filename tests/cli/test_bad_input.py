@@ -208,10 +208,10 @@ def test_options_without_effect_are_refused(run: Run, files: dict[str, Path]) ->
 def test_too_large(run: Run) -> None:
     _refused(run("plan", "--profile", "gpt2", "--cluster", "65536 x H100 @ 1 GB/s", "-m", "1"), "exceeds the limit")
     for planner, message in (
-        ("auto", "number of micro-batches (16,777,216) times number of stages (4) must be at most 10,000,000"),
-        ("balanced", "number of forwards (16,777,216 micro-batches x 4 replicas) exceeds the limit of 10,000,000"),
+        ("auto", "number of micro-batches (65,536) times number of devices (256) must be at most 4,000,000"),
+        ("data_parallel", "number of forwards (65,536 micro-batches x 256 replicas) exceeds the limit of 10,000,000"),
     ):
-        words = ("plan", "--profile", "gpt2", "--cluster", CLUSTER, "-m", "16777216", "--planner", planner)
+        words = ("plan", "--profile", "gpt2", "--cluster", "256 x T4 @ 1 GB/s", "-m", "65536", "--planner", planner)
         _refused(run(*words), message)
 
 

@@ -10,11 +10,12 @@ import pytest
 PLAN = """
 import penstock
 from penstock.io import digest
+from penstock.planners.bounds import lower_bound
 for model, micro_batch_size, cluster in CASES:
     profile = penstock.load_profile(model, kinds=["T4"], micro_batch_size=micro_batch_size)
     cluster = penstock.load_cluster(cluster)
     plan = penstock.plan(profile, cluster, 8)
-    print(digest(plan), penstock.lower_bound(profile, cluster, 8).seconds.hex())
+    print(digest(plan), lower_bound(profile, cluster, 8).seconds.hex())
 """
 CASES = [
     ("gpt2-large", 4, "4 x T4 @ 10 GB/s"),

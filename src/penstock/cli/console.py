@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import click
 import msgspec
 from rich.console import Console as RichConsole
-from rich.console import RenderableType
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 
-from penstock.report import escape_text
+from penstock.printable_text import escape_json, escape_lines, escape_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,7 +100,8 @@ class Console:
     def data(self, value: object) -> None:
         """Write the result as JSON, if --json is set."""
         if self.as_json:
-            sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+            text = msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
+            sys.stdout.buffer.write(escape_json(text).encode() + b"\n")
 
     def warn(self, text: str) -> None:
         """Write a warning to standard error, always."""
@@ -142,6 +144,13 @@ def _ignore(_text: str) -> None:
 
 
 class _RichConsole(RichConsole):
+    """A console whose text cannot control the terminal: every text is escaped where it is rendered."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render; control sequences of rich itself, such as those of a progress line, stay."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(escape_lines(segment.text), segment.style)
+
     def on_broken_pipe(self) -> None:
         """Raise the error: `main` handles a closed pipe."""
         raise BrokenPipeError

@@ -14,6 +14,7 @@ from penstock import __version__
 from penstock.cli.usage_errors import explain_usage
 from penstock.errors import PenstockError, RunError
 from penstock.names import ask_names, near_names
+from penstock.printable_text import escape_lines
 
 
 class _Verbs(click.Group):
@@ -131,4 +132,4 @@ def _is_interrupt(error: SystemError) -> bool:
 def show_error(text: str) -> None:
     """Write an error message to standard error."""
     click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-    click.echo(text, err=True)
+    click.echo(escape_lines(text), err=True)

@@ -13,6 +13,7 @@ from penstock import io
 from penstock.arrays import Floats
 from penstock.cluster.provenance import ProbeRecord
 from penstock.errors import InputError
+from penstock.names import check_name_lengths
 
 MAX_MATRIX_DEVICES = 8192
 """A link matrix has the square of this number of entries, 8 bytes each."""
@@ -168,6 +169,8 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def __post_init__(self) -> None:
         if not self.devices:
             raise ValueError("a cluster needs at least one device")
+        check_name_lengths([self.name, *(host.name for host in self.hosts)])
+        check_name_lengths(name for device in self.devices for name in (device.name, device.kind))
         hosts = _unique([host.name for host in self.hosts], "host")
         names = _unique([device.name for device in self.devices], "device")
         for device in self.devices:

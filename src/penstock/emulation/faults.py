@@ -17,7 +17,7 @@ from penstock.cluster import Cluster
 from penstock.errors import InputError
 from penstock.units import parse_seconds
 
-_FACTOR = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)\s*[xX×]?\Z")
+_FACTOR = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?)\s*[xX×]?\Z")
 _KILL = re.compile(r"([0-9]{1,6})@([0-9]{1,9})\Z")
 
 MAX_NAMES = 16

@@ -13,7 +13,7 @@ from penstock.launch.model_script import check_script
 from penstock.launch.progress import ProgressDisplay
 from penstock.launch.train_options import TrainOptions
 from penstock.launch.training import TrainResult, loss_difference, train
-from penstock.report import escape_text
+from penstock.printable_text import escape_text
 from penstock.report.analysis import reordered_sums
 from penstock.simulate import Evaluation, evaluate_costs
 from penstock.units import show_count

@@ -24,8 +24,8 @@ from penstock.launch.runs import (
     run_ranks,
 )
 from penstock.launch.train_options import TrainOptions
+from penstock.printable_text import escape_text
 from penstock.program.slices import save_slices
-from penstock.report import escape_text
 from penstock.report.analysis.prediction import MIN_ITERATIONS_FOR_SPREAD
 from penstock.simulate import Evaluation
 from penstock.timeline import Timeline, bubble_fraction, build_timeline

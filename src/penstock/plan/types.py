@@ -12,7 +12,7 @@ from penstock.profile import Profile, Rows
 
 FORMAT = "penstock.plan/2"
 
-MAX_MICROBATCHES = 2**24
+MAX_MICROBATCHES = 2**16
 SHARE_TOLERANCE = 1e-9
 """Shares add up to 1 within this tolerance, so every share must be larger."""
 

@@ -13,9 +13,11 @@ from penstock.planners.search_space import SearchSpace
 from penstock.planners.solution import Solution, order_plan
 from penstock.planners.switches import plan_within
 from penstock.profile import Cuts, Profile
-from penstock.schedules import MAX_JOBS, find_schedule
+from penstock.schedules import find_schedule
 
 DEFAULT_PLANNER = "auto"
+MAX_JOBS_OF_AUTO = 4_000_000
+"""Most micro-batches times devices, of which auto prices and orders many plans. It bounds the memory of a search."""
 
 
 class Options(TypedDict, total=False):
@@ -86,10 +88,10 @@ def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **op
         cluster_source=options.get("cluster_source", ""),
         cuts=options.get("cuts", "layers"),
     )
-    if method.name == "auto" and num_microbatches * len(problem.stage_devices) > MAX_JOBS:
+    if method.name == "auto" and num_microbatches * cluster.num_devices > MAX_JOBS_OF_AUTO:
         raise InputError(
-            f"number of micro-batches ({num_microbatches:,}) times number of stages "
-            f"({len(problem.stage_devices):,}) must be at most {MAX_JOBS:,} for the planner auto",
+            f"number of micro-batches ({num_microbatches:,}) times number of devices ({cluster.num_devices:,}) must be "
+            f"at most {MAX_JOBS_OF_AUTO:,} for the planner auto",
             hint="Use fewer and larger micro-batches.",
         )
     return problem

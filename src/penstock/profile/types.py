@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from penstock import io
+from penstock.names import check_name_lengths
 from penstock.profile.restrictions import Restriction, check_restrictions
 
 FORMAT = "penstock.profile/2"
@@ -244,6 +245,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         _make_floats(self, ("gradient_ratio", "optimizer_ratio"))
         if not (math.isfinite(self.gradient_ratio) and math.isfinite(self.optimizer_ratio)):
             raise ValueError("gradient_ratio and optimizer_ratio must be finite")
+        check_name_lengths([self.name, *self.kinds, *(unit.name for unit in self.units)])
+        check_name_lengths(tie.name for tie in self.ties)
         _no_repeats([unit.name for unit in self.units], "layer names")
         expected = _measurements(self.units[0])
         for unit in self.units:

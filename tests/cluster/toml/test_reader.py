@@ -136,12 +136,12 @@ def test_top_level_defaults_apply_without_a_more_specific_value() -> None:
 
 
 def test_an_unknown_kind_has_no_memory_limit() -> None:
-    cluster = parse('devices_per_host = 1\nkind = "A100_40"\nspeed = 1')
+    cluster = parse('devices_per_host = 1\nkind = "A100_41"\nspeed = 1')
     assert cluster.devices[0].memory_bytes is None
     assert cluster.assumptions == (
         "`hosts` is not specified: all devices are on one host, h0.",
         (
-            "The memory of kind 'A100_40' is not specified and the kind has no data sheet (did you mean 'A100-40'?): "
+            "The memory of kind 'A100_41' is not specified and the kind has no data sheet (did you mean 'A100-40'?): "
             "no memory limit is assumed."
         ),
     )

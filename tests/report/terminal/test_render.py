@@ -10,9 +10,9 @@ from rich.text import Text
 
 from penstock import evaluate, plan
 from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.printable_text import escape_text
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.report.analysis.waits import group_waits
-from penstock.report.printable_text import escape_text
 from penstock.report.terminal.render import TimelinePicture, device_table, timeline_text, waits_table
 from penstock.timeline.types import Timeline
 from tests.support.reach import reach, reaches

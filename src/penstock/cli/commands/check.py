@@ -12,7 +12,7 @@ from penstock.errors import InputError
 from penstock.launch import TrainOptions, check_script
 from penstock.plan import Plan
 from penstock.plan.pricing import PlanRestrictions
-from penstock.report import escape_text
+from penstock.printable_text import escape_text
 from penstock.units import show_bytes, show_count
 
 

@@ -10,7 +10,7 @@ from penstock.cli.console import Console, console_options
 from penstock.cli.options import check_outputs
 from penstock.cli.render import planning, warn_if_old
 from penstock.cluster import Cluster, HostRow, ProbeRecord
-from penstock.report import escape_text
+from penstock.printable_text import escape_text
 from penstock.units import show_bytes, show_count, show_percent, show_rate, show_seconds
 
 

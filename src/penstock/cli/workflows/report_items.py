@@ -9,8 +9,9 @@ from penstock.cli.console import Console
 from penstock.errors import PenstockError
 from penstock.plan import FORMAT as PLAN_FORMAT
 from penstock.plan import Plan
+from penstock.printable_text import escape_text
 from penstock.program import FORMAT as PROGRAM_FORMAT
-from penstock.report import ReportSubject, escape_text, with_unique_names
+from penstock.report import ReportSubject, with_unique_names
 from penstock.report.html.payload import PageData
 from penstock.report.text import mixed_problems_warning, with_problem_names
 from penstock.simulate import Evaluation, evaluate_costs

@@ -137,9 +137,11 @@ def is_within(less: SearchSpace, more: SearchSpace) -> bool:
     >>> is_within(SearchSpace(replication=False), SearchSpace()), is_within(SearchSpace(), SearchSpace(two_cuts=False))
     (True, False)
     """
-    switches = [field.name for field in fields(SearchSpace) if field.name != "schedule"]
-    return all(getattr(less, name) <= getattr(more, name) for name in switches) and (
-        more.schedule is None or less.schedule == more.schedule
+    switches = [field.name for field in fields(SearchSpace) if field.name not in ("schedule", "maps")]
+    return (
+        all(getattr(less, name) <= getattr(more, name) for name in switches)
+        and (more.schedule is None or less.schedule == more.schedule)
+        and (more.maps is None or (less.maps is not None and less.maps <= more.maps))
     )
 
 

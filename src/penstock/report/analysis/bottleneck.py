@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from penstock.printable_text import escape_text
 from penstock.program import Kind, Program
-from penstock.report.printable_text import escape_text
 from penstock.timeline import Timeline, critical_path, device_uses
 from penstock.units import show_percent, show_seconds
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from penstock.plan.pricing import Costs
+from penstock.printable_text import escape_text
 from penstock.program import Kind, Program
-from penstock.report.printable_text import escape_text
 
 
 def reordered_sums(costs: Costs, program: Program) -> list[str]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from penstock.errors import InputError
-from penstock.report.printable_text import escape_text
+from penstock.printable_text import escape_text
 from penstock.timeline import Timeline
 
 MAX_SECONDS = 1e15

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from penstock.printable_text import escape_text
 from penstock.program import NONE, Kind, Program
-from penstock.report.printable_text import escape_text
 from penstock.timeline import Timeline, Wait, waits
 from penstock.units import show_seconds
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from penstock.cluster import Device
 from penstock.plan.pricing import Costs, price
+from penstock.printable_text import escape_text
 from penstock.profile import Profile
 from penstock.program import Program, is_compute, is_pass, program_from_arrays
 from penstock.report.analysis.what_if_changes import changes
-from penstock.report.printable_text import escape_text
 from penstock.simulate import evaluate, evaluate_costs
 from penstock.timeline import Timeline
 from penstock.units import show_bytes, show_count, show_seconds

@@ -6,8 +6,8 @@ import msgspec
 
 from penstock.cluster import Cluster, Host, Link, Wire
 from penstock.plan.pricing import Costs
+from penstock.printable_text import escape_text
 from penstock.report.analysis.bottleneck import PathLocation, path_seconds
-from penstock.report.printable_text import escape_text
 from penstock.timeline import Timeline
 from penstock.units import show_rate
 

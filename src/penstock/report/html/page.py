@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from penstock import io
+from penstock.printable_text import escape_json, escape_text
 from penstock.profile import Profile
 from penstock.report.html.payload import PageData, page_data
 from penstock.report.html.script_bundle import bundle_script, minify_style, source
-from penstock.report.printable_text import escape_text
 from penstock.report.subject import ReportSubject, SubjectLike, as_subject, with_unique_names
 from penstock.report.text import with_problem_names
 
@@ -74,7 +74,9 @@ def render_page(data: PageData) -> bytes:
         The HTML file.
     """
     style, script = minify_style(), bundle_script()
-    content = msgspec.json.encode(data.content).decode().replace("<", "\\u003c")
+    content = escape_json(msgspec.json.encode(_printable(msgspec.to_builtins(data.content))).decode()).replace(
+        "<", "\\u003c"
+    )
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
@@ -88,6 +90,17 @@ def render_page(data: PageData) -> bytes:
     }
     # In one pass, so that no part is searched for placeholders.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], source("page.html")).encode()
+
+
+def _printable(content: object) -> object:
+    """Escape every text of the page's data: a browser would show direction marks as other text."""
+    if isinstance(content, str):
+        return escape_text(content)
+    if isinstance(content, dict):
+        return {_printable(key): _printable(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_printable(value) for value in content]
+    return content
 
 
 def _hash(text: str) -> str:

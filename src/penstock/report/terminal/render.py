@@ -14,9 +14,9 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from penstock.printable_text import escape_text
 from penstock.program import Kind
 from penstock.report.analysis import group_waits, validate_timeline
-from penstock.report.printable_text import escape_text
 from penstock.report.terminal.axis import time_axis
 from penstock.report.terminal.cells import Block, Drawing, choose_devices, draw
 from penstock.timeline import Timeline, bubble_fraction, device_uses

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.report.printable_text import escape_text
+from penstock.printable_text import escape_text
 from penstock.report.subject import ReportSubject
 
 

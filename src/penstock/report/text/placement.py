@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from penstock.plan import Group, Plan, Stage
 from penstock.plan.pricing import SAVED, Costs
+from penstock.printable_text import escape_text
 from penstock.profile import Profile
-from penstock.report.printable_text import escape_text
 from penstock.units import show_bytes, show_percent
 
 MAX_PARTS = 8

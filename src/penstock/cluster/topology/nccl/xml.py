@@ -24,7 +24,7 @@ _KINDS = {
     "0x2330": "H100", "0x2331": "H100",
 }  # fmt: skip
 """Device kinds by PCI device number, from the PCI ID Repository."""
-_START = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<system\b", re.DOTALL)
+_START = re.compile(r"\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--(?>.*?-->)\s*+)*+<system\b", re.DOTALL)
 
 
 def looks_like_nccl(text: str) -> bool:

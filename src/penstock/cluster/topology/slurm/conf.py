@@ -18,9 +18,9 @@ from penstock.cluster.topology.slurm.switches import Switch, common_level, paths
 from penstock.cluster.types import Cluster, Wire
 from penstock.errors import InputError
 
-_WORD = re.compile(r"([A-Za-z]+)\s*=\s*(\S+)")
+_WORD = re.compile(r"(?<![A-Za-z])([A-Za-z]+)\s*=\s*(\S+)")
 _KEYS = {"switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes"}
-_START = re.compile(r"^\s*(?:SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
+_START = re.compile(r"^[ \t]*(?:SwitchName|BlockName)[ \t]*=", re.IGNORECASE | re.MULTILINE)
 _HINT = "Write SwitchName=s0 Nodes=node[01-16], SwitchName=top Switches=s[0-3] or BlockName=b0 Nodes=node[01-18]."
 _FEW_NODES = "Select some with --nodes 'node[01-08]'."
 

@@ -139,6 +139,8 @@ class _Reader:
         plain = _without_comment(text).strip()
         if plain.startswith("[") and plain.endswith("]"):
             items = [item.strip() for item in plain[1:-1].split(",")]
+            if any(item.startswith("[") for item in items):
+                self.refuse(line, "lists in flow lists are not supported")
             return Node([self._scalar(item, line) for item in items if item], line.number)
         if quote in _REFUSED or plain.startswith("["):
             self.refuse(line, f"{_REFUSED.get(quote, 'multi-line flow lists')} are not supported")

@@ -10,7 +10,7 @@ from penstock.cluster.topology.slurm.switches import Switch
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
 
-_START = re.compile(r"^(?:-\s+|\s+)topology\s*:", re.MULTILINE)
+_START = re.compile(r"^(?:-[ \t]+|[ \t]+)topology[ \t]*:", re.MULTILINE)
 _HINT = "Expected a list of `- topology: name` with `tree:` and its `switches:`, or `block:` and its `blocks:`."
 _KNOWN = {"topology", "cluster_default", "tree", "block", "flat"}
 

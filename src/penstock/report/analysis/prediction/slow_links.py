@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Floats, Ints
+from penstock.printable_text import escape_text
 from penstock.program import NONE, SEND_KINDS, Kind
-from penstock.report.printable_text import escape_text
 from penstock.timeline import Timeline, waits
 from penstock.units import show_seconds
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Floats
-from penstock.report.printable_text import escape_text
+from penstock.printable_text import escape_text
 from penstock.timeline import Timeline
 from penstock.units import show_seconds
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from penstock.plan import Plan
 from penstock.planners.studies import Alternative
+from penstock.printable_text import escape_text
 from penstock.report.analysis import Baseline, Improvement, find_improvements, improvement_sentences
-from penstock.report.printable_text import escape_text
 from penstock.report.subject import ReportSubject
 from penstock.report.text import explain_timeline
 from penstock.timeline import bubble_fraction, device_uses, rows_per_second
