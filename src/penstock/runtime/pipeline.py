@@ -287,7 +287,10 @@ class Pipeline:
             )
 
     def close(self) -> None:
-        """Wait until everything that was sent has arrived. Call it before the process group is destroyed."""
+        """Wait until everything that was sent has arrived, then release process groups and shared memory.
+
+        Call it before the default process group is destroyed.
+        """
         with self._heartbeat.guard():
             self._weight_return.finish_all()
         self._transport.close()

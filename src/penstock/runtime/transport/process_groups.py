@@ -10,6 +10,7 @@ posted early would block a send. Every directed link therefore has its own group
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -44,10 +45,20 @@ class ProcessGroups:
     """Device tensors, matched by order."""
     is_in_order: bool = False
     """Whether payloads go over `links`. Otherwise everything goes over the control group."""
+    opened: tuple[Any, ...] = ()
+    """The groups to destroy at the end, each once."""
 
     def p2p_group(self, source: int, target: int) -> Any:
         """Return the group for device tensors from one rank to another."""
         return self.links[source, target] if self.is_in_order else self.control
+
+    def close(self) -> None:
+        """Destroy the groups, with their threads and connections. Everything sent must have arrived."""
+        for group in self.opened:
+            # ValueError: the script has destroyed all groups. RuntimeError: a group of a backend written in Python
+            # has no name to unregister, which torch finds out last.
+            with suppress(ValueError, RuntimeError):
+                dist.destroy_process_group(group)
 
     def with_deadline(self, work: Any) -> Any:
         """Return a handle for work on device tensors whose `wait` keeps its deadline."""
@@ -152,9 +163,11 @@ def open_process_groups(
     new_group = partial(dist.new_group, backend=backend, timeout=limit)
     reductions = make_ring_groups(rings, new_group)
     if is_tagged(backend):
-        return ProcessGroups(control), reductions
-    ordered = {link: OrderedLink(link, new_group(list(link))) for link in sorted(links)}
-    groups = ProcessGroups(control, ordered, is_in_order=True)
+        return ProcessGroups(control, opened=(*_each_once(reductions), control)), reductions
+    pairs = {link: new_group(list(link)) for link in sorted(links)}
+    ordered = {link: OrderedLink(link, group) for link, group in pairs.items()}
+    opened = (*pairs.values(), *_each_once(reductions), control)
+    groups = ProcessGroups(control, ordered, is_in_order=True, opened=opened)
     _connect(groups, reductions, dist.get_rank(), device, timeout_s)
     return groups, reductions
 
@@ -169,6 +182,10 @@ def make_ring_groups(rings: Sequence[tuple[int, ...]], new_group: Callable[..., 
         if ranks not in groups:
             groups[ranks] = new_group(list(reversed(ranks)), sort_ranks=False)
     return [groups[ranks] for ranks in rings]
+
+
+def _each_once(groups: Iterable[Any]) -> list[Any]:
+    return list({id(group): group for group in groups}.values())
 
 
 def _connect(

@@ -73,4 +73,4 @@ class Transport(Protocol):
         """Stop waiting for sends, because the run has failed."""
 
     def close(self) -> None:
-        """Block until everything that was sent has arrived."""
+        """Block until everything that was sent has arrived, then release groups and shared memory."""

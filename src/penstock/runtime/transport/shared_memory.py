@@ -96,6 +96,12 @@ class OutgoingSlabs:
                 torch.frombuffer(slab.memory, dtype=tensor.dtype, count=tensor.numel(), offset=offset).copy_(tensor)
         return slab.file
 
+    def close(self) -> None:
+        """Give the memory back. What the peer still uses stays until it has released it."""
+        for slab in self._slabs:
+            os.close(slab.file)
+        self._slabs.clear()
+
 
 class IncomingSlabs:
     """The slabs that one peer, of a given process, fills for this rank."""

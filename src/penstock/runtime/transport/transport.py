@@ -113,8 +113,12 @@ class TorchTransport:
         self.send_queue.abandon()
 
     def close(self) -> None:
-        """Block until everything that was sent has arrived."""
+        """Block until everything that was sent has arrived, then release groups and shared memory."""
         self.send_queue.close()
+        for outgoing in self._outgoing.values():
+            outgoing.close()
+        self._incoming.clear()
+        self._groups.close()
 
     def wait(self, work: Any, describe: Describe, extra_s: float = 0.0) -> None:
         """Block until a work handle has completed."""
