@@ -214,7 +214,7 @@ def _top_imports(path: Path) -> set[str]:
 def test_only_one_package_names_types_of_accelerators() -> None:
     wrong = []
     for path in SOURCE.rglob("*.py"):
-        if path.parent == SOURCE / "device":
+        if path.parent in (SOURCE / "device", SOURCE / "export" / "templates"):  # templates set options of engines
             continue
         tree = ast.parse(path.read_text())
         prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

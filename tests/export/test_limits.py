@@ -23,7 +23,7 @@ from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases
 
 FOUR = devices(4)
-BLOCKS = named_profile(block_names(4))
+BLOCKS = named_profile(block_names(4), architecture="llama")
 TIED = named_profile(
     block_names(4), ties=[penstock.Tie(name="table", parameter_bytes=4, units=(0, len(block_names(4)) - 1))]
 )

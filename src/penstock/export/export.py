@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from penstock.errors import InputError
-from penstock.export.engines import DEEPSPEED, MEGATRON, TORCH
+from penstock.export.engines import AUTOMODEL, DEEPSPEED, MEGATRON, TORCH, TORCHTITAN
 from penstock.export.limits import Obstacle, find_obstacles
 from penstock.export.readme import make_readme, ranks_csv
 from penstock.export.subject import Subject, make_subject
@@ -15,13 +15,16 @@ from penstock.profile import Profile
 from penstock.schedules import schedule
 from penstock.simulate import Evaluation
 
-ENGINES: Mapping[str, Engine] = MappingProxyType({engine.name: engine for engine in (TORCH, MEGATRON, DEEPSPEED)})
+ENGINES: Mapping[str, Engine] = MappingProxyType(
+    {engine.name: engine for engine in (TORCH, TORCHTITAN, AUTOMODEL, MEGATRON, DEEPSPEED)}
+)
 """The engines that plans can be exported to, by name."""
 
 _TRANSFERS = (
     "The predicted time is that of this schedule with Penstock's transfers, which overlap with computation. "
     "{title} waits for some of its transfers, which is not priced."
 )
+_RECOMPUTATION = "{title} recomputes a stage in its backward; the plan may do so before the gradient arrives."
 
 
 def find_engine(name: str) -> Engine:
@@ -71,7 +74,12 @@ def export_plan(evaluation: Evaluation, profile: Profile, engine: str) -> Export
     found, subject = find_engine(engine), make_subject(evaluation, profile)
     _refuse(found, _obstacles(subject, evaluation, found))
     draft = found.draft(subject)
-    approximations = (_TRANSFERS.format(title=found.title), *draft.approximations)
+    is_recomputed = any(stage.recompute for stage in subject.plan.stages)
+    approximations = (
+        _TRANSFERS.format(title=found.title),
+        *([_RECOMPUTATION.format(title=found.title)] if is_recomputed else []),
+        *draft.approximations,
+    )
     files = dict(draft.files)
     if not found.starts_itself:
         files |= {"ranks.csv": ranks_csv(subject), "launch.sh": read_template("launch.sh")}

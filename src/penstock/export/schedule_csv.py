@@ -6,18 +6,19 @@ from collections.abc import Sequence
 
 from penstock.errors import InputError
 from penstock.export.subject import Subject
-from penstock.program import Action, parse_action
+from penstock.program import Action, Kind, parse_action
 
 
 def schedule_csv(subject: Subject) -> str:
     """The compute actions of every pipeline rank, in order.
 
-    Actions are spelled as in torch: F, I, W and B. The plan is one whose replicas have equal orders.
+    Actions are spelled as in torch: F, I, W and B. Recomputation is a part of B there, so R is left out. The plan is
+    one whose replicas have equal orders.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for devices in subject.grid.devices:
-        writer.writerow([str(action) for action in subject.orders[devices[0]]])
+        writer.writerow([str(action) for action in subject.orders[devices[0]] if action.kind is not Kind.R])
     return text.getvalue()
 
 
