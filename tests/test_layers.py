@@ -50,7 +50,8 @@ MAY_IMPORT = {
     "runtime/layout": "runtime/tensors",
     "runtime/transport": "runtime/tensors",
     "runtime/stage": "runtime/health runtime/tensors runtime/transport",
-    "runtime/state": "runtime/layout",
+    "runtime/precision": "",
+    "runtime/state": "runtime/layout runtime/precision runtime/tensors",
     "runtime/remote_backward": "runtime/stage runtime/tensors",
     "runtime/loss": "runtime/stage runtime/tensors",
     "runtime/executor": "runtime/health runtime/layout runtime/loss runtime/remote_backward runtime/stage "
@@ -58,7 +59,7 @@ MAY_IMPORT = {
     "runtime/verify": "runtime/tensors",
     "runtime/checks": "runtime/executor runtime/layout runtime/state runtime/tensors runtime/transport",
     "runtime/assembly": "runtime/checks runtime/executor runtime/health runtime/layout runtime/loss "
-    "runtime/remote_backward runtime/stage runtime/state runtime/transport",
+    "runtime/precision runtime/remote_backward runtime/stage runtime/state runtime/transport",
     "profiler": "device dist model plan profile runtime",
     "emulation": "cluster dist plan profile program runtime simulate timeline",
     "launch": "bundle cluster device dist emulation model plan profile profiler program report runtime simulate "

@@ -30,6 +30,15 @@ def test_check_numerics(run: Run, folder: Path) -> None:
     assert "results agree bitwise" in out
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16-mixed"])
+def test_the_check_compares_under_the_same_precision(run: Run, folder: Path, precision: str) -> None:
+    script = write_script(folder / f"{precision}.py")
+    code, out, err = run("check", str(folder / "plan.json"), "--numerics", script, "--precision", precision)
+    assert code == 0, err
+    assert "losses: all 5 are bitwise equal" in out
+    assert "results agree bitwise" in out
+
+
 REPLICATED = """
 import os
 import torch

@@ -47,6 +47,31 @@ def test_compiled_blocks_make_both_gradients_at_once() -> None:
     assert plain.weight_grad_s > 0
 
 
+@pytest.mark.parametrize(
+    ("precision", "element", "ratios"),
+    [(None, 4, (1, 2)), ("fp32", 4, (1, 2)), ("bf16", 2, (2, 6)), ("fp16", 2, (2, 6)), ("bf16-mixed", 4, (1, 2.5))],
+)
+def test_bytes_in_a_precision(precision: str | None, element: int, ratios: tuple[float, float]) -> None:
+    model = nn.Sequential(nn.Linear(10, 20), nn.Tanh(), nn.Linear(20, 5))
+    before = {name: item.clone() for name, item in model.state_dict().items()}
+    found = penstock.profile(model, torch.randn(6, 10), _mean_square, seconds=0, overheads=False, precision=precision)
+    assert [unit.parameter_bytes for unit in found.units] == [220 * element, 0, 105 * element]
+    assert (found.gradient_ratio, found.optimizer_ratio) == ratios
+    # Autocast makes a copy of the input, and none of the weights that a micro-batch would hold by itself.
+    half = 2 if precision in ("bf16", "fp16", "bf16-mixed") else 4
+    saved = 6 * 10 * (element + half if precision == "bf16-mixed" else half)
+    hidden = 6 * 20 * half
+    assert _bytes(found, 6)[:2] == [(hidden, saved), (hidden, hidden)]
+    after = model.state_dict()
+    assert all(torch.equal(item, after[name]) and item.dtype == after[name].dtype for name, item in before.items())
+    assert any(text.startswith(f"Precision {precision}.") for text in found.assumptions) == (precision is not None)
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(InputError, match="'half' is not a precision"):
+        penstock.profile(nn.Linear(3, 3), torch.randn(2, 3), _mean_square, precision="half")
+
+
 def test_bytes_of_linear_layers() -> None:
     model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5, bias=False))
     found = measure(model, torch.randn(6, 10), _mean_square, seconds=0)

@@ -50,7 +50,7 @@ def job(kind: str, plan: Plan, **options: object) -> Job:
 
 def test_bf16_autocast_gives_the_bits_of_one_process(rank_pool: RankPool) -> None:
     for plan in (PLANS["cut"], PLANS["moved"], PLANS["both ways"]):
-        made = job("mlp", plan, bf16=True)
+        made = job("mlp", plan, precision="bf16-mixed")
         check(made, rank_pool.run(2, train, made), exact=True, tolerance=1e-2)
 
 

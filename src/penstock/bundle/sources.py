@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from penstock.cluster import Cluster
+from penstock.errors import InputError
 from penstock.profile import Profile
 
 Precision = Literal["bf16", "fp32"]
@@ -18,9 +19,17 @@ class ProfileSource:
     kinds: tuple[str, ...] = ()
     micro_batch_size: int | None = None
     sequence: int | None = None
-    precision: Precision | None = None
+    precision: str | None = None
     is_untied: bool = False
     """Whether to leave out the ties between layers."""
+
+    def __post_init__(self) -> None:
+        if self.precision not in (None, *get_args(Precision)):
+            raise InputError(
+                f"a computed profile cannot have precision {self.precision}",
+                where="--precision",
+                hint=f"Use {' or '.join(get_args(Precision))}, or measure a model: penstock profile script.py.",
+            )
 
     def load(self) -> Profile:
         """Load the profile."""
@@ -31,7 +40,7 @@ class ProfileSource:
             kinds=self.kinds,
             micro_batch_size=self.micro_batch_size,
             sequence=self.sequence,
-            precision=self.precision,
+            precision=_precision(self.precision),
         )
         return untied(profile) if self.is_untied else profile
 

@@ -5,6 +5,7 @@ ROCm, XPU and devices that other packages register run the same lines.
 """
 
 from penstock.device.backends import TAGGED_BACKEND, backend_for, group_backend, is_tagged
+from penstock.device.float32 import float32_products
 from penstock.device.generators import default_generators, preserve_rng_states
 from penstock.device.identity import DeviceIdentity, device_kind_of, identify
 from penstock.device.memory import total_memory_bytes
@@ -18,6 +19,7 @@ __all__ = [
     "default_generators",
     "device_kind_of",
     "find_accelerator",
+    "float32_products",
     "group_backend",
     "identify",
     "is_accelerator",

@@ -51,23 +51,24 @@ def busy_processes(num: int, source: str, options: dict[str, Any]) -> Iterator[N
 def _measure_forever(source: str, options: dict[str, Any], ready: Path) -> None:
     import torch
 
-    from penstock.profiler import measure
+    from penstock.profiler import in_precision, measure
 
     exit_with_parent()
     threads = options.pop("threads")
     if threads:
         torch.set_num_threads(threads)
     sample = load_model(source, options.pop("device"))
-    measure(
-        sample.model,
-        sample.inputs,
-        sample.loss,
-        targets=sample.targets,
-        **options,
-        seconds=float("inf"),
-        steady=0.0,
-        report=lambda _: ready.touch(),
-    )
+    with in_precision(options.get("precision"), sample.model, sample.inputs, sample.loss) as used:
+        measure(
+            sample.model,
+            used.inputs,
+            used.loss,
+            targets=sample.targets,
+            **options,
+            seconds=float("inf"),
+            steady=0.0,
+            report=lambda _: ready.touch(),
+        )
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from penstock.launch.progress import ProgressDisplay
 from penstock.launch.train_options import TrainOptions
 from penstock.launch.training import TrainResult, loss_difference, train
 from penstock.printable_text import escape_text
+from penstock.profile import find_precision
 from penstock.report.analysis import reordered_sums
 from penstock.simulate import Evaluation, evaluate_costs
 from penstock.units import show_count
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 NUM_STEPS = 5
 MAX_NAMES = 3
 TOLERANCE = 1e-6
+ROUNDINGS = 8
+"""With products in another precision than float32, results may differ by so many roundings."""
+OWN_TOLERANCE, LOW_OWN_TOLERANCE = 1e-3, 0.25
+"""Relative difference allowed for a single gradient, in float32 and below."""
 ROW_MEAN = "mean over rows"
 """What `Pipeline.loss_reduction` returns if micro-batches are weighted by rows."""
 
@@ -42,6 +47,7 @@ class Comparison:
     """The largest relative difference."""
     states: dict[str, "StateDiff"]
     """Parameters and buffers."""
+    tolerance: float = TOLERANCE
 
     @property
     def is_equal(self) -> bool:
@@ -51,7 +57,7 @@ class Comparison:
     @property
     def holds(self) -> bool:
         """Whether all values are equal up to what another order of sums can change."""
-        return self.losses_off <= TOLERANCE and all(item.within(TOLERANCE) for item in self.states.values())
+        return self.losses_off <= self.tolerance and all(item.within(self.tolerance) for item in self.states.values())
 
 
 def check_numerics(display: ProgressDisplay, options: TrainOptions) -> tuple[bool, dict[str, Any]]:
@@ -72,7 +78,8 @@ def check_numerics(display: ProgressDisplay, options: TrainOptions) -> tuple[boo
         single = _train(quiet, options, predicted, 1, single_process=True)
         _require_finite(single)
         ranks = _train(quiet, options, predicted, num_ranks)
-    comparison = _compare(single, ranks)
+    tolerance = tolerance_of(options.precision)
+    comparison = _compare(single, ranks, tolerance)
     reasons = [*reordered_sums(predicted.costs, predicted.program), *_reasons_of_loss(ranks)]
     display.show(f"{NUM_STEPS} steps on {show_count(num_ranks, 'rank')}, compared with a single process:")
     _show(display, comparison)
@@ -83,12 +90,12 @@ def check_numerics(display: ProgressDisplay, options: TrainOptions) -> tuple[boo
         )
     elif not comparison.is_equal:
         display.show("  all sums run in the same order, so the model itself is not deterministic")
-    holds, precision = comparison.holds, f"within {TOLERANCE:g}"
+    holds, precision = comparison.holds, f"within {tolerance:g}"
     if reasons and not holds:
         display.show(f"  {AMPLIFIED}")
         with display.working(f"training {NUM_STEPS} steps on {show_count(num_ranks, 'rank')} again"):
             closer = _train(quiet, options, predicted, num_ranks, reference=single.states[0])
-        holds, data["step_by_step"] = _check_steps(display, single, closer)
+        holds, data["step_by_step"] = _check_steps(display, single, closer, tolerance)
         precision += " in every step"
     verdict = "results agree " if holds else "results do NOT agree "
     display.show(f"  {verdict}{'bitwise' if comparison.is_equal else precision}")
@@ -130,7 +137,19 @@ def _require_finite(single: TrainResult) -> None:
         )
 
 
-def _compare(single: TrainResult, ranks: TrainResult) -> Comparison:
+def tolerance_of(precision: str | None) -> float:
+    """The relative difference that another order of sums may cause.
+
+    >>> tolerance_of("fp32"), tolerance_of("bf16-mixed")
+    (1e-06, 0.0625)
+    """
+    recipe = None if precision is None else find_precision(precision)
+    if recipe is None or recipe == find_precision("fp32"):
+        return TOLERANCE
+    return ROUNDINGS * recipe.epsilon
+
+
+def _compare(single: TrainResult, ranks: TrainResult, tolerance: float) -> Comparison:
     from penstock.runtime.verify import compare_states
 
     whole, *_ = _load_states(single)
@@ -142,6 +161,7 @@ def _compare(single: TrainResult, ranks: TrainResult) -> Comparison:
         states={
             kind: compare_states(whole[kind], [part[kind] for part in parts]) for kind in ("parameters", "buffers")
         },
+        tolerance=tolerance,
     )
 
 
@@ -153,12 +173,18 @@ def _reasons_of_loss(ranks: TrainResult) -> list[str]:
     return [f"the loss is a {reduction}, which a single process divides at another point"]
 
 
-def _check_steps(display: ProgressDisplay, single: TrainResult, closer: TrainResult) -> tuple[bool, dict[str, Any]]:
+def _check_steps(
+    display: ProgressDisplay, single: TrainResult, closer: TrainResult, tolerance: float
+) -> tuple[bool, dict[str, Any]]:
     """Whether every step agrees with the single process, if both start it with the same parameters."""
     from penstock.runtime.verify import compare_gradients
 
-    gradients = compare_gradients([state["gradients"] for state in _load_states(closer)])
-    comparison = _compare(single, closer)
+    gradients = compare_gradients(
+        [state["gradients"] for state in _load_states(closer)],
+        rounding_error=tolerance,
+        own_tolerance=OWN_TOLERANCE if tolerance == TOLERANCE else LOW_OWN_TOLERANCE,
+    )
+    comparison = _compare(single, closer, tolerance)
     text = f"  gradients: the largest relative difference over all gradients in a step is {gradients.together:.1e}"
     if gradients.rounding:
         text += f"; only rounding error in {_some(gradients.rounding)}"
@@ -166,7 +192,7 @@ def _check_steps(display: ProgressDisplay, single: TrainResult, closer: TrainRes
         text += f"; WRONG in {_some(gradients.wrong)}"
     display.show(text)
     _show(display, comparison)
-    return gradients.within(TOLERANCE) and comparison.holds, {"gradients": gradients, **_data(comparison)}
+    return gradients.within(tolerance) and comparison.holds, {"gradients": gradients, **_data(comparison)}
 
 
 def _some(names: Sequence[str]) -> str:

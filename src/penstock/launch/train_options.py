@@ -35,7 +35,7 @@ class TrainOptions:
     threads: int | None = None
     gradient_accumulation_steps: int = 1
     clip_grad_norm: float | None = None
-    bf16: bool = False
+    precision: str | None = None
     device: str | None = None
     any_kind: bool = False
     check_finite: bool = False

@@ -3,7 +3,7 @@
 from penstock.model.allocator import keep_freed_memory
 from penstock.model.blocks import Activations, Block, call_model, find_blocks, is_plain_sequential, shared_parameters
 from penstock.model.detach import as_leaves, needs_gradient
-from penstock.model.loss import LossFunction, LossValue, mean_loss, own_loss, read_loss
+from penstock.model.loss import LossFunction, LossValue, is_own_loss, mean_loss, own_loss, read_loss
 from penstock.model.partial_forward import PartialForward
 from penstock.model.placement import move_model
 from penstock.model.requirements import is_compiled, require_plain_parameters, require_separate_launches
@@ -27,6 +27,7 @@ __all__ = [
     "function_name",
     "is_compiled",
     "is_metadata_query",
+    "is_own_loss",
     "is_plain_sequential",
     "keep_freed_memory",
     "map_tensors",

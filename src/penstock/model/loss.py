@@ -53,6 +53,11 @@ def own_loss(output: Any, targets: Any = None) -> Tensor:
     )
 
 
+def is_own_loss(loss: LossFunction) -> bool:
+    """Return whether a loss function is `own_loss`, or calls it."""
+    return loss is own_loss or bool(getattr(loss, "is_own", False))
+
+
 def read_loss(result: Any) -> LossValue:
     """Return what a loss function has returned.
 

@@ -11,6 +11,7 @@ from penstock.profile.device_kinds import (
 )
 from penstock.profile.layer_roles import Cuts, LayerRole, allowed_cuts, is_inside_block, layer_roles
 from penstock.profile.load import is_computed, load_profile, save_profile
+from penstock.profile.precision import PRECISIONS, TrainingPrecision, find_precision
 from penstock.profile.restrictions import Restriction, Rule
 from penstock.profile.types import (
     MAX_MICRO_BATCH_SIZE,
@@ -29,6 +30,7 @@ from penstock.profile.untied import untied
 __all__ = [
     "KINDS",
     "MAX_MICRO_BATCH_SIZE",
+    "PRECISIONS",
     "UNNAMED_KIND",
     "CostModel",
     "Cuts",
@@ -42,12 +44,14 @@ __all__ = [
     "Sizes",
     "Tie",
     "Times",
+    "TrainingPrecision",
     "Unit",
     "UnitCosts",
     "affine",
     "allowed_cuts",
     "canonical_kind",
     "find_kind",
+    "find_precision",
     "fit",
     "is_computed",
     "is_inside_block",

@@ -1,7 +1,7 @@
 """Times the forward and backward passes of single blocks, and counts their bytes."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +14,7 @@ from penstock.errors import InputError, PenstockError
 from penstock.model import Activations, Block, as_leaves, bytes_of, map_tensors, needs_gradient, tensors_of
 from penstock.model.tracing import Placeholder
 from penstock.runtime.stage import NULL_CONTEXT, DeferredFunction, EnterLayer, Graph, Instrumentation, WeightGradQueue
-from penstock.runtime.tensors import Rows
+from penstock.runtime.tensors import Rows, grad_dtype
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -77,7 +77,6 @@ class BlockHarness:
     def forward(self, queue: WeightGradQueue | None = None) -> Forward:
         """Run the forward as in training; for the last block, with the loss. Weight gradients go to the queue."""
         activations, leaves = as_leaves(map_tensors(lambda tensor: tensor.clone(), self.activations), self.needs)
-        torch.clear_autocast_cache()  # otherwise weights cast in an earlier pass would be part of this graph
         instrumentation, graph = self.instrumentation, Graph([], queue, [], [])
         intercepted: AbstractContextManager[EnterLayer | None] = NULL_CONTEXT
         if instrumentation is not None:
@@ -129,13 +128,14 @@ class BlockHarness:
     def bytes(self) -> Bytes:
         """Count the bytes of its activations and saved tensors.
 
-        Saved tensors are all storages that autograd keeps, and the input; without parameters, buffers and the output
-        activations, which count as the input of the next block.
+        Saved tensors are all storages that autograd keeps, and the input; without parameters and their casts, which all
+        micro-batches share, buffers, and the output activations, which count as the input of the next block.
         """
         kept: dict[int, int] = {}
+        parameters = set(map(id, self.block.parameters.values()))
 
         def note(tensor: Tensor) -> Tensor:
-            if isinstance(tensor, Placeholder):
+            if isinstance(tensor, Placeholder) or _is_cast(tensor, parameters):
                 return tensor  # a wrapper around a block that does not run saves the placeholders it was called with
             with torch._C.DisableTorchFunction():  # otherwise this call would count as an event of forward
                 storage = tensor.untyped_storage()
@@ -155,6 +155,15 @@ class BlockHarness:
         for tensor in (*self.block.parameters.values(), *self.block.buffers.values(), *outgoing):
             kept.pop(tensor.untyped_storage().data_ptr(), None)
         return Bytes(bytes_of(outgoing), sum(kept.values()))
+
+
+def _is_cast(tensor: Tensor, parameters: Collection[int]) -> bool:
+    """Whether a tensor is one of these parameters as autocast has cast it."""
+    with torch._C.DisableTorchFunction():
+        node = tensor.grad_fn
+    if node is None or not node.name().startswith("ToCopyBackward"):
+        return False
+    return id(getattr(node.next_functions[0][0], "variable", None)) in parameters
 
 
 def _only_defers(outputs: Sequence[Tensor]) -> bool:
@@ -278,10 +287,13 @@ def _with_obstacle(harness: BlockHarness) -> BlockHarness:
 
 
 def step_s(block: Block, device: torch.device, *, most_s: float = 0.2) -> float:
-    """Return the median seconds of an AdamW step on copies of the block's parameters."""
-    copies = [torch.zeros_like(parameter) for parameter in block.parameters.values() if parameter.requires_grad]
+    """Return the median seconds of an AdamW step on copies of the block's parameters, or on their master weights."""
+    layers = [torch.zeros_like(item) for item in block.parameters.values() if item.requires_grad]
+    types = [grad_dtype(item) for item in block.parameters.values() if item.requires_grad]
+    copies = [torch.zeros_like(item, dtype=dtype) for item, dtype in zip(layers, types, strict=True)]
     if not copies:
         return 0.0
+    has_masters = any(layer.dtype != copy.dtype for layer, copy in zip(layers, copies, strict=True))
     for copy in copies:
         copy.grad = torch.ones_like(copy)
     optimizer = torch.optim.AdamW(copies)
@@ -290,6 +302,8 @@ def step_s(block: Block, device: torch.device, *, most_s: float = 0.2) -> float:
     while len(took) < 3 or (sum(took) < most_s and len(took) < 15):
         started = seconds_now(device)
         optimizer.step()
+        if has_masters:
+            torch._foreach_copy_(layers, copies)
         took.append(seconds_now(device) - started)
     return sorted(took)[len(took) // 2]
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import InputError, PenstockError
-from penstock.profile import Profile, Sizes, Tie, Times, Unit
+from penstock.profile import Profile, Sizes, Tie, Times, TrainingPrecision, Unit, find_precision
 from penstock.profiler.steadiness import Steadiness, assess
+from penstock.profiler.training_precision import describe_optimizer
 from penstock.units import show_count, show_percent, show_seconds
 
 if TYPE_CHECKING:
@@ -36,11 +37,14 @@ def measure(
     steady: float = DEFAULT_STEADY,
     name: str = "",
     report: Callable[[Steadiness], None] | None = None,
+    precision: str | None = None,
 ) -> Profile:
     """Measure the layers of a model on its device: `penstock.profile` without the runtime overhead.
 
-    Args and errors are those of `penstock.profile`. `blocks` may also be the result of `find_chain`.
+    Args and errors are those of `penstock.profile`. `blocks` may also be the result of `find_chain`. With a precision
+    other than None, the caller must be within `in_precision`.
     """
+    recipe = None if precision is None else find_precision(precision)
     chain = find_chain(model, blocks, inputs)
 
     from penstock.device import is_accelerator
@@ -55,6 +59,7 @@ def measure(
     )
     from penstock.profiler.block_passes import instrument
     from penstock.profiler.restrictions import find_restrictions
+    from penstock.runtime.stage import keep_casts
 
     inputs, targets = plain_inputs(inputs), plain_inputs(targets)
     # As training does, which follows.
@@ -67,7 +72,7 @@ def measure(
         keep_freed_memory()
     wanted = _sizes(micro_batch_sizes, rows_of(inputs))
     own_rows = max(micro_batch_sizes) if micro_batch_sizes else rows_of(inputs)
-    with preserve_state(model):
+    with preserve_state(model), keep_casts():
         instrumentations = instrument(model, chain, device)
         harnesses, refused = _build_harnesses(chain, instrumentations, (inputs, targets), loss, wanted, device)
         sizes = tuple(size[0].rows for size in harnesses)
@@ -81,9 +86,9 @@ def measure(
         input_bytes=bytes_of(with_rows(inputs, own_rows)),
         ties=_ties(chain),
         largest_parameter_bytes=tuple(_largest(block) for block in chain),
-        gradient_ratio=1.0,
-        optimizer_ratio=_ADAMW_RATIO,
-        assumptions=(*_assumptions(model, steadiness), *refused, *_obstacles(harnesses[0])),
+        gradient_ratio=1.0 if recipe is None else recipe.gradient_ratio,
+        optimizer_ratio=_ADAMW_RATIO if recipe is None else recipe.adamw_ratio,
+        assumptions=(*_assumptions(model, steadiness, recipe), *refused, *_obstacles(harnesses[0])),
         is_steady=steadiness.is_steady,
         restrictions=restrictions,
     )
@@ -309,11 +314,11 @@ def _obstacles(harnesses: "Sequence[BlockHarness]") -> tuple[str, ...]:
     return (f"The runtime cannot {what} {layers}: {first.obstacle.rstrip('.')}.",)
 
 
-def _assumptions(model: "nn.Module", steadiness: Steadiness) -> tuple[str, ...]:
+def _assumptions(model: "nn.Module", steadiness: Steadiness, precision: TrainingPrecision | None) -> tuple[str, ...]:
     first = _describe(steadiness)
     return (
         first[0].upper() + first[1:] + ".",
         "The weight gradient is the part of the backward that the runtime can defer.",
-        "The optimizer is AdamW in the precision of the parameters: its step is measured, its state is 2 x parameters.",
+        describe_optimizer(precision),
         *(() if model.training else ("The model was in evaluation mode.",)),
     )

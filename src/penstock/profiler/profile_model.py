@@ -10,6 +10,7 @@ from penstock.profile import Overhead, Profile
 from penstock.profiler.measurement import DEFAULT_SECONDS, DEFAULT_STEADY, find_chain, measure
 from penstock.profiler.overhead_text import describe_overhead
 from penstock.profiler.steadiness import Steadiness
+from penstock.profiler.training_precision import in_precision
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,6 +32,7 @@ def profile(
     report: Callable[[Steadiness], None] | None = None,
     overheads: bool = True,
     remeasure_overheads: bool = False,
+    precision: str | None = None,
 ) -> Profile:
     """Measure the layers of a model on its current device.
 
@@ -56,6 +58,8 @@ def profile(
         report: Called after every round with the current `Steadiness`.
         overheads: Whether to measure the overhead of the runtime.
         remeasure_overheads: Whether to measure the overhead even if it is known for this machine.
+        precision: Precision of training: "fp32", "tf32", "bf16", "fp16", "bf16-mixed" or "fp16-mixed", as for
+            `Pipeline`. None: the model as it is.
 
     Returns:
         The profile. `is_steady` is False if the time was over before the medians were steady.
@@ -75,22 +79,26 @@ def profile(
         >>> profile.num_units, profile.micro_batch_size
         (3, 4)
     """
-    chain = find_chain(model, blocks, inputs)
-    measured = measure(
-        model,
-        inputs,
-        loss,
-        targets=targets,
-        blocks=chain,
-        micro_batch_sizes=micro_batch_sizes,
-        seconds=seconds,
-        steady=steady,
-        name=name,
-        report=report,
-    )
-    if not overheads:
-        return measured
-    return with_overheads(measured, model, inputs, loss, targets=targets, blocks=chain, remeasure=remeasure_overheads)
+    with in_precision(precision, model, inputs, loss) as sample:
+        chain = find_chain(model, blocks, sample.inputs)
+        measured = measure(
+            model,
+            sample.inputs,
+            sample.loss,
+            targets=targets,
+            blocks=chain,
+            micro_batch_sizes=micro_batch_sizes,
+            seconds=seconds,
+            steady=steady,
+            name=name,
+            report=report,
+            precision=precision,
+        )
+        if not overheads:
+            return measured
+        return with_overheads(
+            measured, model, sample.inputs, sample.loss, targets=targets, blocks=chain, remeasure=remeasure_overheads
+        )
 
 
 def with_overheads(

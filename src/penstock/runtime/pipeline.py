@@ -14,12 +14,13 @@ from penstock.errors import InputError
 from penstock.model import LossFunction, eval_mode, own_loss, plain_inputs
 from penstock.plan import Plan
 from penstock.program.proof import Proof
-from penstock.runtime.assembly import assemble, forward_buffers, trained_parameters
+from penstock.runtime.assembly import assemble, forward_buffers
 from penstock.runtime.executor import Executor, Iteration, clip_grads, gather_timeline
 from penstock.runtime.health import RankStatus
 from penstock.runtime.options import PipelineOptions
 from penstock.runtime.remote_backward import AS_PLANNED, KEPT, NOT_RUN
 from penstock.runtime.rng import forbid_untracked_draws
+from penstock.runtime.stage import keep_casts
 from penstock.runtime.state import DEFAULT_KEEP, LoadedCheckpoint
 from penstock.runtime.tensors import count_rows, signature
 from penstock.timeline import Timeline
@@ -54,6 +55,8 @@ class Pipeline:
               one. None: that of the model; the CPU for a model on the meta device. Only "cpu" lets a plan for GPUs
               train on CPUs.
             - any_kind: Whether devices may be of other kinds than those of the plan. Otherwise such a run is refused.
+            - precision: "fp32", "tf32", "bf16", "fp16", "bf16-mixed" or "fp16-mixed". None: the model as it is.
+            - loss_scale: The first loss scale of fp16 and fp16-mixed, a power of two (65536).
             - init: `penstock.pretrained(folder)` reads weights from files, on each rank its own part. A function fills
               modules without `reset_parameters`. "checkpoint": values are loaded later.
             - slices: A file of `penstock.save_slices` for this plan. Each rank loads its own actions from it, instead
@@ -101,8 +104,21 @@ class Pipeline:
         return self._running.status(self._step - 1)
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
-        """Return the parameters that this rank trains, by their names in the model, in the order of the model."""
-        return trained_parameters(self._layout, self._rank, self._runners)
+        """Return the parameters that this rank trains, by their names in the model, in the order of the model.
+
+        With precision bf16 or fp16 these are the master weights, which hold the gradients between iterations.
+        """
+        return dict(self._parts.precision.parameters)
+
+    @property
+    def loss_scale(self) -> float:
+        """The loss scale of precision fp16 and fp16-mixed; 1 for the others."""
+        return self._parts.precision.loss_scale
+
+    @property
+    def skips_step(self) -> bool:
+        """Whether gradients of the last `step` are not finite, so that the optimizer step is skipped on all ranks."""
+        return self._parts.precision.skips_step
 
     def named_buffers(self) -> dict[str, Tensor]:
         """Return the buffers of stages whose forward is on this rank, by their names in the model."""
@@ -121,14 +137,16 @@ class Pipeline:
         # Torch refuses an optimizer without parameters. This dummy never gets a gradient.
         optimizer = kind(parameters or [nn.Parameter(torch.empty(0))], **options)
         self._parts.checkpoints.add(optimizer)
-        optimizer.register_step_pre_hook(lambda *_: self._before_step())
+        optimizer.register_step_pre_hook(lambda stepping, *_: self._before_step(stepping))
         optimizer.register_step_post_hook(lambda *_: self._after_step())
         return optimizer
 
-    def _before_step(self) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped_s = (perf_counter(), 0.0)
+        self._parts.precision.before_optimizer(optimizer)
 
     def _after_step(self) -> None:
+        self._parts.precision.after_optimizer()
         self._stepped_s = (self._stepped_s[0], perf_counter())
         with self._heartbeat.guard():
             self._weight_return.start(self._step - 1)
@@ -274,6 +292,7 @@ class Pipeline:
             self._weight_return.finish_all()
         loaded = self._parts.checkpoints.load(Path(folder), step=step, with_optimizers=optimizer)
         self._weight_return.note_versions()
+        self._parts.precision.masters.note_versions()
         self._step, self._seed, self._lacks_values = loaded.step, loaded.seed, False
         for runner in self._runners.values():
             runner.reseed(loaded.seed)
@@ -298,25 +317,30 @@ class Pipeline:
 
     def _make_iteration(self, step: int, inputs: Any, targets: Any, purpose: str) -> Iteration:
         self._require_values()
-        inputs, targets = plain_inputs(inputs), plain_inputs(targets)
+        precision = self._parts.precision
+        inputs, targets = precision.convert_inputs(plain_inputs(inputs)), plain_inputs(targets)
         num_rows = count_rows(inputs, targets)
         # Payloads of steps and evaluations differ in form: evaluation needs no gradients.
         form = (purpose, *signature(inputs, targets))
         rows = self._layout.rows(num_rows)
         parts = [part for replicas in rows[len(self._layout.stages) - 1] for part in replicas]
         inputs, targets, terms = self._parts.batch_loss.begin(inputs, targets, num_rows, parts)
-        return Iteration(step, inputs, targets, num_rows, rows, form, self._parts.device, terms=terms)
+        scale = precision.loss_scale
+        return Iteration(step, inputs, targets, num_rows, rows, form, self._parts.device, terms=terms, loss_scale=scale)
 
     def _run(self, executor: Executor, iteration: Iteration) -> Tensor:
         parts = self._parts
         self._running = executor
-        with self._heartbeat.guard():
+        is_training = executor is parts.executor
+        with self._heartbeat.guard(), parts.precision.context(), keep_casts():
             self._weight_return.check()
+            if is_training:
+                parts.precision.begin()
             parts.shared_buffers.begin()
             parts.batch_check.begin(iteration)
             parts.losses.open(iteration)
             # Gradients of sums are divided at the end. Those of earlier iterations are already.
-            is_apart = executor is parts.executor and parts.batch_loss.may_be_sum
+            is_apart = is_training and parts.batch_loss.may_be_sum
             if is_apart:
                 parts.sum_grads.begin()
             with forbid_untracked_draws(parts.device):
@@ -325,6 +349,8 @@ class Pipeline:
             loss = parts.losses.collect(iteration)
             if is_apart:
                 parts.sum_grads.finish(iteration.terms.sum_factor(iteration.num_rows))
+            if is_training:
+                parts.precision.finish()
             parts.batch_loss.finish(iteration.terms)
             parts.batch_check.finish()
             return loss

@@ -1,6 +1,5 @@
 """The training loop: batches, iterations, gradient accumulation, clipping and optimizer steps."""
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
@@ -24,6 +23,10 @@ class Trainer(Protocol):
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters that this rank trains."""
 
+    @property
+    def skips_step(self) -> bool:
+        """Whether the optimizer step is skipped, because gradients are not finite."""
+
     def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Clip the norm of all gradients of the model."""
 
@@ -36,8 +39,6 @@ class Recipe:
     num_accumulated: int = 1
     """Batches for each optimizer step."""
     max_norm: float | None = None
-    bf16: bool = False
-    device_type: str = "cpu"
     first_step: int = 0
     """First step to run. The batches of earlier steps are skipped."""
 
@@ -90,8 +91,7 @@ def train_steps(
             batch = next(batches, None)
             if batch is None:
                 return
-            with _precision(recipe):
-                losses.append(trainer.step(*batch))
+            losses.append(trainer.step(*batch))
             num_rows += count_rows(*batch)
         assert batch is not None, "a step has at least one batch"
         if recipe.num_accumulated > 1:
@@ -99,15 +99,12 @@ def train_steps(
         if recipe.max_norm is not None:
             trainer.clip_grad_norm(recipe.max_norm)
         before_optimizer()
+        is_skipped = trainer.skips_step
         optimizer.step()
-        if scheduler is not None:
+        if scheduler is not None and not is_skipped:
             scheduler.step()
         loss = float(torch.stack([item.detach() for item in losses]).mean())
         yield StepResult(step, loss, num_rows, perf_counter() - began_s, batch)
-
-
-def _precision(recipe: Recipe) -> contextlib.AbstractContextManager[Any]:
-    return torch.autocast(recipe.device_type, torch.bfloat16) if recipe.bf16 else contextlib.nullcontext()
 
 
 def _average(trainer: Trainer, num: int) -> None:

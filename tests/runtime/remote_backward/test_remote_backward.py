@@ -46,9 +46,9 @@ def test_replicas_with_remote_backward(rank_pool: RankPool) -> None:
 
 
 def test_bf16_autocast(rank_pool: RankPool) -> None:
-    job = Job("gpt", plan("gpt", "zb_h1", recompute=False), None, None, bf16=True)
+    job = Job("gpt", plan("gpt", "zb_h1", recompute=False), None, None, precision="bf16-mixed")
     check(job, rank_pool.run(3, train, job), exact=False, tolerance=1e-2)
-    job = Job("mlp", plan("mlp", "zb_h1", recompute=False), None, None, bf16=True)
+    job = Job("mlp", plan("mlp", "zb_h1", recompute=False), None, None, precision="bf16-mixed")
     check(job, rank_pool.run(3, train, job), exact=True, tolerance=1e-2)
 
 

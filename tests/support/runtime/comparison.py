@@ -21,7 +21,7 @@ _RESULTS: dict[tuple[object, ...], Trained] = {}
 
 def single_process(job: Job) -> Trained:
     """The same training in a single process. Plans with the same number of micro-batches share it."""
-    key = (job.kind, job.plan.num_microbatches, job.num_rows, job.double, job.bf16)
+    key = (job.kind, job.plan.num_microbatches, job.num_rows, job.double, job.precision)
     if key not in _RESULTS:
         _RESULTS[key] = train_single_process(job)
     return _RESULTS[key]

@@ -49,7 +49,7 @@ class Layer(nn.Module):
         found = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1 if self.training else 0.0, is_causal=True)
         x = x + self.drop(self.join(found.transpose(1, 2).reshape(rows, length, width)))
         x = x + self.drop(self.narrow(F.gelu(self.wide(self.norm2(x)))))
-        return x * (1 + 0.1 * odd.unsqueeze(-1)), odd, None
+        return x * (1 + 0.1 * odd.unsqueeze(-1).to(x.dtype)), odd, None
 
 
 class Head(nn.Module):

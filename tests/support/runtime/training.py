@@ -12,7 +12,7 @@ from penstock.model.blocks import find_blocks
 from penstock.plan.types import Plan
 from penstock.profile.types import Profile
 from penstock.runtime.pipeline import Pipeline
-from penstock.runtime.verify.plain_reference import reference_step
+from penstock.runtime.verify.single_process import SingleProcess
 from tests.support.runtime.models import KINDS
 
 NUM_STEPS = 5
@@ -30,7 +30,7 @@ class Job:
     num_rows: tuple[int, ...] = (13,)
     """Rows of the batch of each step, repeated."""
     double: bool = False
-    bf16: bool = False
+    precision: str | None = None
 
 
 @dataclass
@@ -56,13 +56,20 @@ def model_of(job: Job) -> torch.nn.Sequential:
 def train(job: Job) -> Trained:
     """Train one rank."""
     model = model_of(job)
-    pipe = Pipeline(model, job.plan, KINDS[job.kind].loss, profile=job.profile, cluster=job.cluster, timeout_s=60)
+    pipe = Pipeline(
+        model,
+        job.plan,
+        KINDS[job.kind].loss,
+        profile=job.profile,
+        cluster=job.cluster,
+        timeout_s=60,
+        precision=job.precision,
+    )
     optimizer = pipe.optimizer(torch.optim.AdamW, lr=LEARNING_RATE)
     losses = []
     for step in range(NUM_STEPS):
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=job.bf16):
-            losses.append(pipe.step(*batch(job, step)))
+        losses.append(pipe.step(*batch(job, step)))
         optimizer.step()
     pipe.close()
     parameters = {name: item.detach() for name, item in pipe.named_parameters().items()}
@@ -77,16 +84,14 @@ def train_all(jobs: Sequence[Job]) -> list[Trained]:
 def train_single_process(job: Job) -> Trained:
     """The same training in a single process, by the model's own forward and plain autograd."""
     model = model_of(job)
-    blocks = find_blocks(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    trainer = SingleProcess(
+        model, find_blocks(model), job.plan.num_microbatches, KINDS[job.kind].loss, precision=job.precision
+    )
+    optimizer = trainer.optimizer(torch.optim.AdamW, lr=LEARNING_RATE)
     losses = []
     for step in range(NUM_STEPS):
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=job.bf16):
-            loss = reference_step(
-                model, blocks, job.plan.num_microbatches, KINDS[job.kind].loss, *batch(job, step), step=step
-            )
-        losses.append(loss)
+        losses.append(trainer.step(*batch(job, step)))
         optimizer.step()
-    parameters = {name: item.detach() for name, item in model.named_parameters()}
+    parameters = {name: item.detach() for name, item in trainer.named_parameters().items()}
     return Trained(losses, parameters, dict(model.named_buffers()))

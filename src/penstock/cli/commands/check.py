@@ -1,5 +1,6 @@
 """penstock check: prove that a plan or program can run."""
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -32,18 +33,20 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None, device:
     The proof checks that every action occurs exactly once, every dependency is met, sends and receives are in order on
     every link, there is no deadlock, the plan meets the restrictions of its layers (such as batch norm over replicas),
     and memory stays within every device's limit. --numerics also checks that training gives the results of a single
-    process.
+    process. With it, --precision is the precision of training, as for train.
     """
     from penstock.errors import ProofError
     from penstock.program.lowering import lower
     from penstock.program.proof import prove
     from penstock.schedules import schedule as order
 
+    precision = plan_file.precision
     if not numerics and (device is not None or any_kind):
         raise InputError("--device and --any-kind require --numerics", hint="Leave them out, or name a script.")
     if numerics:
         _refuse_with_numerics(plan_file)
         check_script(numerics)
+        plan_file = replace(plan_file, precision=None)
     bundle = plan_file.open()
     warn_if_old(console, bundle.cluster)
     program = bundle.program or order(bundle.costs)
@@ -88,7 +91,13 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None, device:
         data["holds"], data["numerics"] = check_numerics(
             console,
             TrainOptions(
-                numerics, plan_file.path, plan_file.source, plan_file.cluster, device=device, any_kind=any_kind
+                numerics,
+                plan_file.path,
+                plan_file.source,
+                plan_file.cluster,
+                precision=precision,
+                device=device,
+                any_kind=any_kind,
             ),
         )
     console.data(data)
@@ -115,7 +124,6 @@ def _refuse_with_numerics(plan_file: PlanFile) -> None:
         "kind": plan_file.kinds,
         "micro_batch_size": plan_file.micro_batch_size,
         "sequence": plan_file.sequence,
-        "precision": plan_file.precision,
         "force": plan_file.force,
         "schedule": plan_file.schedule,
     }

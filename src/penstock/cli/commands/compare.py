@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.bundle import Precision, ProfileSource
+from penstock.bundle import ProfileSource
 from penstock.cli.console import Console, console_options
 from penstock.cli.options import AutoOptions, profile_options
 from penstock.cli.render import comparison_data, show_comparison, warn_if_old
@@ -53,7 +53,7 @@ def command(
     kinds: tuple[str, ...],
     micro_batch_size: int | None,
     sequence: int | None,
-    precision: Precision | None,
+    precision: str | None,
     untied: bool,
 ) -> None:
     """Compare all planners and schedules on one problem, each in the default shape of the schedule.

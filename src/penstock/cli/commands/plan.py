@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.bundle import Precision, ProfileSource
+from penstock.bundle import ProfileSource
 from penstock.cli.console import Console, console_options
 from penstock.cli.options import (
     Amounts,
@@ -58,7 +58,7 @@ def command(
     kinds: tuple[str, ...],
     micro_batch_size: int | None,
     sequence: int | None,
-    precision: Precision | None,
+    precision: str | None,
     untied: bool,
     output: str | None,
     program: str | None,

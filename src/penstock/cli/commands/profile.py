@@ -9,7 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from penstock.bundle import Precision, ProfileSource
+from penstock.bundle import ProfileSource
 from penstock.cli.console import Console, console_options
 from penstock.cli.options import check_outputs, computed_options, refuse_unused
 from penstock.cli.workflows import MeasureOptions, measure_script
@@ -75,7 +75,7 @@ def command(
     kinds: tuple[str, ...],
     micro_batch_size: tuple[int, ...] | None,
     sequence: int | None,
-    precision: Precision | None,
+    precision: str | None,
     blocks: str | None,
     seconds: float | None,
     threads: int | None,
@@ -94,7 +94,7 @@ def command(
     """
     from penstock.profile import save_profile
 
-    computing = {"kind": kinds, "sequence": sequence, "precision": precision}
+    computing = {"kind": kinds, "sequence": sequence}
     measuring = {
         "blocks": blocks,
         "seconds": seconds,
@@ -103,7 +103,9 @@ def command(
         "busy_processes": busy_processes,
         "remeasure_overheads": remeasure_overheads,
     }
-    refuse_unused(source, **computing, **measuring, micro_batch_size=micro_batch_size, output=output)
+    refuse_unused(
+        source, **computing, **measuring, precision=precision, micro_batch_size=micro_batch_size, output=output
+    )
     if source is None:
         _list(console)
         return
@@ -115,7 +117,14 @@ def command(
     if measured:
         _refuse("only valid for computed profiles, not for measured models", computing)
         options = MeasureOptions(
-            micro_batch_size or (), blocks, seconds, threads, busy_processes or 0, bool(remeasure_overheads), device
+            micro_batch_size or (),
+            blocks,
+            seconds,
+            threads,
+            busy_processes or 0,
+            bool(remeasure_overheads),
+            device,
+            precision,
         )
         profile = measure_script(console, source, options)
         reusable = output or ""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock.bundle import PlanBundle, Precision, ProfileSource, open_plan
+from penstock.bundle import PlanBundle, ProfileSource, open_plan
 from penstock.cli.options.sources import profile_options, refuse_unused
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,7 +25,7 @@ class PlanFile:
     kinds: tuple[str, ...]
     micro_batch_size: int | None
     sequence: int | None
-    precision: Precision | None
+    precision: str | None
     untied: bool
 
     @property

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import click
 
 from penstock import io
-from penstock.bundle import Precision
 from penstock.errors import InputError
+from penstock.profile import PRECISIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,8 +31,9 @@ def computed_options(verb: F) -> F:
     for option in (
         click.option(
             "--precision",
-            type=click.Choice(get_args(Precision), case_sensitive=False),
-            help="Precision of a computed profile [default: bf16].",
+            type=click.Choice(tuple(PRECISIONS), case_sensitive=False),
+            help="Precision. Computed profiles: bf16 or fp32 [default: bf16]. Measured models, and training: any "
+            "[default: the model's own].",
         ),
         click.option("--sequence", type=int, help="Tokens per row, for computed profiles of transformers."),
         click.option("--kind", "kinds", multiple=True, help="Device kind of a computed profile; may be repeated."),

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from penstock.launch import DEFAULT_STEPS, DEFAULT_TIMEOUT_S, TrainOptions
+from penstock.profile import PRECISIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,7 +46,12 @@ def training_options(verb: F) -> F:
             "[default: that of the script's model; an accelerator if the plan is for one]. With cpu, a plan for GPUs "
             "may train on the CPU.",
         ),
-        click.option("--bf16", is_flag=True, help="Run the forward under autocast to bfloat16."),
+        click.option(
+            "--precision",
+            type=click.Choice(tuple(PRECISIONS), case_sensitive=False),
+            help="bf16 and fp16: parameters of this type, with master weights in float32. bf16-mixed and fp16-mixed: "
+            "autocast. fp16 scales the loss [default: the model as the script makes it].",
+        ),
         click.option(
             "--clip-grad-norm", type=click.FloatRange(min=0, min_open=True), help="Clip gradients to this norm."
         ),

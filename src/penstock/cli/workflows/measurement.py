@@ -1,7 +1,7 @@
 """Measuring the model of a script, with progress."""
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -10,7 +10,15 @@ from penstock.cli.console import Console
 from penstock.errors import InputError
 from penstock.launch import busy_processes, load_model, run_in_script, script_path
 from penstock.profile import Profile
-from penstock.profiler import DEFAULT_SECONDS, Steadiness, find_chain, indistinct_parts, measure, with_overheads
+from penstock.profiler import (
+    DEFAULT_SECONDS,
+    Steadiness,
+    find_chain,
+    in_precision,
+    indistinct_parts,
+    measure,
+    with_overheads,
+)
 from penstock.units import show_count, show_percent, show_seconds
 
 
@@ -27,6 +35,8 @@ class MeasureOptions:
     remeasure_overheads: bool = False
     device: str | None = None
     """The device to measure; None: that of the model."""
+    precision: str | None = None
+    """The precision of training; None: that of the model."""
 
 
 def measure_script(console: Console, source: str, options: MeasureOptions) -> Profile:
@@ -40,8 +50,10 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
     limit_s = DEFAULT_SECONDS if options.seconds is None else options.seconds
     names = None if options.blocks is None else [name.strip() for name in options.blocks.split(",")]
     # The output of the script is not part of the result, and must not get into the JSON.
-    with console.progress("creating the model") as show, redirect_stdout(sys.stderr):
+    with console.progress("creating the model") as show, redirect_stdout(sys.stderr), ExitStack() as stack:
         spec = load_model(source, options.device)
+        sample = stack.enter_context(in_precision(options.precision, spec.model, spec.inputs, spec.loss))
+        spec = spec._replace(inputs=sample.inputs, loss=sample.loss)
         if console.shows_text and not console.stderr.is_terminal:
             # Without a terminal there is no line that changes, so announce what takes long.
             console.stderr.print(
@@ -70,6 +82,7 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
                 "micro_batch_sizes": options.micro_batch_sizes,
                 "threads": options.threads,
                 "device": options.device,
+                "precision": options.precision,
             },
         ):
             profile: Profile = run_in_script(
@@ -83,6 +96,7 @@ def measure_script(console: Console, source: str, options: MeasureOptions) -> Pr
                     micro_batch_sizes=options.micro_batch_sizes,
                     seconds=limit_s,
                     report=report,
+                    precision=options.precision,
                 ),
             )
         profile = run_in_script(

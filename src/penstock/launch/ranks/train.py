@@ -79,14 +79,7 @@ def train_rank(
         scheduler = make_scheduler(optimizer) if make_scheduler else None
         checkpoints = Checkpoints(trainer, scheduler, options, report)
         first = checkpoints.resume()
-        recipe = Recipe(
-            options.steps,
-            options.gradient_accumulation_steps,
-            options.clip_grad_norm,
-            options.bf16,
-            device.type,
-            first,
-        )
+        recipe = Recipe(options.steps, options.gradient_accumulation_steps, options.clip_grad_norm, first)
         batches = _batches(script, spec, options, report)
         next_sample, num_done = 0, first
         kept: list[Any] = []
@@ -198,6 +191,7 @@ def _pipeline(
         timeout_s=options.timeout,
         device="cpu" if options.device == "cpu" else device if is_accelerator(device) else None,
         any_kind=options.any_kind,
+        precision=options.precision,
         slices=slices,
         **checks,
     )
@@ -212,7 +206,9 @@ def _single_process(spec: ModelSpec, bundle: PlanBundle, options: TrainOptions, 
     materialize(spec.model, seed=options.seed, device=device)
     blocks = find_blocks(spec.model, _block_names(spec, bundle.profile), spec.inputs)
     check_planned_model(bundle.plan, blocks, bundle.profile)
-    return SingleProcess(spec.model, blocks, bundle.plan.num_microbatches, _loss(spec), seed=options.seed)
+    return SingleProcess(
+        spec.model, blocks, bundle.plan.num_microbatches, _loss(spec), seed=options.seed, precision=options.precision
+    )
 
 
 def _block_names(spec: ModelSpec, profile: Profile) -> list[str] | None:

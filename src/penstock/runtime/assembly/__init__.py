@@ -2,6 +2,6 @@
 
 from penstock.runtime.assembly.assembly import assemble
 from penstock.runtime.assembly.rank_parts import RankParts
-from penstock.runtime.assembly.stages import forward_buffers, trained_parameters
+from penstock.runtime.assembly.stages import forward_buffers
 
-__all__ = ["RankParts", "assemble", "forward_buffers", "trained_parameters"]
+__all__ = ["RankParts", "assemble", "forward_buffers"]

@@ -33,6 +33,7 @@ from penstock.runtime.layout import (
     prove_plan,
 )
 from penstock.runtime.options import PipelineOptions
+from penstock.runtime.precision import Conversion, convert_inputs
 from penstock.runtime.state import check_materializable
 
 _log = logging.getLogger(__name__)
@@ -66,7 +67,14 @@ def validate(model: nn.Module, plan: Plan, options: PipelineOptions) -> Validate
     if chosen is not None and own not in (None, chosen):
         move_model(model, chosen)
     device = chosen or own or torch.device("cpu")
-    blocks = find_blocks(model, options.blocks, plain_inputs(options.inputs), device)
+    # A model may choose its path by the types of tensors. Values are converted when they are there, in phase 4.
+    precision = options.training_precision
+    conversion = Conversion(model, precision)
+    try:
+        inputs = convert_inputs(plain_inputs(options.inputs), precision)
+        blocks = find_blocks(model, options.blocks, inputs, device)
+    finally:
+        conversion.undo()
     check_planned_model(plan, blocks, options.profile)
     return Validated(model, plan, blocks, device)
 

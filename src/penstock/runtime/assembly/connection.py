@@ -17,6 +17,7 @@ from penstock.runtime.assembly.compilation import Compiled, Validated
 from penstock.runtime.checks import SharedBufferCheck, check_consistency, materialize_held
 from penstock.runtime.layout import Layout, assign_ranks, check_kinds, find_links
 from penstock.runtime.options import PipelineOptions
+from penstock.runtime.precision import Conversion
 from penstock.runtime.state import is_on_meta
 from penstock.runtime.transport import (
     ProcessGroups,
@@ -105,6 +106,8 @@ class Materialized:
     lacks_values: bool
     """Whether the values come with a checkpoint that is loaded later."""
     shared_buffers: SharedBufferCheck
+    conversion: Conversion
+    """The conversion of the model to the precision of training."""
 
 
 def materialize(
@@ -115,6 +118,8 @@ def materialize(
     options: PipelineOptions,
 ) -> Materialized:
     """Phase 4: fill the tensors that this rank holds, and check that all ranks have the same inputs. Collective.
+
+    Then the model gets the precision of training.
 
     Raises:
         PenstockError: On all ranks, if a rank cannot fill its tensors.
@@ -129,7 +134,8 @@ def materialize(
     )
     with translate_errors(lambda: f"rank {rank}, compares plan and model with the other ranks"):
         check_consistency(blocks, program, options.seed, connection.control, error)
-    return Materialized(blocks, lacks_values, SharedBufferCheck(model, blocks, layout.stages))
+    conversion = Conversion(model, options.training_precision)
+    return Materialized(blocks, lacks_values, SharedBufferCheck(model, blocks, layout.stages), conversion)
 
 
 @dataclass(frozen=True)

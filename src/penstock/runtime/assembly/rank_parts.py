@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,12 +30,14 @@ from penstock.runtime.executor import (
     LossExchange,
     Routing,
     WeightReturn,
+    any_rank,
     select_forwards,
 )
 from penstock.runtime.health import Heartbeat, RankStatus
 from penstock.runtime.layout import Layout, find_grad_owners, find_split_backwards
 from penstock.runtime.loss import BatchLoss, RankTrials, SumGrads
 from penstock.runtime.options import PipelineOptions
+from penstock.runtime.precision import MixedPrecision, loss_for
 from penstock.runtime.remote_backward import SavedTensorTransfer, check_recompute
 from penstock.runtime.stage import TorchStage
 from penstock.runtime.state import Checkpoints, RankState, state_entries, writers
@@ -56,6 +59,7 @@ class RankParts:
     evaluator: Evaluator
     weight_return: WeightReturn
     losses: LossExchange
+    precision: MixedPrecision
     batch_loss: BatchLoss
     sum_grads: SumGrads
     grad_norm: GradNorm
@@ -83,14 +87,26 @@ def arm(
     model, layout = validated.model, compiled.layout
     rank, control, transport, blocks = connection.rank, connection.control, opened.transport, materialized.blocks
     owners = find_grad_owners(layout, blocks)
+    trained = trained_parameters(layout, rank, runners)
+    precision = MixedPrecision(
+        options.training_precision,
+        trained,
+        materialized.conversion,
+        validated.device,
+        partial(any_rank, group=control, transport=transport),
+        options.loss_scale,
+    )
+    loss = loss_for(loss, options.training_precision)
     grad_norm = GradNorm(
-        {name: item for name, item in model.named_parameters() if name in owners}, owners, control, transport
+        {name: precision.parameters.get(name, item) for name, item in model.named_parameters() if name in owners},
+        owners,
+        control,
+        transport,
     )
     entries = state_entries(model)
     release_unused(model, [block for runner in runners.values() for block in runner.blocks])
     routing = Routing(layout, rank)
     actions = list(program.actions())
-    trained = trained_parameters(layout, rank, runners)
     by_stage = {number: list(runner.trained.values()) for number, runner in runners.items()}
     weight_return = WeightReturn(actions, by_stage, trained.values(), transport, routing)
     parts = ExecutorParts(
@@ -112,7 +128,15 @@ def arm(
     heartbeat = Heartbeat(control, layout.devices, read_status, transport.abandon)
     exchange = PeerExchange(transport, rank, connection.world)
     consensus = Consensus(exchange, rank, connection.world, heartbeat.report_failure)
-    state = RankState(model, entries, writers(entries, blocks, layout.stages), trained, validated.device)
+    state = RankState(
+        model=model,
+        entries=entries,
+        writers=writers(entries, blocks, layout.stages),
+        trained=precision.parameters,
+        masters=precision.masters.weights,
+        scaler=precision.scaler,
+        device=validated.device,
+    )
     return RankParts(
         compiled=compiled,
         layout=layout,
@@ -128,6 +152,7 @@ def arm(
         weight_return=weight_return,
         losses=LossExchange(layout, rank, connection.world, transport),
         batch_loss=BatchLoss(loss),
+        precision=precision,
         sum_grads=SumGrads(trained.values()),
         grad_norm=grad_norm,
         batch_check=batch_check,

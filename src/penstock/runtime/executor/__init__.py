@@ -1,5 +1,6 @@
 """The executor: runs a rank's actions in order."""
 
+from penstock.runtime.executor.any_rank import any_rank
 from penstock.runtime.executor.context import Iteration
 from penstock.runtime.executor.executor import Executor, ExecutorParts
 from penstock.runtime.executor.forward_only import Evaluator, select_forwards
@@ -22,6 +23,7 @@ __all__ = [
     "Routing",
     "Span",
     "WeightReturn",
+    "any_rank",
     "clip_grads",
     "gather_timeline",
     "select_forwards",

@@ -60,6 +60,8 @@ class Iteration:
     """Blocks until the reduction of a rank has arrived."""
     announce_reduction: Callable[[], None] = lambda: None
     """Sends the reduction to all other ranks."""
+    loss_scale: float = 1.0
+    """What the gradients of the loss are multiplied by."""
     own_loss: Tensor | None = None
     """This rank's part of the loss, once it is computed."""
 

@@ -288,7 +288,8 @@ class Executor:
         if action.kind == Kind.I:
             iteration.graphs[stage, microbatch] = graph
         if grads is None:
-            grads = graph.loss_grads
+            scale = iteration.loss_scale
+            grads = graph.loss_grads if scale == 1.0 else [grad * scale for grad in graph.loss_grads]
         with self._syncs.around(iteration, action, backward=True):
             input_grads = self._runners[stage].backward(graph, grads)
         if stage > 0:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from penstock.dist import translate_errors
 from penstock.errors import RunError
+from penstock.runtime.tensors import grad_dtype
 from penstock.runtime.transport import Transport
 
 
@@ -32,7 +33,8 @@ class GradNorm:
         rank = dist.get_rank(group)
         self._owned = [(number, item) for number, (name, item) in enumerate(parameters.items()) if owners[name] == rank]
         self._num_parameters = len(parameters)
-        dtypes = (item.dtype for item in parameters.values())
+        # Of a parameter that this rank does not train, only the layer's own may be here.
+        dtypes = (grad_dtype(item) for item in parameters.values())
         self._dtype = functools.reduce(torch.promote_types, dtypes, torch.bfloat16)
         self._group = group
         self._transport = transport

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from penstock.dist import Describe, translate_errors
+from penstock.runtime.tensors import grad_dtype
 from penstock.runtime.transport import Transport
 
 Reductions = Mapping[tuple[bool, int], tuple[Any, Sequence[nn.Parameter]]]
@@ -66,10 +67,10 @@ class GradReduction:
         self._buckets: list[tuple[list[nn.Parameter], Tensor, Any]] = []
         by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
         for parameter in parameters:
-            by_dtype.setdefault(parameter.dtype, []).append(parameter)
-        for bucket in by_dtype.values():
-            grads = [torch.zeros_like(item) if item.grad is None else item.grad for item in bucket]
-            has_grad = torch.tensor([float(item.grad is not None) for item in bucket], dtype=grads[0].dtype)
+            by_dtype.setdefault(grad_dtype(parameter), []).append(parameter)
+        for dtype, bucket in by_dtype.items():
+            grads = [torch.zeros_like(item, dtype=dtype) if item.grad is None else item.grad for item in bucket]
+            has_grad = torch.tensor([float(item.grad is not None) for item in bucket], dtype=dtype)
             flat = torch.cat([*(grad.reshape(-1) for grad in grads), has_grad.to(grads[0].device)])
             with translate_errors(describe):
                 work = dist.all_reduce(flat, group=group, async_op=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.errors import InputError
-from penstock.model import LossFunction, own_loss
+from penstock.model import LossFunction, is_own_loss
 from penstock.runtime.loss.reduction import Reduction, candidates, fill_empty, masked_labels, named_tensors
 from penstock.runtime.loss.terms import LossTerms
 from penstock.runtime.tensors import Rows
@@ -21,7 +21,7 @@ class BatchLoss:
     """
 
     def __init__(self, loss: LossFunction) -> None:
-        self._is_own = loss is own_loss
+        self._is_own = is_own_loss(loss)
         self._reduction: Reduction | None = None
         self._names: frozenset[str] = frozenset()
         self._num_iterations = 0

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.errors import InputError
-from penstock.model import LossFunction, map_tensors, own_loss, tensors_of
+from penstock.model import LossFunction, is_own_loss, map_tensors, tensors_of
 from penstock.runtime.loss.comparison import (
     LOW_PRECISION_TOLERANCE,
     MAX_PARTS,
@@ -62,7 +62,7 @@ class LossTrial:
     def __init__(self, model: nn.Module, loss: LossFunction) -> None:
         self._model = model
         self._loss = loss
-        self._is_own = loss is own_loss
+        self._is_own = is_own_loss(loss)
 
     def find(
         self,

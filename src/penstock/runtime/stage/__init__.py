@@ -1,5 +1,6 @@
 """The actions of one stage on torch: forward, recompute, input gradient, weight gradient."""
 
+from penstock.runtime.stage.cast_cache import keep_casts
 from penstock.runtime.stage.graph import Graph
 from penstock.runtime.stage.instrumentation import NULL_CONTEXT, EnterLayer, Instrumentation
 from penstock.runtime.stage.loss import scale_loss, sum_losses
@@ -23,6 +24,7 @@ __all__ = [
     "SyncPoint",
     "TorchStage",
     "WeightGradQueue",
+    "keep_casts",
     "scale_loss",
     "separate_grads",
     "sum_losses",

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from penstock.runtime.stage.cast_cache import cast_once
+
 WeightGradFn: TypeAlias = Callable[[], Sequence[Tensor]]
 CAST_OF = "cast_of_parameter"
 """Attribute of a cast parameter that refers to the parameter. Saved-tensor transfers do not send such casts."""
@@ -96,7 +98,7 @@ def cast_parameter(weight: Tensor | None, dtype: torch.dtype | None) -> Tensor |
     """The parameter in the type in which autocast computes."""
     if weight is None or dtype is None or dtype == weight.dtype:
         return weight
-    cast = weight.detach().to(dtype)
+    cast = cast_once(weight, dtype)
     setattr(cast, CAST_OF, weight)
     return cast
 

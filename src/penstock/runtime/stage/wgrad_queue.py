@@ -9,6 +9,7 @@ from torch import Tensor
 
 from penstock.errors import RunError
 from penstock.runtime.stage.wgrad_functions import WeightGradFn
+from penstock.runtime.tensors import grad_dtype
 
 
 class WeightGradQueue:
@@ -77,7 +78,7 @@ class WeightGradQueue:
         while self._deferred:
             parameters, compute = self._deferred.pop()
             for parameter, grad in zip(parameters, compute(), strict=True):
-                total = sums.pop(parameter) + grad if parameter in sums else grad
+                total = _add(parameter, sums.pop(parameter), grad) if parameter in sums else grad
                 left[parameter] -= 1
                 if left[parameter]:
                     sums[parameter] = total
@@ -89,8 +90,14 @@ class WeightGradQueue:
             _accumulate(parameter, total)
 
 
+def _add(parameter: Tensor, total: Tensor, grad: Tensor) -> Tensor:
+    """Add two gradients of one backward. Autograd adds them before it converts the sum to the type of `.grad`."""
+    is_converted = total.dtype != grad.dtype == parameter.dtype
+    return (total.to(grad.dtype) if is_converted else total) + grad
+
+
 def _accumulate(parameter: Tensor, total: Tensor) -> None:
-    grad = total if total.dtype == parameter.dtype else total.to(parameter.dtype)
+    grad = total.to(grad_dtype(parameter))
     if parameter.grad is None:
         parameter.grad = grad
     else:

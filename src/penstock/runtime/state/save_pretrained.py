@@ -10,12 +10,13 @@ A tied tensor is written once, under its first name. The folder gets its name wh
 import copy
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from torch import Tensor, nn
 
 from penstock.dist import Consensus
@@ -34,6 +35,8 @@ def save_pretrained(
     consensus: Consensus,
     folder: Path,
     await_folder: Any,
+    *,
+    read: Callable[[Entry], Tensor],
 ) -> Path:
     """Write the tensors of all ranks to a new folder. All ranks must call it.
 
@@ -44,6 +47,7 @@ def save_pretrained(
         consensus: Agreement between the ranks.
         folder: The folder. It must not exist, or be empty.
         await_folder: Waits until this rank can access a folder.
+        read: Returns the tensor of an entry.
 
     Raises:
         InputError: The folder has contents already, the model has adapters of peft, or safetensors is not installed.
@@ -65,7 +69,7 @@ def save_pretrained(
         def write() -> None:
             for number, (writer, part) in enumerate(files):
                 if writer == rank:
-                    _write(model, part, unfinished / _file_name(number, len(files)), rank)
+                    _write(read, part, unfinished / _file_name(number, len(files)), rank)
 
         def finish(_: list[None]) -> list[None]:
             _finish(model, [part for _, part in files], unfinished, folder)
@@ -126,11 +130,11 @@ def _begin(folder: Path) -> Path:
     return unfinished
 
 
-def _write(model: nn.Module, entries: Sequence[Entry], path: Path, rank: int) -> None:
+def _write(read: Callable[[Entry], Tensor], entries: Sequence[Entry], path: Path, rank: int) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    tensors = {entry.keys[0]: _own_memory(entry.tensor(model)) for entry in entries}
+    tensors = {entry.keys[0]: _own_memory(read(entry)) for entry in entries}
     try:
         save_file(tensors, path, metadata={"format": "pt"})
         flush_to_disk(path)
@@ -154,7 +158,7 @@ def _finish(model: nn.Module, files: Sequence[Sequence[Entry]], unfinished: Path
             },
         }
         write_whole(unfinished / INDEX, msgspec.json.format(msgspec.json.encode(index), indent=2))
-    _write_configs(model, unfinished)
+    _write_configs(model, {item.dtype for part in files for item in part if item.is_parameter}, unfinished)
     try:
         for path in unfinished.iterdir():
             flush_to_disk(path)
@@ -165,13 +169,13 @@ def _finish(model: nn.Module, files: Sequence[Sequence[Entry]], unfinished: Path
         raise FileError(f"cannot be written: {reason(error)}", where=str(folder)) from None
 
 
-def _write_configs(model: nn.Module, folder: Path) -> None:
+def _write_configs(model: nn.Module, types: Collection[torch.dtype], folder: Path) -> None:
     """Write the configuration of a model of transformers, with which `from_pretrained` creates it."""
     config: Any = getattr(model, "config", None)
     if callable(getattr(config, "save_pretrained", None)):
         config = copy.deepcopy(config)
         config.architectures = [type(model).__name__]
-        dtypes = {item.dtype for item in model.parameters() if item.is_floating_point()}
+        dtypes = {dtype for dtype in types if dtype.is_floating_point}
         if len(dtypes) == 1:
             config.dtype = dtypes.pop()
         config.save_pretrained(folder)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from penstock.model import Block
 from penstock.runtime.layout import StageView
+from penstock.runtime.tensors import grad_dtype
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,14 @@ def state_entries(model: nn.Module) -> tuple[Entry, ...]:
                 names.setdefault(id(item), []).append(prefix + name)
                 tensors[id(item)] = (item, name in module._parameters)
     return tuple(
-        Entry(names[key][0], tuple(names[key]), tuple(item.shape), item.dtype, is_parameter)
+        # Of a trained parameter the value is its master weight, which has the type of its gradient.
+        Entry(
+            names[key][0],
+            tuple(names[key]),
+            tuple(item.shape),
+            grad_dtype(item) if item.requires_grad else item.dtype,
+            is_parameter,
+        )
         for key, (item, is_parameter) in tensors.items()
     )
 

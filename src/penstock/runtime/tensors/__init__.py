@@ -1,6 +1,7 @@
 """Payloads, batches and rows."""
 
 from penstock.runtime.tensors.batch import count_rows, has_rows, signature, slice_rows
+from penstock.runtime.tensors.grad_types import grad_dtype
 from penstock.runtime.tensors.packing import (
     NOT_A_TENSOR,
     PackedPayload,
@@ -27,6 +28,7 @@ __all__ = [
     "count_rows",
     "describe_difference",
     "flatten_dense",
+    "grad_dtype",
     "has_rows",
     "join_gradients",
     "join_rows",

@@ -71,11 +71,15 @@ class GradientDiff:
         return not self.wrong and self.together <= tolerance
 
 
-def compare_gradients(ranks: Sequence[Sequence[GradientErrors]]) -> GradientDiff:
+def compare_gradients(
+    ranks: Sequence[Sequence[GradientErrors]], *, rounding_error: float = ROUNDING, own_tolerance: float = OWN_TOLERANCE
+) -> GradientDiff:
     """Combine the differences that each rank found, step by step.
 
     Args:
         ranks: For each rank, `ReferenceGradients.errors`.
+        rounding_error: A gradient smaller than this part of all gradients together is pure rounding.
+        own_tolerance: Relative difference allowed for any other gradient.
     """
     together = 0.0
     rounding: dict[str, None] = {}
@@ -89,9 +93,9 @@ def compare_gradients(ranks: Sequence[Sequence[GradientErrors]]) -> GradientDiff
         total = _norm(sizes)
         together = max(together, _norm(all_errors) / total if total else _norm(all_errors))
         for name, (error, size) in merged.items():
-            if size <= ROUNDING * total:
+            if size <= rounding_error * total:
                 rounding[name] = None
-            elif not error <= OWN_TOLERANCE * size:
+            elif not error <= own_tolerance * size:
                 wrong[name] = None
     num_steps = len(ranks[0]) if ranks else 0
     return GradientDiff(num_steps, together, tuple(rounding), tuple(wrong))

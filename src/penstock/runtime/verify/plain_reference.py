@@ -34,6 +34,7 @@ from penstock.model import (
 from penstock.runtime.random_functions import RandomFunctionMode
 from penstock.runtime.rng import RowRng
 from penstock.runtime.tensors import Rows, count_rows
+from penstock.runtime.verify.plain_precision import PlainPrecision
 
 
 def reference_step(
@@ -46,6 +47,7 @@ def reference_step(
     *,
     step: int = 0,
     seed: int = 0,
+    precision: PlainPrecision | None = None,
 ) -> Tensor:
     """Compute the gradients of one iteration in a single process. They are added to `parameter.grad`.
 
@@ -59,6 +61,7 @@ def reference_step(
         targets: Targets of the whole batch.
         step: Number of the iteration.
         seed: Seed of the random numbers.
+        precision: The precision of the model; None: it computes as it is.
 
     Returns:
         The loss of the batch.
@@ -66,33 +69,58 @@ def reference_step(
     Raises:
         InputError: The batch is malformed, or the loss is not a single number.
     """
+    precision = PlainPrecision(model, None) if precision is None else precision
+    inputs = precision.narrow(inputs)
     device = next((item.device for item in model.parameters()), torch.device("cpu"))
     num_rows = count_rows(inputs, targets)
     if _has_ignored_labels((inputs, targets)):
         # Only one pass over the whole batch has the right mean over labels, whatever the loss function is.
         num_microbatches = 1
+    with precision.context(device):
+        precision.begin()
+        batches = _microbatches((inputs, targets), num_rows, num_microbatches, device)
+        total = _run_microbatches(model, blocks, loss, batches, num_rows, step, seed, device, precision)
+        precision.finish()
+    return total
+
+
+def _run_microbatches(
+    model: nn.Module,
+    blocks: Sequence[Block],
+    loss: Callable[[Any, Any], Any] | None,
+    batches: Iterator[tuple[Any, Any, int]],
+    num_rows: int,
+    step: int,
+    seed: int,
+    device: torch.device,
+    precision: PlainPrecision,
+) -> Tensor:
+    """Run all micro-batches, one after the other. Returns the loss of the batch."""
     total: Tensor | None = None
     count = 0.0
     earlier: dict[nn.Parameter, Tensor | None] | None = None
     start = 0
-    for part_inputs, part_targets, num in _microbatches((inputs, targets), num_rows, num_microbatches, device):
+    for part_inputs, part_targets, num in batches:
         rows = Rows(start, start + num)
         start = rows.stop
         rng = RowRng(seed, step, rows, is_split=False, device=device)
         with rng.preserve_state(), RandomFunctionMode(rng):
-            compute = partial(_loss_of, loss, part_targets)
+            compute = partial(_loss_of, loss, part_targets, precision)
             part, part_count = _forward(model, blocks, rng, part_inputs, compute, step, rows)
             if part_count is None:
                 part = part * (num / num_rows)
             else:
                 count += float(part_count)
                 if earlier is None:
-                    earlier = {item: item.grad for item in model.parameters()}
-                    model.zero_grad()
+                    earlier = {item: item.grad for item in precision.parameters.values()}
+                    for item in earlier:
+                        item.grad = None
+        # Sums would exceed the range of float16 sooner than means.
+        shift = 1.0 if part_count is None or precision.scale == 1.0 else 2.0 ** (num_rows.bit_length() - 1)
         if part.requires_grad:
             # As torch advises, backward runs outside autocast. Checkpointed layers draw again in it.
             with torch.autocast(device.type, enabled=False), RandomFunctionMode(rng):
-                part.backward()  # type: ignore[no-untyped-call]
+                part.backward(torch.full_like(part, precision.scale / shift))  # type: ignore[no-untyped-call]
         total = part.detach() if total is None else total + part.detach()
     assert total is not None, "a batch has rows"
     if earlier is None:
@@ -100,7 +128,7 @@ def reference_step(
     # The loss function returns sums: divide them, and their gradients, by the count of the whole batch.
     for parameter, before in earlier.items():
         if parameter.grad is not None:
-            parameter.grad /= count or float("nan")
+            parameter.grad /= count / shift if count else float("nan")
         if before is not None:
             parameter.grad = before if parameter.grad is None else before + parameter.grad
     return (total.double() / (count or float("nan"))).to(total.dtype)
@@ -112,8 +140,11 @@ def _has_ignored_labels(batch: Any) -> bool:
     return any(bool((item == -100).any()) for item in tensors if item.dtype in (torch.int64, torch.int32))
 
 
-def _loss_of(loss: Callable[[Any, Any], Any] | None, targets: Any, output: Any) -> tuple[Tensor, Any]:
+def _loss_of(
+    loss: Callable[[Any, Any], Any] | None, targets: Any, precision: PlainPrecision, output: Any
+) -> tuple[Tensor, Any]:
     """The loss and the count that it must be divided by, if it is a sum."""
+    output = precision.widen(output)
     if loss is not None:
         result = loss(output, targets)
     elif isinstance(output, Tensor):
@@ -129,7 +160,7 @@ def _loss_of(loss: Callable[[Any, Any], Any] | None, targets: Any, output: Any) 
             f"the loss function returned {kind}",
             hint="Return one number: the mean over the rows; or a sum and a count.",
         )
-    return value, count
+    return precision.widen(value), count
 
 
 def _microbatches(

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from penstock.model import Block, plain_inputs
+from penstock.profile import find_precision
+from penstock.runtime.verify.plain_precision import PlainPrecision
 from penstock.runtime.verify.plain_reference import reference_step
 
 
@@ -19,6 +21,8 @@ class SingleProcess:
         num_microbatches: Number of micro-batches of an iteration.
         loss: The loss function, as for a pipeline; None for the model's own.
         seed: Seed of the random numbers.
+        precision: Name of the precision; None: the model computes as it is.
+        loss_scale: The first loss scale of a precision that scales the loss.
     """
 
     def __init__(
@@ -29,6 +33,8 @@ class SingleProcess:
         loss: Callable[[Any, Any], Any] | None,
         *,
         seed: int = 0,
+        precision: str | None = None,
+        loss_scale: float = 65536.0,
     ) -> None:
         self._model = model
         self._blocks = blocks
@@ -36,10 +42,25 @@ class SingleProcess:
         self._loss = loss
         self._seed = seed
         self._step = 0
+        recipe = None if precision is None else find_precision(precision)
+        self._precision = PlainPrecision(model, recipe, loss_scale)
+
+    @property
+    def loss_scale(self) -> float:
+        """The loss scale."""
+        return self._precision.scale
+
+    @property
+    def skips_step(self) -> bool:
+        """Whether the optimizer step is skipped, because gradients are not finite."""
+        return self._precision.skips_step
 
     def optimizer(self, kind: Callable[..., torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
         """Create an optimizer for all trained parameters."""
-        return kind(list(self.named_parameters().values()), **options)
+        optimizer = kind(list(self.named_parameters().values()), **options)
+        optimizer.register_step_pre_hook(lambda *_: self._precision.before_optimizer())
+        optimizer.register_step_post_hook(lambda *_: self._precision.after_optimizer())
+        return optimizer
 
     def step(self, inputs: Any, targets: Any = None) -> Tensor:
         """Run one iteration: add its gradients to `parameter.grad`, and return the loss."""
@@ -53,6 +74,7 @@ class SingleProcess:
             plain_inputs(targets),
             step=step,
             seed=self._seed,
+            precision=self._precision,
         )
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
@@ -61,7 +83,7 @@ class SingleProcess:
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """The trained parameters."""
-        return {name: item for name, item in self._model.named_parameters() if item.requires_grad}
+        return self._precision.parameters
 
     def named_buffers(self) -> dict[str, Tensor]:
         """All buffers."""

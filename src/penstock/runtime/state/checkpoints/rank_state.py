@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.errors import MismatchError
+from penstock.runtime.precision import LossScaler
 from penstock.runtime.rng import get_rng_states, set_rng_states
 from penstock.runtime.state.optimizer_state import OptimizerLayout, describe_optimizer, param_groups, restore_optimizer
 from penstock.runtime.state.state_index import Entry
@@ -27,8 +28,15 @@ class RankState:
     writers: Mapping[str, int]
     """By name: the rank that writes an entry."""
     trained: Mapping[str, nn.Parameter]
-    """The parameters that this rank trains."""
+    """The parameters that this rank trains, as optimizers have them."""
     device: torch.device
+    masters: Mapping[str, nn.Parameter] = field(default_factory=dict)
+    """Those among them that layers hold in a smaller type."""
+    scaler: LossScaler | None = None
+
+    def tensor(self, entry: Entry) -> Tensor:
+        """The tensor with the value of an entry."""
+        return self.masters[entry.name] if entry.name in self.masters else entry.tensor(self.model)
 
     def optimizer_layouts(self, optimizers: Sequence[torch.optim.Optimizer]) -> list[OptimizerLayout]:
         """Describe the optimizers of this rank."""
@@ -53,7 +61,7 @@ def state_to_write(
     """The state that this rank writes."""
     own = [entry for entry in rank_state.entries if rank_state.writers[entry.name] == rank]
     state: dict[str, Any] = {
-        "model": {key: entry.tensor(rank_state.model).detach() for entry in own for key in entry.keys},
+        "model": {key: rank_state.tensor(entry).detach() for entry in own for key in entry.keys},
         "random": {str(rank): get_rng_states(rank_state.device)},
     }
     if optimizers:
@@ -69,6 +77,8 @@ def state_to_write(
         }
     if rank == 0 and optimizers:
         state["optim"]["param_groups"] = param_groups(merged)
+    if rank == 0 and rank_state.scaler is not None:
+        state["loss_scale"] = (rank_state.scaler.state,)
     if rank == 0 and extra is not None:
         # In a tuple, which is written as one object. A dictionary would be flattened, and its keys become strings.
         state["extra"] = (extra,)
@@ -96,7 +106,7 @@ def read_state(rank_state: RankState, path: Path, rank: int, *, with_state: bool
                 return with_state
             case ("random", name, *_):
                 return name == random
-        return key[0] == "extra"
+        return key[0] in ("extra", "loss_scale")
 
     read = stored.read(select)
     read["random"] = read.get("random", {}).get(random, [])
@@ -133,6 +143,10 @@ def restore_state(rank_state: RankState, optimizers: Sequence[torch.optim.Optimi
         tensor = entry.tensor(rank_state.model)
         if not tensor.is_meta:
             tensor.copy_(read["model"][entry.name])
+        if entry.name in rank_state.masters:
+            rank_state.masters[entry.name].copy_(read["model"][entry.name])
+    if rank_state.scaler is not None and "loss_scale" in read:
+        rank_state.scaler.restore(read["loss_scale"][0])
     for parameter in rank_state.trained.values():
         parameter.grad = None
     first = 0

@@ -5,6 +5,7 @@ State is stored under the model's own names, so it does not depend on which rank
     model     parameters and buffers, as in model.state_dict()
     optim     in the layout of torch.distributed.checkpoint.state_dict: state by name, groups
     random    by rank: states of torch's generators
+    loss_scale  the state of the loss scaler, if there is one
     extra     the user's value, in a tuple of one
 
 `torch_files` is imported where it is needed, because torch.distributed.checkpoint takes long to import.
@@ -191,7 +192,13 @@ class Checkpoints:
 
         rank_state = self._rank_state
         return save_pretrained(
-            rank_state.model, rank_state.entries, rank_state.writers, self._consensus, folder, _wait_until_visible
+            rank_state.model,
+            rank_state.entries,
+            rank_state.writers,
+            self._consensus,
+            folder,
+            _wait_until_visible,
+            read=rank_state.tensor,
         )
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
