@@ -16,7 +16,8 @@ import pytest
 
 from penstock.dist import launcher as launcher_module
 from penstock.dist import warm_start
-from penstock.dist.launcher import Launcher, stderr_path
+from penstock.dist.launcher import Launcher
+from penstock.dist.run_dir import stderr_path
 from penstock.dist.processes import ForkedProcess, RankModule
 from penstock.dist.warm_start import can_fork
 

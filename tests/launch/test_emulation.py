@@ -9,7 +9,7 @@ from penstock.errors import InputError, PenstockError
 from penstock.launch.emulation import _find_failure, _timeline
 from penstock.launch.runs.events import Exited, Failed, Sampled
 from penstock.launch.runs.failures import RunFailed
-from penstock.launch.runs.rank_run import RankState, Run
+from penstock.launch.runs.rank_state import RankState, Run
 from tests.support.small_emulation import small
 
 TABLE = "Last status of each rank:\n  ..."

@@ -5,11 +5,11 @@ Importing it does not load torch.
 
 from penstock.dist.consensus import CONSENSUS_TAG, Consensus, Failed, PeerExchange
 from penstock.dist.failures import Describe, translate_error, translate_errors, wait_for
-from penstock.dist.launcher import SHUTDOWN_S, Launcher, stderr_path
+from penstock.dist.launcher import SHUTDOWN_S, Launcher
 from penstock.dist.parent import die_with_parent, exit_with_parent, started_by
 from penstock.dist.processes import Process, RankModule
 from penstock.dist.rendezvous import is_local, join_process_group, local_environment, open_status_store
-from penstock.dist.run_dir import run_dir
+from penstock.dist.run_dir import run_dir, stderr_path
 from penstock.dist.shutdown import (
     STOPPED_CODES,
     delay_sigterm,
@@ -18,17 +18,21 @@ from penstock.dist.shutdown import (
     prepare_rank,
     sigterm_as_ctrl_c,
 )
+from penstock.dist.rank_status import NO_ACTION, LastStatus, Phase, open_status_board, read_status_board, status_board
 from penstock.dist.watchdog import Watchdog
 
 __all__ = [
     "CONSENSUS_TAG",
+    "NO_ACTION",
     "SHUTDOWN_S",
     "STOPPED_CODES",
     "Consensus",
     "Describe",
     "Failed",
+    "LastStatus",
     "Launcher",
     "PeerExchange",
+    "Phase",
     "Process",
     "RankModule",
     "Watchdog",
@@ -40,11 +44,14 @@ __all__ = [
     "is_local",
     "join_process_group",
     "local_environment",
+    "open_status_board",
     "open_status_store",
     "prepare_rank",
+    "read_status_board",
     "run_dir",
     "sigterm_as_ctrl_c",
     "started_by",
+    "status_board",
     "stderr_path",
     "translate_error",
     "translate_errors",

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from penstock.dist.rank_status import status_board
 from penstock.errors import PeerLost, RunError, RuntimeTimeout
 
 Describe = Callable[[], str]
@@ -18,17 +19,21 @@ def wait_for(work: Any, timeout_s: float, describe: Describe) -> None:
         RuntimeTimeout: It has not completed after `timeout_s` seconds.
         PeerLost: The connection to the peer is lost.
     """
+    board = status_board()
+    board.begin_wait(describe)
     try:
         work.wait(timedelta(seconds=timeout_s))
     except RuntimeError as error:
         raise translate_error(error, describe, timeout_s) from error
+    board.end_wait()
 
 
 @contextmanager
 def translate_errors(describe: Describe, timeout_s: float | None = None) -> Iterator[None]:
     """Translate the errors of torch.distributed inside the context, as `wait_for` does for waits."""
     try:
-        yield
+        with status_board().waiting(describe):
+            yield
     except RuntimeError as error:
         raise translate_error(error, describe, timeout_s) from error
 

@@ -52,10 +52,14 @@ class Launcher:
 
     on_exit: Callable[[Process], None] = _nothing
     """Called once for every process that has ended."""
+    has_failed: Callable[[Process, int], bool] = lambda _process, code: code != 0
+    """Whether a process that has ended with an exit code has failed."""
     poll_s: float = POLL_S
     processes: list[Process] = field(default_factory=list)
     first_failed: Process | None = None
-    """The process that was first to end with another exit code than 0."""
+    """The process that was first to end with a failure, before any was told to end."""
+    is_ending: bool = False
+    """Whether all processes have been told to end."""
     _kill_at_s: float = math.inf
     _is_killed: bool = False
 
@@ -137,10 +141,11 @@ class Launcher:
             code = process.handle.poll()
             if code is None:
                 continue
-            self._note_exit(process, code, was_stopped=self._is_from_shutdown(code))
-            if code and self.first_failed is None:
+            was_stopped = self._is_from_shutdown(code)
+            self._note_exit(process, code, was_stopped=was_stopped)
+            if not was_stopped and self.first_failed is None and self.has_failed(process, code):
                 self.first_failed = process
-                self._shut_down()
+                self.shut_down()
         if time.monotonic() > self._kill_at_s and not self._is_killed:
             self._is_killed = True
             for process in self._running():
@@ -174,6 +179,15 @@ class Launcher:
                 return False
             time.sleep(self.poll_s)
         return True
+
+    def shut_down(self, kill_after_s: float | None = None) -> None:
+        """Tell all processes to end, once. Kill them `kill_after_s` later (`SHUTDOWN_S`); a later call can shorten that."""
+        if not self.is_ending:
+            self.is_ending = True
+            for process in self._running():
+                with suppress(ProcessLookupError):
+                    os.kill(process.handle.pid, signal.SIGTERM)
+        self._kill_at_s = min(self._kill_at_s, time.monotonic() + (SHUTDOWN_S if kill_after_s is None else kill_after_s))
 
     def stop(self) -> None:
         """End all processes at once; agents get a moment to end theirs."""
@@ -245,16 +259,8 @@ class Launcher:
         process.code, process.was_stopped = code, was_stopped
         self.on_exit(process)
 
-    def _shut_down(self) -> None:
-        for process in self._running():
-            with suppress(ProcessLookupError):
-                os.kill(process.handle.pid, signal.SIGTERM)
-        self._kill_at_s = time.monotonic() + SHUTDOWN_S
-
     def _is_from_shutdown(self, code: int) -> bool:
-        if self.first_failed is None:
-            return False
-        return code in STOPPED_CODES or (self._is_killed and code == -signal.SIGKILL)
+        return self.is_ending and (code in STOPPED_CODES or (self._is_killed and code == -signal.SIGKILL))
 
 
 def _open(
@@ -291,8 +297,3 @@ def _run_forked(main: Callable[[], int], parent: int) -> NoReturn:
         traceback.print_exc()
     finally:
         exit_now(code)
-
-
-def stderr_path(folder: Path, name: int | str) -> Path:
-    """The file of a process's standard error."""
-    return folder / f"{name}.stderr"

@@ -26,6 +26,11 @@ def run_dir(prefix: str) -> Iterator[Path]:
         _remove_empty_cache()
 
 
+def stderr_path(folder: Path, name: int | str) -> Path:
+    """The file of a process's standard error."""
+    return folder / f"{name}.stderr"
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     unlocked = folder / f"{LOCK}.new"

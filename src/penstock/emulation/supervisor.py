@@ -89,7 +89,7 @@ class _Supervisor:
 
     def run(self, rank_main: RankMain) -> int:
         """Start all ranks and wait for them. Return the exit code."""
-        with Launcher(self._report_exit, POLL_S) as launcher, sigterm_as_ctrl_c():
+        with Launcher(self._report_exit, poll_s=POLL_S) as launcher, sigterm_as_ctrl_c():
             for rank in range(len(self._emulation.devices)):
                 launcher.fork(partial(self._run_rank, rank, rank_main))
             launcher.wait(self._degrade)

@@ -133,6 +133,8 @@ def train(
                 launch,
                 folder,
                 ranks,
+                devices=[] if single_process else [predicted.costs.plan.devices[rank] for rank in ranks],
+                stopped_s=options.timeout,
                 on_event=progress.update,
                 on_output=lambda line: display.notice(escape_text(line)),
             )

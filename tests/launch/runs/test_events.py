@@ -27,7 +27,8 @@ from penstock.launch.runs.events import (
     Stepped,
     failed_event,
 )
-from penstock.launch.runs.rank_run import RankState, Run, _update
+from penstock.launch.runs.rank_run import _update
+from penstock.launch.runs.rank_state import RankState, Run
 
 EVENTS: list[Event] = [
     Started(1, 0, 77),

@@ -6,7 +6,7 @@ import pytest
 from penstock.errors import InputError, PeerLost, RunError, StatusTable
 from penstock.launch.runs.events import Exited, Failed, failed_event
 from penstock.launch.runs.failures import find_failure
-from penstock.launch.runs.rank_run import RankState, Run
+from penstock.launch.runs.rank_state import RankState, Run
 from penstock.launch.runs.torchrun import torchrun_exits
 
 LOST = Failed("PeerLost", "rank 0, step 4: the connection is lost", hint="See the other.", is_peer_lost=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.dist import Phase, status_board
 from penstock.errors import FileError, InputError
 from penstock.launch.runs import Event, Noted
 from penstock.launch.train_options import TrainOptions
@@ -67,6 +68,7 @@ class Checkpoints:
 
     def _save(self, num_steps: int) -> None:
         if self._folder is not None:
+            status_board().enter_phase(Phase.SAVE)
             scheduler = None if self._scheduler is None else self._scheduler.state_dict()
             self._trainer.save(self._folder, extra={"num_steps": num_steps, "scheduler": scheduler})
             self._num_saved = num_steps

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.bundle import PlanBundle
+from penstock.dist import Phase, status_board
 from penstock.errors import InputError, ProfileWarning
 from penstock.launch.model_script import ModelSpec, Script, load_script, run_in_script
 from penstock.launch.ranks.checkpoints import Checkpoints
@@ -63,6 +64,8 @@ def train_rank(
     expected_rows = options.global_batch_size * options.gradient_accumulation_steps
     if options.threads is not None:
         torch.set_num_threads(options.threads)
+    board = status_board()
+    board.enter_phase(Phase.START_UP, text="running the script")
     _seed(options.seed)
     script = load_script(options.script)
     spec = script.make_model()
@@ -72,6 +75,7 @@ def train_rank(
     is_first = single_process or dist.get_rank() == 0
 
     def train() -> dict[str, Any]:
+        board.enter_phase(Phase.MAKING)
         make_trainer = _single_process if single_process else partial(_pipeline, slices=slices)
         trainer = make_trainer(spec, bundle, options, device)
         optimizer = _optimizer(script, trainer, options)
@@ -85,6 +89,10 @@ def train_rank(
         kept: list[Any] = []
         references = ReferenceGradients(torch.load(reference, map_location="cpu")["gradients"]) if reference else None
 
+        def begin_step(step: int) -> None:
+            board.enter_phase(Phase.STEP, step)
+            report(Began(step))
+
         def before_optimizer() -> None:
             if keep_gradients:
                 kept.append(copy_gradients(trainer.named_parameters()))
@@ -97,7 +105,7 @@ def train_rank(
             batches,
             recipe,
             scheduler=scheduler,
-            on_step=lambda step: report(Began(step)),
+            on_step=begin_step,
             before_optimizer=before_optimizer,
         ):
             num_done += 1
@@ -116,6 +124,7 @@ def train_rank(
         checkpoints.finish(num_done)
         if num_done < options.steps:
             report(Noted(f"the script's batches ended after {num_done} of {options.steps} steps"))
+        board.enter_phase(Phase.SHUTDOWN)
         trainer.close()
         named = {name: item.detach() for name, item in trainer.named_parameters().items()}
         gradients = kept if references is None else references.errors

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from penstock.dist import exit_now, prepare_rank
+from penstock.dist import exit_now, open_status_board, prepare_rank, status_board
 from penstock.errors import PenstockError
 from penstock.launch.ranks.failures import describe_failure
 from penstock.launch.runs import (
@@ -63,6 +63,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--reference-gradients", help="use the gradients of this file in every step, and compare")
     options, more = parse_options(arguments, parser)
     rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    if more.events:
+        open_status_board(Path(more.events), rank)
     report = _Reporter(more.events, rank)
     report(Started(rank, local_rank, os.getpid()))
     if more.events and rank:
@@ -98,6 +100,7 @@ def state_path(folder: Path, rank: int) -> Path:
 def _fail(error: BaseException, report: _Reporter) -> NoReturn:
     if isinstance(error, KeyboardInterrupt):
         exit_now(130)
+    status_board().note_failure()
     event = describe_failure(error)
     report(event)
     exit_now(2 if event.is_input else 1)

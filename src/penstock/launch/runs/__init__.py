@@ -16,7 +16,8 @@ from penstock.launch.runs.events import (
     failed_event,
 )
 from penstock.launch.runs.failures import RunFailed, find_failure
-from penstock.launch.runs.rank_run import LocalRanks, RankAgent, Run, SingleProcess, run_ranks
+from penstock.launch.runs.rank_run import LocalRanks, RankAgent, SingleProcess, run_ranks
+from penstock.launch.runs.rank_state import Run
 from penstock.launch.runs.torchrun import torchrun_command
 
 __all__ = [

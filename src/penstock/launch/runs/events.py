@@ -10,7 +10,7 @@ from typing import IO, TypeAlias
 import msgspec
 
 from penstock.emulation import Lateness
-from penstock.errors import InputError, PeerLost, PenstockError, StatusTable
+from penstock.errors import InputError, PeerLost, PenstockError, RuntimeTimeout, StatusTable
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -81,6 +81,8 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """Whether the input is invalid, rather than the run having failed."""
     is_peer_lost: bool = False
     """Whether the rank only noticed that another one was gone."""
+    is_timeout: bool = False
+    """Whether the rank only noticed that another one did not answer in time."""
     status_table: str = ""
     """What each rank did last, if this rank has collected it."""
 
@@ -96,6 +98,9 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     """The exit code; -n if signal n ended the process."""
     was_stopped: bool = False
     """Whether the launcher ended it, because another rank had failed."""
+
+    at_s: float = 0.0
+    """When the launcher noticed it, on the clock of `time.monotonic`."""
 
     @property
     def signal(self) -> int | None:
@@ -117,6 +122,7 @@ def failed_event(error: BaseException) -> Failed:
             error.hint,
             is_input=isinstance(error, InputError),
             is_peer_lost=isinstance(error, PeerLost),
+            is_timeout=isinstance(error, RuntimeTimeout),
             status_table=next((str(note) for note in _notes(error) if isinstance(note, StatusTable)), ""),
         )
     if isinstance(error, MemoryError):

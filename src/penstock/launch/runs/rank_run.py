@@ -2,14 +2,23 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from penstock.dist import SHUTDOWN_S, Launcher, RankModule, sigterm_as_ctrl_c, stderr_path
+from penstock.dist import (
+    SHUTDOWN_S,
+    Launcher,
+    Process,
+    RankModule,
+    read_status_board,
+    sigterm_as_ctrl_c,
+    stderr_path,
+)
 from penstock.launch.runs.events import (
     Began,
     Done,
@@ -23,41 +32,17 @@ from penstock.launch.runs.events import (
     Started,
     Stepped,
 )
+from penstock.launch.runs.first_cause import is_certain
+from penstock.launch.runs.rank_state import RankState, Run, count_memory_kills, is_process_stopped
 from penstock.launch.runs.torchrun import torchrun_exits
 
 AGENT = "agent"
 
 
-@dataclass
-class RankState:
-    """The state of a rank, as far as its events and its exit status tell."""
-
-    rank: int
-    local_rank: int = -1
-    pid: int = 0
-    step: int | None = None
-    failed: Failed | None = None
-    is_done: bool = False
-    exited: Exited | None = None
-    output: str = ""
-    """Its standard error, where it has a file of its own."""
-
-
-@dataclass
-class Run:
-    """The results of a run, complete or not."""
-
-    ranks: list[RankState]
-    steps: list[Stepped] = field(default_factory=list)
-    samples: list[Sampled] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    exit_code: int = 0
-    was_stopped: bool = False
-    """By Ctrl-C, SIGTERM or SIGHUP."""
-    log: str = ""
-    """The standard error of the ranks and of the process that started them."""
-    first_exited: int | None = None
-    """The rank that was first to end with another exit code than 0, if known."""
+STOPPED_S = 120.0
+"""Default for how long a signal may have stopped a rank until the run ends."""
+KILL_S = 1.0
+"""Once the first cause is known, the other ranks get this long to end by themselves."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +113,8 @@ def run_ranks(
     on_event: Callable[[Run, Event], None],
     on_output: Callable[[str], None],
     settings: Mapping[str, str] | None = None,
+    devices: Sequence[str] = (),
+    stopped_s: float = STOPPED_S,
 ) -> Run:
     """Run ranks that write their events to `folder`, until all have ended.
 
@@ -140,33 +127,109 @@ def run_ranks(
         on_event: Called with every event.
         on_output: Called with every line that rank 0 prints.
         settings: Environment variables of the ranks, where the environment of this process does not set them.
+        devices: Names of the ranks' devices in the plan.
+        stopped_s: How long a signal may have stopped a rank until the run ends.
     """
-    run = Run([RankState(rank) for rank in ranks])
-    readers = [EventReader(folder, rank) for rank in ranks]
-    printed = LineReader(stdout_path(folder))
-
-    def read() -> None:
-        for state, reader in zip(run.ranks, readers, strict=True):
-            for event in reader.new_events():
-                _update(run, state, event)
-                on_event(run, event)
-        for line in printed.new_lines():
-            on_output(line.decode(errors="replace"))
-
-    with Launcher() as launcher:
+    names = [*devices, *[""] * (len(ranks) - len(devices))]
+    run = Run([RankState(rank, device=name) for rank, name in zip(ranks, names, strict=True)])
+    watch = _Watch(run, launch, folder, on_event, on_output, stopped_s)
+    kills_before = count_memory_kills()
+    with Launcher(watch.on_exit, watch.has_failed) as launcher:
         try:
             with sigterm_as_ctrl_c():
                 launch.start(launcher, folder, **{"OMP_NUM_THREADS": "1", **(settings or {})})
-                launcher.wait(read)
+                launcher.wait(lambda: watch.look(launcher))
         except KeyboardInterrupt:
             run.was_stopped = True
         if isinstance(launch, RankAgent):
             _kill_ranks(run, launcher)
         launcher.stop()
-        read()
+        watch.read()
         run.exit_code = launcher.exit_code
         _collect(run, launch, launcher, folder)
+    kills = count_memory_kills()
+    run.memory_kills = None if kills is None or kills_before is None else kills - kills_before
     return run
+
+
+class _Watch:
+    """Follows the ranks of a run: their events and output, whether one has failed, and what each did then."""
+
+    def __init__(
+        self,
+        run: Run,
+        launch: Launch,
+        folder: Path,
+        on_event: Callable[[Run, Event], None],
+        on_output: Callable[[str], None],
+        stopped_s: float,
+    ) -> None:
+        self._run = run
+        self._is_agent = isinstance(launch, RankAgent)
+        self._folder = folder
+        self._on_event, self._on_output = on_event, on_output
+        self._stopped_s = stopped_s
+        self._readers = [EventReader(folder, state.rank) for state in run.ranks]
+        self._printed = LineReader(stdout_path(folder))
+        self._stopped_since_s: dict[int, float] = {}
+        self._has_noted = False
+
+    def read(self) -> None:
+        """Read new events and output."""
+        for state, reader in zip(self._run.ranks, self._readers, strict=True):
+            for event in reader.new_events():
+                _update(self._run, state, event)
+                self._on_event(self._run, event)
+        for line in self._printed.new_lines():
+            self._on_output(line.decode(errors="replace"))
+
+    def look(self, launcher: Launcher) -> None:
+        """Read what is new, and end all ranks if one has failed or is stopped for too long."""
+        self.read()
+        if self._is_agent:
+            return
+        if not self._has_noted:
+            self._note_stopped(launcher)
+            has_failed = any(state.failed is not None or state.is_stopped for state in self._run.ranks)
+            if not launcher.is_ending and not has_failed:
+                return
+            self._has_noted = True
+            self._note_first_failure(launcher)
+            launcher.shut_down()
+        if is_certain(self._run.ranks):
+            launcher.shut_down(KILL_S)
+
+    def has_failed(self, process: Process, code: int) -> bool:
+        """Whether a process that has ended has failed: with an exit code, or without having finished its work."""
+        if self._is_agent or process.number >= len(self._run.ranks):
+            return code != 0
+        self.read()
+        return code != 0 or not self._run.ranks[process.number].is_done
+
+    def on_exit(self, process: Process) -> None:
+        """Note the end of a rank."""
+        if self._is_agent or process.number >= len(self._run.ranks):
+            return
+        assert process.code is not None
+        state = self._run.ranks[process.number]
+        state.exited = Exited(process.code, process.was_stopped, time.monotonic())
+        if state.status is None:
+            state.status = read_status_board(self._folder, state.rank)
+
+    def _note_stopped(self, launcher: Launcher) -> None:
+        now_s = time.monotonic()
+        for process, state in zip(launcher.processes, self._run.ranks, strict=False):
+            if process.code is None and is_process_stopped(process.handle.pid):
+                since_s = self._stopped_since_s.setdefault(state.rank, now_s)
+                state.is_stopped = now_s - since_s > self._stopped_s
+            else:
+                self._stopped_since_s.pop(state.rank, None)
+
+    def _note_first_failure(self, launcher: Launcher) -> None:
+        """Note what each rank does at this moment, before they are told to end."""
+        for process, state in zip(launcher.processes, self._run.ranks, strict=False):
+            state.is_stopped = process.code is None and is_process_stopped(process.handle.pid)
+            state.status = read_status_board(self._folder, state.rank)
 
 
 def _update(run: Run, state: RankState, event: Event) -> None:
@@ -211,7 +274,6 @@ def _collect(run: Run, launch: Launch, launcher: Launcher, folder: Path) -> None
                     state.exited = exited
         return
     for state, process in zip(run.ranks, launcher.processes, strict=False):
-        state.exited = None if process.code is None else Exited(process.code, process.was_stopped)
         state.output = stderr_path(folder, state.rank).read_text(errors="replace")
         if process is launcher.first_failed:
             run.first_exited = state.rank

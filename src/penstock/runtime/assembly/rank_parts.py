@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.distributed.distributed_c10d import _get_default_store
 
-from penstock.dist import Consensus, PeerExchange
+from penstock.dist import Consensus, PeerExchange, status_board
 from penstock.model import LossFunction
 from penstock.program.slices import ProgramSlice
 from penstock.runtime.assembly.compilation import Compiled, Validated
@@ -107,6 +107,7 @@ def arm(
     release_unused(model, [block for runner in runners.values() for block in runner.blocks])
     routing = Routing(layout, rank)
     actions = list(program.actions())
+    status_board().set_program(layout.devices[rank] if rank < len(layout.devices) else "", actions)
     by_stage = {number: list(runner.trained.values()) for number, runner in runners.items()}
     weight_return = WeightReturn(actions, by_stage, trained.values(), transport, routing)
     parts = ExecutorParts(

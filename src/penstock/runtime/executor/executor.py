@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
+from penstock.dist import NO_ACTION, status_board
 from penstock.model import LossFunction
 from penstock.program import Action, Kind
 from penstock.runtime.executor.context import Iteration
@@ -121,6 +122,7 @@ class Executor:
         self._began_s = perf_counter()
         """Start of the current action. An action that had to wait for its inputs starts when these have arrived."""
         self._current: Action | None = None
+        self._positions = status_board().positions(parts.actions)
 
     def run(self, iteration: Iteration, on_loss: Callable[[Tensor], None]) -> None:
         """Run an iteration up to the optimizer step.
@@ -136,12 +138,15 @@ class Executor:
         for runner in self._runners.values():
             runner.begin(iteration.inputs)
         expected = self._count_losses(iteration)
-        for run, action in _in_ranges(self._jobs) if torch._C._autograd._profiler_enabled() else self._jobs:
+        board = status_board()
+        jobs = _in_ranges(self._jobs) if torch._C._autograd._profiler_enabled() else self._jobs
+        for position, (run, action) in zip(self._positions, jobs, strict=True):
             if run is None:
                 self._spans_s.append((0.0, 0.0))
                 continue
             self._began_s = perf_counter()
             self._current = action
+            board.begin_action(position)
             run(iteration, action)
             self._spans_s.append((self._began_s, perf_counter()))
             if expected and len(iteration.losses) == expected:
@@ -151,6 +156,7 @@ class Executor:
             reduction.finish()
         self._transport.flush()
         self._current = None
+        board.begin_action(NO_ACTION)
 
     def status(self, step: int) -> RankStatus:
         """Return what this rank does at the moment. Called from another thread."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from penstock.dist import delay_sigterm, exit_with_message, open_status_store
+from penstock.dist import delay_sigterm, exit_with_message, open_status_store, status_board
 from penstock.errors import StatusTable
 from penstock.runtime.health.status import BEAT_S, RankStatus, StatusRecord, format_status_table
 
@@ -82,6 +82,7 @@ class Heartbeat:
 
     def report_failure(self, error: BaseException) -> None:
         """Report the failure of this rank to all ranks. The first failure gets the status table as a note."""
+        status_board().note_failure()
         self._on_failure()
         self._is_over.set()
         # If the process that hosts the store is stopped, or its host is lost, requests to the store never return.
