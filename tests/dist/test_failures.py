@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+import torch
 
 from penstock.dist.failures import translate_error, translate_errors, wait_for
 from penstock.errors import PeerLost, RuntimeTimeout
@@ -62,3 +63,16 @@ def test_a_context_translates_only_errors_of_torch() -> None:
         fail(RuntimeError("timeout"))
     with pytest.raises(ValueError, match="a fault of ours"):
         fail(ValueError("a fault of ours"))
+
+
+def test_out_of_memory_is_no_lost_connection() -> None:
+    error = torch.OutOfMemoryError("out of memory")
+    with pytest.raises(torch.OutOfMemoryError), translate_errors(describe):
+        raise error
+
+    class Work:
+        def wait(self, _: object) -> None:
+            raise error
+
+    with pytest.raises(torch.OutOfMemoryError):
+        wait_for(Work(), 1.0, describe)

@@ -24,8 +24,15 @@ def wait_for(work: Any, timeout_s: float, describe: Describe) -> None:
     try:
         work.wait(timedelta(seconds=timeout_s))
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise translate_error(error, describe, timeout_s) from error
     board.end_wait()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether a device has too little memory. Torch is not imported for it."""
+    return type(error).__name__ == "OutOfMemoryError"
 
 
 @contextmanager
@@ -35,6 +42,8 @@ def translate_errors(describe: Describe, timeout_s: float | None = None) -> Iter
         with status_board().waiting(describe):
             yield
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise translate_error(error, describe, timeout_s) from error
 
 

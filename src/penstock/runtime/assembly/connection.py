@@ -132,8 +132,7 @@ def materialize(
     blocks, error = materialize_held(
         validated.blocks, model, layout.stages, rank, seed=options.seed, device=validated.device, init=options.init
     )
-    with translate_errors(lambda: f"rank {rank}, compares plan and model with the other ranks"):
-        check_consistency(blocks, program, options.seed, connection.control, error)
+    check_consistency(blocks, program, options.seed, connection.control, error)
     conversion = Conversion(model, options.training_precision)
     return Materialized(blocks, lacks_values, SharedBufferCheck(model, blocks, layout.stages), conversion)
 

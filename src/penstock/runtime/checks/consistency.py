@@ -7,18 +7,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from penstock.dist import translate_errors
 from penstock.errors import MismatchError, PenstockError
 from penstock.model import Block
 from penstock.program.slices import ProgramSlice
+from penstock.runtime.checks.tensor_digest import digest_values
 from penstock.runtime.layout import StageView
 from penstock.runtime.state import Init, Pretrained, is_on_meta, materialize_tensors
 
 
 class _Digest(NamedTuple):
-    """Shape and type of a tensor, and two sums of its values that hardly agree by chance. Meta tensors have no sums."""
+    """Shape and type of a tensor, and a digest of its values. Meta tensors have no values."""
 
     shape: tuple[Any, ...]
-    sums: tuple[str, str] | None = None
+    values: tuple[int, int] | None = None
 
 
 def check_consistency(
@@ -48,7 +50,8 @@ def check_consistency(
         tensors = [item for block in blocks for item in (*block.parameters.items(), *block.buffers.items())]
         own |= {name: _digest(item) for name, item in tensors}
     gathered: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(gathered, (failed, own), group=group)
+    with translate_errors(lambda: f"rank {dist.get_rank(group)}, compares plan and model with the other ranks"):
+        dist.all_gather_object(gathered, (failed, own), group=group)
     for error, _ in gathered:
         if error is not None:
             raise error
@@ -63,24 +66,20 @@ def check_consistency(
                 hint="Use the same plan on every rank, and call torch.manual_seed with the same seed before creating "
                 "the model.",
             )
-        known |= {name: digest for name, digest in digests.items() if digest.sums is not None}
+        known |= {name: digest for name, digest in digests.items() if digest.values is not None}
 
 
 def _digest(item: Tensor) -> _Digest:
     shape = (tuple(item.shape), str(item.dtype), item.requires_grad)
     if item.is_meta:
         return _Digest(shape)
-    plain = torch.view_as_real(item.detach().resolve_conj()) if item.is_complex() else item.detach()
-    values = plain.reshape(-1).to(torch.float64)
-    spread = torch.cos(torch.arange(values.numel(), dtype=torch.float64, device=values.device))
-    # As text, so that NaN (parameters that a checkpoint will fill) equals NaN.
-    return _Digest(shape, (repr(float(values.sum())), repr(float(values @ spread))))
+    return _Digest(shape, digest_values(item))
 
 
 def _differ(one: _Digest, other: _Digest | None) -> bool:
     if other is None or one.shape != other.shape:
         return True
-    return one.sums is not None and other.sums is not None and one.sums != other.sums
+    return one.values is not None and other.values is not None and one.values != other.values
 
 
 def materialize_held(
