@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.errors import InputError
-from penstock.export import ENGINES, export_plan, find_engine, obstacles_to, restrict
+from penstock.export import ENGINES, export_plan, find_engine, obstacles_to, restrict, with_equal_orders
 from penstock.export.limits import find_obstacles
 from penstock.export.subject import make_subject
 from penstock.plan import Shape
+from penstock.planners import Problem, order_plan
 from penstock.planners.api import plan as make_best_plan
 from penstock.planners.search_space import SearchSpace
 from penstock.profile import allowed_cuts, layer_roles
+from penstock.simulate import evaluate_costs
 from tests.support.exports import block_names, devices, make_plan, named_profile, obstacles
 from tests.support.reach import reach, reaches
 from tests.support.strategies import Case, cases
@@ -91,8 +93,34 @@ def test_plans_within_the_limits_have_no_obstacles(engine: str) -> None:
         plan = make_best_plan(
             profile, cluster, num_microbatches, micro_batch_size=4, search_space=search_space, work=60, cuts=limits.cuts
         )
-        found = penstock.evaluate(plan, profile, cluster, within_memory=False)
+        solution = with_equal_orders(order_plan(plan, Problem(profile, cluster, num_microbatches)))
+        found = evaluate_costs(solution.costs, program=solution.program, within_memory=False)
         assert obstacles_to(found, profile, engine) == ()
+
+
+def test_replicas_on_unequal_devices_get_one_order() -> None:
+    """The schedule orders every device by itself: a slow replica defers other weight gradients than a fast one."""
+    slow = {"d1": 0.4, "d2": 0.7}
+    cluster = msgspec.structs.replace(
+        FOUR,
+        devices=tuple(
+            msgspec.structs.replace(device, speed=slow.get(device.name, 1.0), memory_bytes=None)
+            for device in FOUR.devices
+        ),
+    )
+    plan = make_plan(BLOCKS, cluster, [0, 5, 10], [["d0", "d1"], ["d2", "d3"]], schedule="auto", num_microbatches=8)
+    solution = order_plan(plan, Problem(BLOCKS, cluster, 8))
+    before = {name: list(solution.program.actions(name)) for name in ("d0", "d1")}
+    assert before["d0"] != before["d1"]
+    equal = with_equal_orders(solution)
+    after = {name: list(equal.program.actions(name)) for name in equal.program.devices}
+    assert after["d0"] == after["d1"] == before["d0"]
+    assert after["d2"] == after["d3"]
+    found = evaluate_costs(equal.costs, program=equal.program)
+    assert obstacles_to(found, BLOCKS, "torch") == ()
+    again = penstock.evaluate(equal.plan, BLOCKS, cluster)
+    assert again.timeline.iteration_s == found.timeline.iteration_s
+    assert with_equal_orders(equal) is equal
 
 
 @reaches(allowed=0.05, refused=0.2)
@@ -125,6 +153,7 @@ def test_cuts_of_the_profile() -> None:
     assert allowed_cuts(roles, "layers") == tuple(range(9))
     assert allowed_cuts(roles, "blocks") == (0, 1, 2, 4, 6, 7, 8)
     assert allowed_cuts(roles, "whole") == (0, 2, 4, 6, 8)
+    assert allowed_cuts(roles, "between") == (0, 4, 8)
     assert allowed_cuts(layer_roles(["a", "b"]), "whole") == (0, 1, 2)
 
 

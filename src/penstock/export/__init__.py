@@ -2,7 +2,7 @@
 
 from penstock.export.export import ENGINES, export_plan, find_engine, obstacles_to, require_exportable
 from penstock.export.limits import Limits, Obstacle
-from penstock.export.restrict import restrict
+from penstock.export.restrict import restrict, with_equal_orders
 from penstock.export.types import Engine, Export
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "obstacles_to",
     "require_exportable",
     "restrict",
+    "with_equal_orders",
 ]

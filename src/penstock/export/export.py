@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from penstock.errors import InputError
-from penstock.export.engines import AUTOMODEL, DEEPSPEED, MEGATRON, TORCH, TORCHTITAN
+from penstock.export.engines import AUTOMODEL, DEEPSPEED, FLAGSCALE, MEGATRON, TORCH, TORCHTITAN
 from penstock.export.limits import Obstacle, find_obstacles
 from penstock.export.readme import make_readme, ranks_csv
 from penstock.export.subject import Subject, make_subject
@@ -16,7 +16,7 @@ from penstock.schedules import schedule
 from penstock.simulate import Evaluation
 
 ENGINES: Mapping[str, Engine] = MappingProxyType(
-    {engine.name: engine for engine in (TORCH, TORCHTITAN, AUTOMODEL, MEGATRON, DEEPSPEED)}
+    {engine.name: engine for engine in (TORCH, TORCHTITAN, AUTOMODEL, MEGATRON, DEEPSPEED, FLAGSCALE)}
 )
 """The engines that plans can be exported to, by name."""
 

@@ -134,7 +134,7 @@ def _map(subject: Subject, limits: Limits) -> Iterator[Obstacle]:
         orders = {subject.orders[device] for device in devices}
         if len(orders) > 1:
             what = f"{', '.join(devices)} (pipeline rank {rank}) run their actions in different orders"
-            yield Obstacle("orders of replicas", what, "--no-replication")
+            yield Obstacle("orders of replicas", what, "plan for the engine, or --no-replication")
             return
 
 
@@ -159,9 +159,13 @@ def _cuts(subject: Subject, limits: Limits) -> Iterator[Obstacle]:
     for cut in cuts:
         if cut not in allowed:
             inside = is_inside_block(roles, cut)
-            where = "inside a block" if inside else "among the layers before or behind the blocks"
+            where = "inside a block" if inside else "not between two blocks"
             what = f"a stage begins at layer {names[cut]!r}, {where}"
-            yield Obstacle("cuts inside blocks" if inside else "cuts outside of blocks", what, "--whole-blocks")
+            yield Obstacle(
+                "cuts inside blocks" if inside else "cuts outside of blocks",
+                what,
+                "--whole-blocks" if inside or limits.cuts != "between" else "plan for the engine",
+            )
             return
 
 

@@ -1,9 +1,13 @@
-"""The search space of an engine: what its limits leave of a search space."""
+"""Plans within the limits of an engine: what its limits leave of a search space, and equal orders of replicas."""
 
 from dataclasses import replace
 
+import numpy as np
+
 from penstock.export.limits import Limits
-from penstock.planners import SearchSpace
+from penstock.plan import find_grid
+from penstock.planners import SearchSpace, Solution
+from penstock.program import Program, program_from_arrays, with_order
 
 
 def restrict(search_space: SearchSpace, limits: Limits) -> SearchSpace:
@@ -32,3 +36,33 @@ def restrict(search_space: SearchSpace, limits: Limits) -> SearchSpace:
         maps=search_space.maps if maps is None else maps,
         schedule=search_space.schedule or limits.schedule,
     )
+
+
+def with_equal_orders(solution: Solution) -> Solution:
+    """The same plan with one order of the actions for all replicas of a pipeline rank, as engines have.
+
+    Planners order the actions of every device by themselves, so replicas on unequal devices can differ. The first
+    replica's orders are those of a whole pipeline, so they cannot deadlock for the others either.
+
+    Args:
+        solution: A plan with its compute program. One that is no grid of ranks and replicas is returned as it is.
+    """
+    try:
+        grid = find_grid(solution.plan)
+    except ValueError:
+        return solution
+    program = solution.program
+    first = {name: devices[0] for devices in grid.devices for name in devices}
+    spans = []
+    for name in program.devices:
+        number = program.devices.index(first.get(name, name))
+        spans.append(np.arange(int(program.offsets[number]), int(program.offsets[number + 1])))
+    rows = np.concatenate(spans)
+    arrays = (program.kind[rows], program.stage[rows], program.microbatch[rows])
+    equal = program_from_arrays(program.plan, program.devices, [len(span) for span in spans], *arrays)
+    return solution if equal.same_actions(program) else _with_program(solution, equal)
+
+
+def _with_program(solution: Solution, program: Program) -> Solution:
+    plan = with_order(solution.plan, program)
+    return Solution(plan, replace(solution.costs, plan=plan), replace(program, plan=plan))

@@ -35,7 +35,7 @@ class Options(TypedDict, total=False):
         profile_source: Where the profile comes from, for the plan file.
         cluster_source: Where the cluster comes from, for the plan file.
         cuts: Where stages may begin: at any layer ("layers"), not inside a numbered block ("blocks"), or also not among
-            the layers before or behind the blocks ("whole").
+            the layers before or behind the blocks ("whole"), or only between two blocks ("between").
         search_space: Features that the plan may use. A planner that cannot keep to them is refused.
         work: Number of plans that the planner auto evaluates.
         seed: Seed of the planner auto. The same seed and work give the same plan.

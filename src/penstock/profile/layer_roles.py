@@ -8,8 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-Cuts: TypeAlias = Literal["layers", "blocks", "whole"]
-"""Where stages may begin: at any layer, not inside a block, or not among those before or behind the blocks either."""
+Cuts: TypeAlias = Literal["layers", "blocks", "whole", "between"]
+"""Where stages may begin: at any layer, not inside a block, not among those before or behind the blocks either, or only
+between two blocks. Each allows less than the one before."""
 
 _BLOCK = re.compile(r"(?P<stack>(?:.*\.)?)(?P<number>\d{1,9})(?:\.(?P<part>[A-Za-z_]\w*))?\Z", re.ASCII)
 
@@ -71,6 +72,9 @@ def allowed_cuts(roles: Sequence[LayerRole], cuts: Cuts) -> tuple[int, ...]:
     every = tuple(range(len(roles) + 1))
     if cuts == "layers" or not any(role.place == "block" for role in roles):
         return every
+    if cuts == "between":
+        between = [cut for cut in every[1:-1] if roles[cut - 1].place == roles[cut].place == "block"]
+        return (0, *(cut for cut in between if not is_inside_block(roles, cut)), len(roles))
     ends = [] if cuts == "blocks" else ["before", "behind"]
     inner = [
         cut

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -71,7 +71,7 @@ class Method:
     def for_engine(self, name: str) -> "Method":
         """The same method, restricted to plans that an engine can run."""
         limits = find_engine(name).limits
-        cuts: Cuts = limits.cuts if self.cuts == "layers" else self.cuts
+        cuts: Cuts = max(self.cuts, limits.cuts, key=get_args(Cuts).index)
         return replace(self, engine=name, schedule=self.schedule or limits.schedule, cuts=cuts)
 
     def check(self) -> None:

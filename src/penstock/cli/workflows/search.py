@@ -10,6 +10,7 @@ from types import FrameType
 from penstock.cli.console import Console
 from penstock.cli.options import AutoOptions, Method
 from penstock.errors import InputError
+from penstock.export import with_equal_orders
 from penstock.planners import Problem, SearchSpace, Solution, find_planner, order_plan, plan_within
 from penstock.planners.auto import WORK, Progress, search_plans
 from penstock.planners.bounds import lower_bound
@@ -68,7 +69,15 @@ def _bound_s(problem: Problem, search_space: SearchSpace) -> float:
 
 
 def make_plan(console: Console, method: Method, problem: Problem, *, what: str = "") -> Solution:
-    """Make a plan with its costs and program. `what` is the label of its progress."""
+    """Make a plan with its costs and program, for an engine with equal orders of replicas.
+
+    `what` is the label of its progress.
+    """
+    solution = _make_plan(console, method, problem, what)
+    return solution if method.engine is None else with_equal_orders(solution)
+
+
+def _make_plan(console: Console, method: Method, problem: Problem, what: str) -> Solution:
     if method.planner == "auto":
         return search(console, problem, replace(method.searching, search_space=method.search_space), what=what)
     method.searching.refuse(method.planner)
