@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "plan": "cluster profile",
     "program": "plan",
     "program/engine": "program/dependencies",
-    "program/lowering": "program/dependencies",
+    "program/lowering": "program/dependencies program/engine",
     "program/proof": "program/dependencies program/engine",
     "schedules": "plan program",
     "schedules/methods": "schedules/ordering schedules/search",

@@ -1,7 +1,8 @@
 """A naive interpreter of lowered programs, independent of the proof.
 
-Devices take turns. Each runs its next action if it can; sends and receives of a link are matched one by one. In the
-end, every action must have run once.
+Devices take turns. Each runs its next action if it can; sends and receives of a link are matched one by one. After a
+send, a receive or a reduction, a device goes on when the transfer has taken place: it may wait for all that it has
+posted at any point. In the end, every action must have run once.
 """
 
 from collections import Counter, deque
@@ -22,6 +23,7 @@ class Interpreter:
         self.names = program.devices
         self.orders = {name: list(program.actions(name)) for name in self.names}
         self.done: Counter[tuple[str, Action]] = Counter()
+        self.left: set[tuple[str, Action]] = set()
         self.arrived: set[tuple[str, Action]] = set()
         self.counter = dict.fromkeys(self.names, 0)
         self.sent: dict[tuple[str, str], deque[Action]] = {}
@@ -45,7 +47,7 @@ class Interpreter:
             for name in self.names:
                 while self.counter[name] < len(self.orders[name]):
                     action = self.orders[name][self.counter[name]]
-                    if not self._can(name, action):
+                    if self._is_waiting(name) or not self._can(name, action):
                         break
                     self._do(name, action)
                     self.counter[name] += 1
@@ -109,6 +111,18 @@ class Interpreter:
                 else:
                     needs.append((True, Action(Kind.RECV_B, stage, microbatch, source)))
         return needs
+
+    def _is_waiting(self, name: str) -> bool:
+        """Whether the last action of a device is a transfer that has not taken place."""
+        if not self.counter[name]:
+            return False
+        action = self.orders[name][self.counter[name] - 1]
+        if action.kind in SEND_KINDS:
+            return (name, action) not in self.left
+        if action.kind in RECV_KINDS:
+            return (name, action) not in self.arrived
+        key = action.kind, action.stage
+        return key in self.rings and self.reduced[key] <= len(self.rings[key][0])
 
     def _has_done(self, name: str, action: Action) -> bool:
         if action.kind == Kind.I:
@@ -199,6 +213,7 @@ class Interpreter:
                 send, receive = self.sent[link].popleft(), self.posted[link].popleft()
                 self._match(link, send, receive)
                 queue.popleft()
+                self.left.add((link[0], send))
                 self.arrived.add((link[1], receive))
                 progress = True
         for key, (replicas, links, _) in self.rings.items():

@@ -7,7 +7,7 @@ from penstock.plan import Plan
 from penstock.plan.pricing import Costs, price
 from penstock.planners.problem import Problem
 from penstock.program import Program, find_dependencies, find_jobs, with_order
-from penstock.program.lowering import lower
+from penstock.program.lowering import place_messages
 from penstock.program.proof import check_restrictions
 from penstock.schedules import schedule
 
@@ -52,7 +52,7 @@ def _check_restrictions(program: Program, costs: Costs) -> None:
     """Raise InputError if a layer forbids the plan or its order. The proof checks this too, but later."""
     if not costs.restrictions.num_checked:
         return
-    lowered = lower(program, costs)
+    lowered = place_messages(program, costs)
     try:
         check_restrictions(lowered, costs, find_dependencies(lowered, costs, find_jobs(lowered, costs)))
     except ProofError as error:

@@ -38,12 +38,12 @@ def test_two_stages_by_hand() -> None:
     assert case.costs.static_bytes.tolist() == [64, 64]
     assert told(case) == {
         "d0": [
-            ("0RECV_B0@d1", 4, 4),
-            ("0RECV_B1@d1", 8, 8),
-            ("0F0", 16, 16),
-            ("0SEND_F0@d1", 20, 20),
-            ("0F1", 28, 24),  # the first message has left when the next action is done
-            ("0SEND_F1@d1", 28, 28),
+            ("0F0", 8, 8),
+            ("0SEND_F0@d1", 12, 12),
+            ("0F1", 20, 16),  # the first message has left when the next action is done
+            ("0SEND_F1@d1", 20, 20),
+            ("0RECV_B0@d1", 24, 24),
+            ("0RECV_B1@d1", 28, 28),
             ("0B0", 28, 12),  # its saved tensors, its gradient and the second message go
             ("0B1", 12, 0),
             ("0STEP", 0, 0),
@@ -67,9 +67,9 @@ def test_two_stages_by_hand() -> None:
 def test_a_split_backward_by_hand() -> None:
     # Of 8 bytes, 6 stay until W.
     assert told(two_stages(num_microbatches=1, schedule_name="zb_h1"))["d0"] == [
-        ("0RECV_B0@d1", 4, 4),
-        ("0F0", 12, 12),
-        ("0SEND_F0@d1", 16, 16),
+        ("0F0", 8, 8),
+        ("0SEND_F0@d1", 12, 12),
+        ("0RECV_B0@d1", 16, 16),
         ("0I0", 16, 6),
         ("0W0", 6, 0),
         ("0STEP", 0, 0),
@@ -81,10 +81,10 @@ def test_recomputation_by_hand() -> None:
     rows = told(two_stages(num_microbatches=1, recompute=True))
     assert rows == {
         "d0": [
-            ("0RECV_B0@d1", 4, 4),
-            ("0F0", 7, 7),
-            ("0SEND_F0@d1", 11, 11),
-            ("0R0", 16, 12),
+            ("0F0", 3, 3),
+            ("0SEND_F0@d1", 7, 7),
+            ("0R0", 12, 8),
+            ("0RECV_B0@d1", 12, 12),
             ("0B0", 12, 0),
             ("0STEP", 0, 0),
         ],
@@ -105,9 +105,9 @@ def test_a_backward_elsewhere_by_hand() -> None:
     assert case.costs.static_bytes.tolist() == [128, 16]
     assert told(case) == {
         "d0": [
-            ("1RECV_S0@d1", 8, 8),
-            ("0F0", 16, 16),
-            ("0SEND_F0@d1", 20, 20),
+            ("0F0", 8, 8),
+            ("0SEND_F0@d1", 12, 12),
+            ("1RECV_S0@d1", 20, 20),
             ("1B0", 20, 8),
             ("0B0", 8, 0),
             ("1STEP", 0, 0),
@@ -147,6 +147,17 @@ class Walk:
         (found,) = np.flatnonzero((flows.what == what) & (ends == place) & (peers == peer))
         return float(flows.num_bytes[found])
 
+    def hold(self, kind: Kind, stage: int, microbatch: int, peer: int) -> None:
+        """A payload to be sent is there."""
+        if kind in (Kind.SEND_F, Kind.SEND_B):
+            what, devices = (
+                (ACTIVATION, self.costs.forward_device)
+                if kind == Kind.SEND_F
+                else (GRADIENT, self.costs.backward_device)
+            )
+            size = self.flow_bytes(what, self.place(stage, devices), peer, outgoing=True)
+            self.things["sent", kind, stage, microbatch, peer] = size
+
     def do(self, kind: Kind, stage: int, microbatch: int, peer: int) -> tuple[float, float]:
         costs, things = self.costs, self.things
         job = (stage, microbatch)
@@ -179,8 +190,7 @@ class Walk:
         elif kind == Kind.RECV_B:
             things["gradient", *job, peer] = self.flow_bytes(GRADIENT, place, peer, outgoing=False)
         elif kind in (Kind.SEND_F, Kind.SEND_B):
-            what = ACTIVATION if kind == Kind.SEND_F else GRADIENT
-            things["sent", kind, *job, peer] = self.flow_bytes(what, place, peer, outgoing=True)
+            self.hold(kind, stage, microbatch, peer)
             self.leaving.append(("sent", kind, *job, peer))
         elif kind == Kind.SEND_S:
             self.leaving.append(("moving", *job))
@@ -206,23 +216,42 @@ class Walk:
             del self.things[thing]
 
 
+def sends_that_wait(actions: list[Action]) -> dict[Action, list[Action]]:
+    """For each compute action the sends of its payload that do not follow before the next one."""
+    made_by = {Kind.SEND_F: (Kind.F,), Kind.SEND_B: (Kind.I, Kind.B)}
+    waiting: dict[Action, list[Action]] = {}
+    computed: list[Action] = []
+    for action in actions:
+        if action.kind <= Kind.STEP:
+            computed.append(action)
+        for maker in computed if action.kind in made_by else ():
+            is_maker = (maker.stage, maker.microbatch) == (action.stage, action.microbatch)
+            if is_maker and maker.kind in made_by[action.kind] and maker is not computed[-1]:
+                waiting.setdefault(maker, []).append(action)
+    return waiting
+
+
 def walk(program: Program, costs: Costs) -> tuple[list[float], list[float], list[float]]:
     during, after = [], []
     peaks = costs.static_bytes.tolist()
     for device, name in enumerate(program.devices):
-        state = Walk(costs, device, list(program.actions(name)))
-        for action in program.actions(name):
+        actions = list(program.actions(name))
+        state = Walk(costs, device, actions)
+        waiting = sends_that_wait(actions)
+        for action in actions:
             peer = costs.cluster.index.get(action.peer, -1)
             found = state.do(action.kind, action.stage, action.microbatch, peer)
             during.append(found[0])
-            after.append(found[1])
-            peaks[device] = max(peaks[device], *found)
+            for send in waiting.get(action, ()):
+                state.hold(send.kind, send.stage, send.microbatch, costs.cluster.index[send.peer])
+            after.append(state.total)
+            peaks[device] = max(peaks[device], found[0], state.total)
         # Whatever is left has been sent, and nothing was done after it.
         assert set(state.things) == set(state.leaving)
     return during, after, peaks
 
 
-@reaches(several_stages=0.05, replicated=0.05, remote=0.02, recompute=0.05, split=0.02, copies=0.02)
+@reaches(several_stages=0.05, replicated=0.05, remote=0.02, recompute=0.05, split=0.02, copies=0.02, waits=0.02)
 @examples(200)
 @given(cases(), st.integers(0, 50), st.integers(0, 50), st.booleans())
 def test_equal_to_a_walk(case: Case, work: int, more_at_step: int, copies: bool) -> None:
@@ -242,3 +271,4 @@ def test_equal_to_a_walk(case: Case, work: int, more_at_step: int, copies: bool)
     assert np.array_equal(prove(program, costs).peak_bytes, use.peak(program, costs))
     reach_features(case)
     reach("copies", copies and len(case.costs.flows))
+    reach("waits", any(sends_that_wait(list(program.actions(name))) for name in program.devices))

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from penstock.plan.pricing.costs import Costs
 from penstock.program.actions import Action, Kind
 from penstock.program.lowering.lowering import lower
+from penstock.program.lowering.message_places import place_messages
 from penstock.program.makespan import makespan_s
+from penstock.program.proof.memory import memory_use
 from penstock.program.proof.proof import prove
 from penstock.program.types import Program, program_from_actions
 from penstock.schedules.ordering.microbatch_order import in_turn
@@ -76,8 +78,10 @@ def test_any_order_in_turn(case: Case, random: Random) -> None:
     program = any_order(costs, random)
     ordered = in_turn(program)
     reach("reordered", not ordered.same_actions(program))
-    before, after = (prove(lower(item, costs), costs, within_memory=False) for item in (program, ordered))
-    assert (after.peak_bytes <= before.peak_bytes * (1 + 1e-12) + 1e-6).all()
+    # Which buffers are there together depends on times, too; here each is there as long as it may be.
+    placed = [place_messages(item, costs) for item in (program, ordered)]
+    before_bytes, after_bytes = (memory_use(item, costs).peak(item, costs) for item in placed)
+    assert (after_bytes <= before_bytes * (1 + 1e-12) + 1e-6).all()
     # Transfers that share an interface may take another time in another order.
     costs = without_shared_interfaces(case).costs
     before, after = (prove(lower(item, costs), costs, within_memory=False) for item in (program, ordered))

@@ -31,9 +31,10 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None, device:
     """Prove that a plan or program can run; if it cannot, name the action that fails and exit with 1.
 
     The proof checks that every action occurs exactly once, every dependency is met, sends and receives are in order on
-    every link, there is no deadlock, the plan meets the restrictions of its layers (such as batch norm over replicas),
-    and memory stays within every device's limit. --numerics also checks that training gives the results of a single
-    process. With it, --precision is the precision of training, as for train.
+    every link, there is no deadlock even if hosts wait for their whole device anywhere, the plan meets the restrictions
+    of its layers (such as batch norm over replicas), and memory stays within every device's limit. --numerics also
+    checks that training gives the results of a single process. With it, --precision is the precision of training, as
+    for train.
     """
     from penstock.errors import ProofError
     from penstock.program.lowering import lower
@@ -75,7 +76,7 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None, device:
         f"every action exactly once: {proof.num_compute:,} compute actions",
         "every dependency met by an earlier action or a receive",
         f"sends and receives in order on every link: {proof.num_messages:,} messages",
-        "no deadlock",
+        "no deadlock, even under device-wide waits or with one hardware queue",
         *_describe_restrictions(bundle.costs.restrictions, bundle.plan),
         f"memory within limits: the fullest device is {escape_text(program.devices[worst])}, "
         + (

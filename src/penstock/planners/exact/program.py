@@ -1,15 +1,15 @@
 """Programs from the solver's orders.
 
-`lower` posts receives a few messages ahead, to bound the buffers, and chooses its own order of optimizer steps. Here no
-action waits for a receive: all are posted at the start, those of returned weights right behind the device's last
-forward. That is early enough, because weights return after a backward of the last micro-batch, and so after all its
-forwards on all devices.
+`lower` bounds the buffers, so that messages may wait for a receive, and chooses its own order of optimizer steps. Here
+every message can be received as soon as it is sent, returned weights when the device's last forward has run. That is
+early enough, because weights return after a backward of the last micro-batch, and so after all its forwards on all
+devices.
 """
 
 from penstock.plan.pricing import Costs
 from penstock.planners.exact.cp_order import Job
 from penstock.program import RECV_KINDS, Action, Kind, Program, program_from_actions
-from penstock.program.lowering import lower
+from penstock.program.lowering import order_messages, place_messages
 
 
 def order_program(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> Program:
@@ -20,8 +20,8 @@ def order_program(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> Program:
 
 
 def lowered_order(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> Program:
-    """The lowered program of an order, with receives posted as early as possible and steps in the given order."""
-    program = lower(order_program(costs, orders), costs)
+    """The lowered program of an order, with unlimited buffers and steps in the given order."""
+    program = place_messages(order_program(costs, orders), costs)
     steps = [[job[1] for job in order if job[0] == Kind.STEP] for order in orders]
     names = list(program.devices)
     lists = [list(program.actions(name)) for name in names]
@@ -42,4 +42,4 @@ def lowered_order(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> Program:
             if stage in returns:
                 closing.append(returns[stage])
         lowered.append([*early, *rest[:after], *late, *rest[after:], *closing])
-    return program_from_actions(costs.plan, names, lowered)
+    return order_messages(program_from_actions(costs.plan, names, lowered), costs)

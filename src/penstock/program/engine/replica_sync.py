@@ -5,22 +5,16 @@ one node, which depends on everything that any of them depends on. If the merged
 for each other forever.
 """
 
-import sys
 from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 
 from penstock.arrays import Ints
-from penstock.program.actions import NONE, Kind
-from penstock.program.dependencies import Dependencies
-from penstock.program.engine.progress import PLAIN_LIMIT
+from penstock.program.actions import NONE
+from penstock.program.dependencies import Dependencies, find_replica_syncs
+from penstock.program.engine.execution import is_compiled_used
 from penstock.program.types import Program
-
-FORWARD_KINDS = (Kind.F,)
-BACKWARD_KINDS = (Kind.I, Kind.B)
-"""Kinds of actions with a replica sync. I and B of two replicas belong to the same sync."""
-_KERNEL = "penstock.program.engine.engine_kernel"
 
 
 class SyncGraph(NamedTuple):
@@ -40,13 +34,11 @@ class SyncGraph(NamedTuple):
 def find_sync_graph(program: Program, dependencies: Dependencies, stages: Collection[int]) -> SyncGraph:
     """The merged graph of a lowered program, with replica syncs in some stages."""
     num = program.num_actions
-    is_backward = np.isin(program.kind, BACKWARD_KINDS)
-    is_synced = (is_backward | np.isin(program.kind, FORWARD_KINDS)) & np.isin(program.stage, list(stages))
-    actions = np.flatnonzero(is_synced)
-    keys = np.stack([is_backward[actions], program.stage[actions], program.microbatch[actions]])
-    _, first, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    sync_of = find_replica_syncs(program, stages).sync_of
+    actions = np.flatnonzero(sync_of != NONE)
+    _, first = np.unique(sync_of[actions], return_index=True)
     node = np.arange(num)
-    node[actions] = actions[first][group.reshape(-1)]
+    node[actions] = actions[first][sync_of[actions]]
     # A device runs its actions in order.
     earlier = np.flatnonzero(program.device_of[:-1] == program.device_of[1:])
     # A message comes after its send.
@@ -62,7 +54,7 @@ def find_sync_graph(program: Program, dependencies: Dependencies, stages: Collec
 
 def count_waits(graph: SyncGraph) -> Ints:
     """For each node how many nodes it waits for in vain; compiled if the engine is loaded or the graph is large."""
-    if len(graph.node) <= PLAIN_LIMIT and _KERNEL not in sys.modules:
+    if not is_compiled_used(len(graph.node)):
         return count_waits_plainly(graph)
     from penstock.program.engine.replica_sync_kernel import count_waits_compiled
 

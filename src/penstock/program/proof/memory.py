@@ -4,10 +4,11 @@
 - From F's start: saved tensors (only the stage's input if it recomputes); R adds the rest. I frees what W does not
   need, W or B frees all.
 - From a receive's posting: its buffer. F keeps received activations as its saved input; I or B frees gradients.
-- A sent tensor is assumed to be freed when its device has finished the next compute action, or at once if it is copied
-  for a receiver on the same host. Saved tensors of a remote backward count on the sender until then, and on the
-  receiver from the receive on. If they are copied within a host, they count from the receive before: the sender does
-  not wait for a posted receive, and is assumed to be one message ahead.
+- A sent tensor counts from its send, or from the end of the action that produces it if its device computes something
+  else in between. It is assumed to be freed when its device has finished the next compute action behind the send, or at
+  once if it is copied for a receiver on the same host. Saved tensors of a remote backward count on the sender until
+  then, and on the receiver from the receive on. If they are copied within a host, they count from the receive before:
+  the sender does not wait for a posted receive, and is assumed to be one message ahead.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from penstock.arrays import Floats, Ints
 from penstock.plan.pricing import ACTIVATION, GRADIENT, SAVED, Costs
 from penstock.program.actions import Kind, is_compute
-from penstock.program.job_table import replicas_of
+from penstock.program.job_table import JobTable, find_jobs
 from penstock.program.types import Program
 
 
@@ -51,9 +52,9 @@ class MemoryChanges:
     sent_after: Floats
 
 
-def memory_use(program: Program, costs: Costs, replica: Ints | None = None) -> MemoryUse:
+def memory_use(program: Program, costs: Costs, jobs: JobTable | None = None) -> MemoryUse:
     """Memory along a lowered program."""
-    changes = memory_changes(program, costs, replicas_of(program, costs) if replica is None else replica)
+    changes = memory_changes(program, costs, find_jobs(program, costs) if jobs is None else jobs)
     before = changes.saved_before + changes.received_before + changes.sent_before
     after = changes.saved_after + changes.received_after + changes.sent_after
     running = np.cumsum(before + after)
@@ -65,9 +66,9 @@ def memory_use(program: Program, costs: Costs, replica: Ints | None = None) -> M
     return MemoryUse(during=running - after, after=running)
 
 
-def memory_changes(program: Program, costs: Costs, replica: Ints) -> MemoryChanges:
+def memory_changes(program: Program, costs: Costs, jobs: JobTable) -> MemoryChanges:
     """The bytes that each action of a lowered program allocates and frees."""
-    size = program.num_actions
+    size, replica = program.num_actions, jobs.replica
     arrays = [np.zeros(size) for _ in range(6)]
     saved_before, saved_after, received_before, received_after, sent_before, sent_after = arrays
     flows = costs.flows
@@ -105,18 +106,26 @@ def memory_changes(program: Program, costs: Costs, replica: Ints) -> MemoryChang
     for kind, what in ((Kind.RECV_F, ACTIVATION), (Kind.RECV_B, GRADIENT)):
         rows = program.rows_of(kind)
         received_before[rows] = flows.num_bytes[flows.incoming(what, replica[rows], program.peer[rows])]
-    compute = np.append(np.flatnonzero(is_compute(program.kind)), size)
-    for kind, what in ((Kind.SEND_F, ACTIVATION), (Kind.SEND_B, GRADIENT), (Kind.SEND_S, SAVED)):
+    computes = is_compute(program.kind)
+    compute, num_before = np.append(np.flatnonzero(computes), size), np.cumsum(computes)
+    for kind, what, table in (
+        (Kind.SEND_F, ACTIVATION, jobs.forward),
+        (Kind.SEND_B, GRADIENT, jobs.backward),
+        (Kind.SEND_S, SAVED, jobs.forward),
+    ):
         rows = program.rows_of(kind)
         flow = flows.outgoing(what, replica[rows], program.peer[rows])
         num_bytes = flows.num_bytes[flow]
-        leaves = np.where(costs.leaves_at_once[flow], rows, compute[np.searchsorted(compute, rows)])
+        leaves = np.where(costs.leaves_at_once[flow], rows, compute[num_before[rows]])
         device_end = program.offsets[1:][program.device_of[rows]]
         stays = leaves < device_end
         if what == SAVED:
             np.add.at(saved_after, leaves[stays], -num_bytes[stays])
         else:
-            sent_before[rows] = num_bytes
+            producer = table[replica[rows], program.microbatch[rows]]
+            waits = num_before[rows] > num_before[producer]
+            sent_before[rows[~waits]] = num_bytes[~waits]
+            np.add.at(sent_after, producer[waits], num_bytes[waits])
             np.add.at(sent_after, leaves[stays], -num_bytes[stays])
     return MemoryChanges(*arrays)
 

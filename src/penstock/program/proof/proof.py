@@ -3,7 +3,7 @@
 1. every action occurs exactly once, on the device that the plan gives it;
 2. every dependency is met by an earlier action of the same device or by a receive;
 3. sends and receives pair up in order on every link;
-4. there is no deadlock: every device runs to the end of its actions;
+4. there is no deadlock, even if devices wait for all that they have posted before they go on (`rendezvous.py`);
 5. training accepts the plan and its order: no layer forbids it;
 6. memory stays within every device's limit.
 
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.arrays import Floats, Ints
-from penstock.errors import DeadlockError, MemoryLimitError, ProofError
+from penstock.arrays import Floats
+from penstock.errors import MemoryLimitError, ProofError
 from penstock.plan.pricing import Costs
 from penstock.program.actions import NONE, is_compute
 from penstock.program.dependencies import Dependencies, find_dependencies
-from penstock.program.engine import Progress, find_progress
 from penstock.program.job_table import JobTable, find_jobs
 from penstock.program.proof.completeness import check_complete
 from penstock.program.proof.memory import MemoryUse, memory_changes, memory_use
 from penstock.program.proof.order import check_links, check_order
+from penstock.program.proof.rendezvous import check_rendezvous
 from penstock.program.proof.restrictions import check_restrictions
 from penstock.program.types import Program
 from penstock.units import show_bytes
@@ -83,53 +83,15 @@ def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proo
     check_order(program, costs, jobs)
     check_links(program, costs, flow)
     dependencies = find_dependencies(program, costs, jobs)
-    _check_no_circle(program, costs, dependencies)
+    check_rendezvous(program, costs, dependencies)
     check_restrictions(program, costs, dependencies)
-    memory = memory_use(program, costs, jobs.replica)
+    if costs.restrictions.synced:
+        check_rendezvous(program, costs, dependencies, tuple(costs.restrictions.synced))
+    memory = memory_use(program, costs, jobs)
     proof = Proof(program, costs, jobs, dependencies, memory, memory.peak(program, costs))
     if within_memory:
         check_memory(proof)
     return proof
-
-
-def _check_no_circle(program: Program, costs: Costs, dependencies: Dependencies) -> None:
-    run = find_progress(program, dependencies, costs)
-    stuck = np.flatnonzero(run.counter < program.offsets[1:])
-    if not len(stuck):
-        return
-    circle = _follow(program, dependencies, run, int(stuck[0]))
-    told = " -> ".join(program.name(action) for action in circle)
-    raise DeadlockError(
-        f"deadlock: {told}",
-        hint="Each action waits for the next one, and the last one for the first.",
-    )
-
-
-def _follow(program: Program, dependencies: Dependencies, run: Progress, device: int) -> list[int]:
-    """Follow the dependencies of blocked devices until a device repeats."""
-    owner = np.repeat(np.arange(dependencies.num_transfers), np.diff(dependencies.consumers.begin))
-    path: list[int] = []
-    seen: list[int] = []
-    while device not in seen:
-        seen.append(device)
-        action = int(run.counter[device])
-        path.append(action)
-        open_transfers = owner[dependencies.consumers.values == action]
-        transfer = int(next(item for item in open_transfers if not run.has_begun[item]))
-        device = _who_is_late(program, dependencies, run, transfer)
-    return path[seen.index(device) :]
-
-
-def _who_is_late(program: Program, dependencies: Dependencies, run: Progress, transfer: int) -> int:
-    """A device that has not issued the transfer, or one before it on its links."""
-    before = np.repeat(np.arange(dependencies.num_transfers), np.diff(dependencies.next_on_links.begin))
-    while True:
-        for action in np.flatnonzero(dependencies.transfer_of == transfer).tolist():
-            device = int(program.device_of[action])
-            if run.counter[device] <= action:
-                return device
-        earlier = before[dependencies.next_on_links.values == transfer]
-        transfer = int(next(item for item in earlier if not run.has_begun[item]))
 
 
 def check_memory(proof: Proof) -> None:
@@ -139,7 +101,6 @@ def check_memory(proof: Proof) -> None:
         MemoryLimitError: It names the device, the action, the excess and the largest parts.
     """
     program, costs, memory, peak = proof.program, proof.costs, proof.memory, proof.peak_bytes
-    replica = proof.jobs.replica
     excess = costs.over_bytes(peak)
     over = np.flatnonzero(excess)
     if not len(over):
@@ -154,7 +115,7 @@ def check_memory(proof: Proof) -> None:
     else:
         at = first + int(np.argmax(np.maximum(memory.during[first:last], memory.after[first:last])))
         needs, when, later = most, f"at {program.action(at)}", ""
-    parts = memory_parts(program, costs, replica, device, at)
+    parts = memory_parts(program, costs, proof.jobs, device, at)
     count = len(over) - 1
     others = f"; {count} other device{'s' if count > 1 else ''} over the limit" if count else ""
     raise MemoryLimitError(
@@ -165,7 +126,7 @@ def check_memory(proof: Proof) -> None:
     )
 
 
-def memory_parts(program: Program, costs: Costs, replica: Ints, device: int, at: int) -> list[tuple[str, float]]:
+def memory_parts(program: Program, costs: Costs, jobs: JobTable, device: int, at: int) -> list[tuple[str, float]]:
     """The parts of a device's memory during the action `at` (NONE: all the time)."""
     parts = [
         ("weights", float(costs.weight_bytes[device])),
@@ -175,7 +136,7 @@ def memory_parts(program: Program, costs: Costs, replica: Ints, device: int, at:
     ]
     if at == NONE:
         return parts
-    changes = memory_changes(program, costs, replica)
+    changes = memory_changes(program, costs, jobs)
     first = int(program.offsets[device])
     for text, before, after in (
         ("saved tensors", changes.saved_before, changes.saved_after),
