@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "bundle": "cluster plan profile program schedules timeline",
     "device": "profile",
     "model": "device",
+    "model/block_forward": "model/tracing",
     "dist": "",
     "probe": "cluster device dist",
     "runtime": "cluster device dist model plan profile program schedules timeline",

@@ -1,5 +1,6 @@
 """The blocks of a model: children, named or detected submodules; and errors where a model cannot be split."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -337,6 +338,32 @@ class Pairs(Chain):
         return self.last(self.parts[0](x)[: 2 * len(x)].view(-1, 2))
 
 
+class ByMask(Chain):
+    """Counts the elements that a mask of the inputs, in the form of a result, selects."""
+
+    def __init__(self, expand: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.expand = expand
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.parts[0](x)
+        mask = self.expand(x[:, :1] > 0, y)
+        return self.last(torch.sin(y) if y[mask].numel() > 2 else y)
+
+
+def test_a_mask_of_the_inputs_in_the_form_of_a_result() -> None:
+    for expand in (
+        lambda mask, like: mask.expand_as(like),
+        lambda mask, like: mask.expand_as(like).to(like).bool(),
+        lambda mask, like: mask.repeat(1, 2).view_as(like),
+        lambda mask, like: torch.cat([mask, mask], 1).reshape_as(like).type_as(like) > 0,
+    ):
+        model = ByMask(expand)
+        blocks = find_blocks(model, None, torch.ones(3, 2))
+        for x in (torch.ones(3, 2), -torch.ones(3, 2), torch.tensor([[1.0, 1.0], [-1.0, 1.0]])):
+            assert torch.equal(blocks[1].call(blocks[0].call(x), x), model(x))
+
+
 @pytest.mark.parametrize("kind", [ByRows, ByValue, Square])
 def test_every_kind_of_input_has_a_trace_of_its_own(kind: type[Chain]) -> None:
     model = kind()
@@ -445,3 +472,62 @@ def test_no_cut_divides_a_checkpointed_part(use_reentrant: bool) -> None:
         activations.sum().backward()  # type: ignore[no-untyped-call]
         found.append([parameter.grad for parameter in model.parameters()])
     assert all(map(torch.equal, *found))
+
+
+class Selects(nn.Module):
+    """Uses Python numbers that follow from how many labels count: before, between or after its layers."""
+
+    def __init__(self, place: str, how: str) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
+        self.place, self.how = place, how
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        scale = self.scale(x, labels) if self.place == "before" else 1.0
+        y = self.layers[1](self.layers[0](x))
+        if self.place == "between":
+            scale = self.scale(y, labels)
+        y = self.layers[2](y)
+        if self.place == "after":
+            scale = self.scale(y, labels)
+        result: Tensor = y * scale
+        return result
+
+    def scale(self, y: Tensor, labels: Tensor) -> float:
+        mask = labels >= 0
+        size: int = {
+            "rows of a result": lambda: len(y[mask]),
+            "indices": lambda: len(mask.nonzero()[:, 0]),
+            "values": lambda: torch.masked_select(labels, mask).numel(),
+            "different values": lambda: torch.unique(labels).numel(),  # type: ignore[no-untyped-call]
+            "repeats": lambda: y.repeat_interleave(mask.long(), 0).shape[0],
+            "a slice": lambda: len(labels[: mask.sum()]),
+            "empty": lambda: 1 if y[mask].numel() else 2,
+        }[self.how]()
+        return 1 / (size + 1)
+
+
+@pytest.mark.parametrize("place", ["before", "between", "after"])
+@pytest.mark.parametrize(
+    "how", ["rows of a result", "indices", "values", "different values", "repeats", "a slice", "empty"]
+)
+def test_sizes_that_depend_on_data_are_those_of_the_inputs(place: str, how: str) -> None:
+    model, x = Selects(place, how), torch.randn(6, 3)
+    sample = torch.tensor([-1, -1, 0, 1, 2, 3])
+    blocks = find_blocks(model, None, {"x": x, "labels": sample})
+    for num in (2, 0, 1, 6, 5, 3, 2):
+        inputs = {"x": x, "labels": torch.where(torch.arange(6) < num, -1, torch.arange(6))}
+        activations: Any = inputs
+        for block in blocks:
+            activations = block.call(activations, inputs)
+        assert torch.equal(activations, model(**inputs)), num
+
+
+def test_sizes_that_depend_on_parameters_are_refused() -> None:
+    class Nonzero(Chain):
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.parts[0](x)
+            return self.last(y / (1 + len(torch.relu(y).nonzero())))
+
+    with pytest.raises(InputError, match="reads the data of a tensor that depends on parameters"):
+        find_blocks(Nonzero(), None, torch.randn(4, 2))

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from penstock.model.block_forward import PartialForward
 from penstock.model.blocks import find_blocks
-from penstock.model.partial_forward import PartialForward
 
 WIDTH = 4
 

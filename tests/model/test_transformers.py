@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from penstock.model.block_finder import trace_blocks
+from penstock.model.block_forward import training_only
 from penstock.model.blocks import call_model
 from penstock.model.state import preserve_state
-from penstock.model.traces import training_only
 from penstock.model.trees import first_difference
 
 transformers = pytest.importorskip("transformers")

@@ -1,14 +1,13 @@
 """A torch module as a chain of blocks that run one at a time. Requires torch."""
 
 from penstock.model.allocator import keep_freed_memory
+from penstock.model.block_forward import PartialForward, training_only
 from penstock.model.blocks import Activations, Block, call_model, find_blocks, is_plain_sequential, shared_parameters
 from penstock.model.detach import as_leaves, needs_gradient
 from penstock.model.loss import LossFunction, LossValue, is_own_loss, mean_loss, own_loss, read_loss
-from penstock.model.partial_forward import PartialForward
 from penstock.model.placement import move_model
 from penstock.model.requirements import is_compiled, require_plain_parameters, require_separate_launches
 from penstock.model.state import eval_mode, preserve_state
-from penstock.model.traces import training_only
 from penstock.model.tracing import function_name, is_metadata_query
 from penstock.model.trees import bytes_of, check_rows, map_tensors, plain_inputs, rows_of, tensors_of, with_rows
 

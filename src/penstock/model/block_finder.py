@@ -10,10 +10,10 @@ from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
 from penstock.model.block_detection import detect_blocks
+from penstock.model.block_forward import ForwardTraces, PartialForward, Trace, trial_run
 from penstock.model.blocks import Activations, Block, assign_leftovers, call_model
-from penstock.model.partial_forward import PartialForward
+from penstock.model.packed_rows import unfold_packed
 from penstock.model.requirements import require_every_layer
-from penstock.model.traces import ForwardTraces, Trace, trial_run
 from penstock.model.tracing import COARSER_BLOCKS, Abstraction, Run, have_same_results, run_and_record
 from penstock.model.trees import (
     first_difference,
@@ -53,6 +53,7 @@ def _trace(
     with trial_run(model), torch.no_grad():
         # A forward may store something in its first call, such as the kind of its loss.
         call_model(model, _copied(inputs))
+    _require_same_folded(model, inputs)
     if names is None:
         with trial_run(model):
             names = detect_blocks(model, _copied(inputs))
@@ -194,6 +195,29 @@ def _blocks(traces: ForwardTraces, trace: Trace) -> tuple[Block, ...]:
             )
         )
     return assign_leftovers(blocks, model)
+
+
+def _require_same_folded(model: nn.Module, inputs: Activations) -> None:
+    """Check that the model takes tensors of packed entries with a dimension of rows, too.
+
+    Raises:
+        InputError: It gives other results.
+    """
+    packed = unfold_packed(inputs)
+    if packed is None:
+        return
+    outputs = []
+    for variant in (inputs, packed):
+        with trial_run(model), torch.no_grad():
+            try:
+                outputs.append(call_model(model, _copied(variant)))
+            except Exception:  # a model that only takes one of the two forms
+                return
+    if not same_bits(*outputs):
+        raise InputError(
+            f"{type(model).__name__} gives other results if the entries of each row are a dimension of their own",
+            hint="Flatten them in forward: tensors of the batch must have its rows as their first dimension.",
+        )
 
 
 def _require_same_numbers(model: nn.Module, names: Sequence[str], traces: ForwardTraces, trial: _Trial) -> None:

@@ -5,7 +5,7 @@ nesting of tensors, tuples, lists, dicts, None and numbers. The output of the la
 
 The blocks of an `nn.Sequential` are its children. The blocks of any other module are submodules, named in the order in
 which forward calls them, or detected (`block_detection.py`). They run by the model's own forward, entered in the middle
-(`tracing/recorder.py` and `partial_forward.py`). That requires sample inputs, whose values do not matter.
+(`tracing/recorder.py` and `block_forward/`). That requires sample inputs, whose values do not matter.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
+from penstock.model.packed_rows import fold_packed
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
@@ -34,12 +35,17 @@ def bytes_of(tree: Any) -> int:
 def plain_inputs(inputs: Any) -> Any:
     """Return inputs with every mapping, such as a tokenizer's `BatchEncoding`, as a plain dict.
 
-    A dict is the keyword arguments of a model. Other mappings are leaves to torch's functions on trees.
+    A dict is the keyword arguments of a model. Other mappings are leaves to torch's functions on trees. Tensors of
+    packed entries get a dimension of rows (`packed_rows.py`).
     """
+    return fold_packed(_plain(inputs))
+
+
+def _plain(inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
-        return {key: plain_inputs(value) for key, value in inputs.items()}
+        return {key: _plain(value) for key, value in inputs.items()}
     if type(inputs) in (tuple, list):
-        return type(inputs)(map(plain_inputs, inputs))
+        return type(inputs)(map(_plain, inputs))
     return inputs
 
 
@@ -67,7 +73,8 @@ def check_rows(batch: Any) -> None:
             raise InputError(
                 f"the batch has tensors of shapes {shapes[0]} and {shape}, which differ in their rows",
                 hint="The first dimension of a tensor must be the rows of the batch, or 1 if the tensor is the same "
-                "for all rows.",
+                "for all rows. Give a tensor with several entries for each row the shape (rows, entries, ...), and pad "
+                "what has another size in every row, such as the boxes of images, to one tensor.",
             )
 
 

@@ -5,6 +5,7 @@ from penstock.model.tracing.block_calls import BlockCall, have_same_results
 from penstock.model.tracing.captured_outputs import Captured, append_captured, list_sizes, with_captured
 from penstock.model.tracing.cut_points import choose_cuts
 from penstock.model.tracing.dataflow import Dataflow, find_flow, local_values
+from penstock.model.tracing.function_names import function_name, is_metadata_query
 from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_all_modes, suspend_mode
 from penstock.model.tracing.placeholder import Placeholder
 from penstock.model.tracing.record import (
@@ -20,7 +21,8 @@ from penstock.model.tracing.record import (
     autocast_devices,
     read_autocast,
 )
-from penstock.model.tracing.recorder import Run, function_name, is_metadata_query, run_and_record
+from penstock.model.tracing.recorder import Run, run_and_record
+from penstock.model.tracing.slice_bounds import with_numbers
 
 __all__ = [
     "COARSER_BLOCKS",
@@ -54,4 +56,5 @@ __all__ = [
     "suspend_all_modes",
     "suspend_mode",
     "with_captured",
+    "with_numbers",
 ]

@@ -47,25 +47,48 @@ class Abstraction:
         self.device = device
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._fakes: dict[int, tuple[Tensor, Tensor]] = {}
+        self.is_sized_by_data = False
+        """Whether the shapes of the last call's results depend on the data of its arguments."""
 
     def call(
         self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], position: int
     ) -> Any:
         """Call a torch function: on real data if all its arguments have data and none is a parameter."""
+        self.is_sized_by_data = False
+        args, kwargs = _forms_as_zeros(name, args, kwargs)
         tensors = tensors_of((args, kwargs))
         if not any(isinstance(tensor, FakeTensor | nn.Parameter) for tensor in tensors):
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            self.is_sized_by_data = self._has_other_shapes(func, args, kwargs, result)
+            return result
         try:
             with self.mode:
                 result = func(*self._faked(args), **self._faked(kwargs))
         except DynamicOutputShapeException as error:
-            if any(isinstance(tensor, FakeTensor) and not tensor.is_floating_point() for tensor in tensors):
+            selecting = [isinstance(tensor, FakeTensor) for tensor in tensors if not tensor.is_floating_point()]
+            if any(selecting) or not selecting:
                 raise _reads_data(name) from error
             # The shape follows from masks or indices, which are real.
             result = self.hide(func(*_zeros(args), **_zeros(kwargs)))
+            self.is_sized_by_data = True
         except DataDependentOutputException as error:
             return self._guided(name, position, error)
         return result
+
+    def _has_other_shapes(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> bool:
+        """Return whether the shapes of the results do not follow from the shapes of the arguments."""
+        made, given = tensors_of(result), tensors_of((args, kwargs))
+        if not made or not given or any(map(torch._C._functorch.is_functorch_wrapped_tensor, given)):
+            return False
+        try:
+            with torch.no_grad(), self.mode:
+                args, kwargs = map_tensors(self.mode.from_tensor, (args, kwargs))
+                shapes = [tensor.shape for tensor in tensors_of(func(*args, **kwargs))]
+        except Exception:  # the data is missing, or torch has no function of shapes
+            return True
+        return shapes != [tensor.shape for tensor in made]
 
     @contextmanager
     def fake_state(self, model: nn.Module) -> Iterator[None]:
@@ -164,6 +187,21 @@ class Abstraction:
             if not any(isinstance(leaf, Slot | State) for leaf in event.leaves):
                 return pytree.tree_unflatten(list(event.leaves), event.spec)
         raise _reads_data(name) from error
+
+
+_FORMED_LIKE = frozenset(("expand_as", "view_as", "reshape_as", "type_as", "to"))
+"""Functions that use the data of their first argument only, and of others the shape, the type and the device."""
+
+
+def _forms_as_zeros(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Replace arguments whose data does not matter by zeros, so that real data stays real."""
+    if name not in _FORMED_LIKE or not args or isinstance(args[0], FakeTensor | nn.Parameter):
+        return args, kwargs
+    others, kwargs = map_tensors(
+        lambda tensor: torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape),
+        (args[1:], kwargs),
+    )
+    return (args[0], *others), kwargs
 
 
 def _zeros(tree: Any) -> Any:

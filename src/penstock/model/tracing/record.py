@@ -142,6 +142,8 @@ class Event:
     spec: pytree.TreeSpec
     is_block: bool = False
     is_random: bool = False
+    is_sized_by_data: bool = False
+    """Whether the shapes of its results depend on data, as those of `nonzero` and of masked indexing do."""
     call: Call | None = None
     """None for the inputs."""
 
@@ -195,7 +197,7 @@ def _item(argument: Any) -> Any:
 
 def _is_repeatable(leaf: Any) -> bool:
     if isinstance(leaf, slice):
-        return all(map(_is_repeatable, (leaf.start, leaf.stop, leaf.step)))
+        return all(isinstance(bound, int | None) for bound in (leaf.start, leaf.stop, leaf.step))
     return isinstance(leaf, (Slot, State, Tensor, *_PLAIN)) or leaf is Ellipsis
 
 

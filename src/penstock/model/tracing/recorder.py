@@ -17,6 +17,7 @@ from penstock.model.blocks import Activations, call_model
 from penstock.model.tracing.abstraction import Abstraction
 from penstock.model.tracing.block_calls import BlockCall, describe_call
 from penstock.model.tracing.captured_outputs import append_captured, list_sizes, with_captured
+from penstock.model.tracing.function_names import function_name, is_metadata_query
 from penstock.model.tracing.intercept import intercept_calls, intercept_vmap, suspend_mode
 from penstock.model.tracing.record import (
     COARSER_BLOCKS,
@@ -30,14 +31,9 @@ from penstock.model.tracing.record import (
     autocast_devices,
     read_autocast,
 )
+from penstock.model.tracing.slice_bounds import with_numbers
 from penstock.model.trees import tensors_of
 
-_METADATA = frozenset(
-    ("__set__", "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous", "type",
-     "is_floating_point", "is_complex", "is_signed", "element_size", "get_device", "storage_offset", "__len__",
-     "is_tensor", "is_inference", "is_conj", "is_neg", "is_same_size", "__hash__", "result_type")
-)  # fmt: skip
-_TENSOR_ATTRIBUTES = frozenset((".T", ".mT", ".H", ".mH", ".real", ".imag", ".data", ".grad", "._base"))
 _VMAP = frozenset(("_add_batch_dim", "_remove_batch_dim"))
 """Calls that can only be repeated inside of `torch.vmap`."""
 _IN_ORDER = "Name the blocks in the order in which forward calls them, once for each call."
@@ -102,17 +98,6 @@ def _has_unknown_tensors(record: Record, held: Set[int]) -> bool:
     return any(isinstance(leaf, Tensor) and id(leaf) not in held for leaf in leaves)
 
 
-def function_name(func: Callable[..., Any]) -> str:
-    """Return the name of a torch function; of an attribute such as `.T`, with a dot."""
-    name: str = getattr(func, "__name__", str(func))
-    return f".{getattr(func.__self__, '__name__', '')}" if name == "__get__" else name  # type: ignore[attr-defined]
-
-
-def is_metadata_query(name: str) -> bool:
-    """Return whether a torch function needs no data and makes no tensor, as `shape` and `size`. It is no event."""
-    return name in _METADATA or (name.startswith(".") and name not in _TENSOR_ATTRIBUTES)
-
-
 class _Recorder(TorchFunctionMode):
     def __init__(self, model: nn.Module, names: Sequence[str], abstraction: Abstraction | None) -> None:
         super().__init__()
@@ -166,6 +151,7 @@ class _Recorder(TorchFunctionMode):
         name = function_name(func)
         if self.inside or is_metadata_query(name):
             return func(*args, **kwargs)
+        args = with_numbers(name, args, lambda bound: self.__torch_function__(Tensor.__int__, types, (bound,)))
         self.has_functions |= name in _VMAP
         random_before, before = torch.get_rng_state(), self._versions()
         if self.abstraction is None:
@@ -179,7 +165,8 @@ class _Recorder(TorchFunctionMode):
         is_random = any(word in name for word in _RANDOM) or not torch.equal(random_before, torch.get_rng_state())
         if is_random and self.abstraction is not None:
             result = self.abstraction.hide(result)
-        self.record_event(name, func, (args, kwargs), result, before=before, is_random=is_random)
+        is_sized = self.abstraction is not None and self.abstraction.is_sized_by_data
+        self.record_event(name, func, (args, kwargs), result, before=before, is_random=is_random, is_sized=is_sized)
         return result
 
     def on_block(
@@ -235,6 +222,7 @@ class _Recorder(TorchFunctionMode):
         before: tuple[list[int], dict[str, int]] = ([], {}),
         is_block: bool = False,
         is_random: bool = False,
+        is_sized: bool = False,
     ) -> None:
         given, given_spec = pytree.tree_flatten(arguments)
         ids = [id(tensor) for tensor in tensors_of(given)]
@@ -262,6 +250,7 @@ class _Recorder(TorchFunctionMode):
                 spec=spec,
                 is_block=is_block,
                 is_random=is_random,
+                is_sized_by_data=is_sized,
                 call=call,
             )
         )

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from penstock.model.block_forward.traces import Trace
 from penstock.model.blocks import Activations
-from penstock.model.traces import Trace
 from penstock.model.tracing import Autocast, Call, Event, Items, Slot, State, read_autocast
 from penstock.model.trees import tensors_of
 
 
-class _Operation(NamedTuple):
+class Operation(NamedTuple):
     """A call to repeat."""
 
     number: int
@@ -65,7 +65,7 @@ class Replay:
         self._is_last = unit + 1 == len(record.blocks)
         self._live_in = flow.live[unit - 1] if unit else ()
         self._live_out = () if self._is_last else flow.live[unit]
-        operations: list[_Operation] = []
+        operations: list[Operation] = []
         for number, event in enumerate(record.events[:-1]):
             if number == 0 or not _has_effect(event):
                 continue
@@ -78,7 +78,7 @@ class Replay:
             )
             shared = flow.is_local(event)
             operations.append(
-                _Operation(
+                Operation(
                     number,
                     event.call.function,
                     event.call,
@@ -97,6 +97,7 @@ class Replay:
             calls.append(self._output)
         self.is_possible = (
             not trace.is_opaque
+            and not (self._is_last and trace.runs_python_at_end)
             and all(flow.local.issuperset(event.uses) for event in reads)
             and all(call.is_repeatable for call in calls)
             and not any(event.has_captured for event in record.events if event.unit == unit)
@@ -111,7 +112,7 @@ class Replay:
         for operation in self._operations:
             if operation.is_shared and operation.number in shared.done:
                 continue
-            result = _repeat(operation, held, values, model, autocast)
+            result = repeat(operation, held, values, model, autocast)
             target = values if operation.is_shared else held
             if operation.is_single:
                 if operation.results:
@@ -131,53 +132,16 @@ class Replay:
         return pytree.tree_unflatten(leaves, self._output.spec)[0]
 
 
-def read_local(trace: Trace, model: nn.Module, inputs: Activations, devices: Sequence[str]) -> bool:
-    """Return whether forward reads the same data from these inputs as in the trace."""
-    if not trace.reading:
-        trace.reading.append(_reading(trace))
-    values = SharedValues(trace, inputs).values
-    autocast = read_autocast(devices)
-    with torch.no_grad():
-        for operation in trace.reading[0]:
-            result = _repeat(operation, {}, values, model, autocast)
-            leaves = [result] if operation.is_single else pytree.tree_leaves(result)
-            event = trace.record.events[operation.number]
-            if event.reads_values and leaves != list(event.leaves):
-                return False
-            for place, value in operation.results:
-                values[value] = leaves[place]
-    return True
-
-
-def _reading(trace: Trace) -> tuple[_Operation, ...]:
-    """The operations by which forward reads data that depends on the inputs only; none if one cannot be repeated.
-
-    Then the run itself notices another path.
-    """
-    reads, events = trace.local_reads, trace.record.events
-    needed: set[int] = {value for number in reads for value in events[number].uses}
-    operations: list[_Operation] = []
-    for number in range(reads[-1], 0, -1):
-        event = events[number]
-        if number in reads or (trace.flow.is_local(event) and needed.intersection((*event.makes, *event.changes))):
-            if event.call is None or not event.call.is_repeatable:
-                return ()
-            results = tuple((place, leaf.value) for place, leaf in enumerate(event.leaves) if isinstance(leaf, Slot))
-            function, is_single = event.call.function, event.spec.is_leaf()
-            operations.append(_Operation(number, function, event.call, results, is_single, True, (), ()))
-            needed.update(event.uses)
-    return tuple(reversed(operations))
-
-
 def _has_effect(event: Event) -> bool:
     if event.is_metadata_query:
         return False
     return bool(event.is_block or event.makes or event.changes or event.changed_state)
 
 
-def _repeat(
-    operation: _Operation, held: dict[int, Any], values: dict[int, Tensor], model: nn.Module, autocast: Autocast
+def repeat(
+    operation: Operation, held: dict[int, Any], values: dict[int, Tensor], model: nn.Module, autocast: Autocast
 ) -> Any:
+    """Make a call again, with these values."""
     call = operation.call
     kwargs: dict[str, Any] = {}
     if call.items is None:
@@ -213,15 +177,13 @@ def _argument(leaf: Any, held: dict[int, Any], values: dict[int, Tensor], model:
     return leaf.of(model) if kind is State else leaf
 
 
-def _with_frees(
-    operations: Sequence[_Operation], live_out: Sequence[int], last: Event | None
-) -> tuple[_Operation, ...]:
+def _with_frees(operations: Sequence[Operation], live_out: Sequence[int], last: Event | None) -> tuple[Operation, ...]:
     """Note which values each operation uses last, so that their memory is freed as in forward.
 
     Shared operations that no other one needs are dropped. Forward uses them in conditions only.
     """
     kept = {*live_out, *(() if last is None else last.uses)}
-    result: list[_Operation] = []
+    result: list[Operation] = []
     for operation in reversed(operations):
         if operation.is_shared and not kept.intersection(operation.touched):
             continue

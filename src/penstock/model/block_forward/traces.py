@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError, MismatchError
+from penstock.model.block_forward.python_state import PythonState
 from penstock.model.blocks import Activations
-from penstock.model.python_state import PythonState
 from penstock.model.state import preserve_state
 from penstock.model.tracing import (
     COARSER_BLOCKS,
@@ -25,6 +25,7 @@ from penstock.model.tracing import (
     Autocast,
     BlockCall,
     Dataflow,
+    Event,
     Placeholder,
     Record,
     autocast_devices,
@@ -38,10 +39,12 @@ from penstock.model.tracing import (
 from penstock.model.trees import map_tensors
 
 if TYPE_CHECKING:
-    from penstock.model.replay import SharedValues
+    from penstock.model.block_forward.replay import SharedValues
 
 MAX_TRACES = 512
 """Traces that a model keeps."""
+MAX_PATHS = 32
+"""Traces for inputs of equal shapes, each of another path."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +94,20 @@ class Trace:
         return tuple(
             number
             for number, event in enumerate(self.record.events)
-            if event.reads_values and event.uses and self.flow.local.issuperset(event.uses)
+            if event.is_sized_by_data or (event.reads_values and event.uses and self.flow.local.issuperset(event.uses))
         )
+
+    @cached_property
+    def runs_python_at_end(self) -> bool:
+        """Whether forward may use sizes that depend on data after its last block, where they differ in every batch.
+
+        Such sizes need not be those of the trace: the last block always runs the Python code of forward.
+        """
+        return any(event.is_sized_by_data and self.is_at_end(event) for event in self.record.events)
+
+    def is_at_end(self, event: Event) -> bool:
+        """Return whether the last block executes the event."""
+        return event.unit + 1 == len(self.record.blocks)
 
 
 @dataclass(eq=False)
@@ -143,13 +158,19 @@ class ForwardTraces:
         if self._last is not None and self._last[0] is inputs and self._last[1] == mode:
             return self._last[2]
         key = (mode, self._kind(inputs))
-        matching = [trace for trace in self._traces.get(key, ()) if self._takes_path(trace, inputs)]
-        # One that was made in another Python state may still hold; the run notices if it does not.
-        trace = next((item for item in matching if item.state.is_unchanged()), matching[0] if matching else None)
-        if trace is None:
-            trace = self.add(key, inputs)
+        trace = self._matching(key, inputs) or self.add(key, inputs)
         self._last = (inputs, mode, trace)
         return trace
+
+    def _matching(self, key: Any, inputs: Activations) -> Trace | None:
+        other = None
+        for trace in self._traces.get(key, ()):
+            if (other is None or trace.state.is_unchanged()) and self._takes_path(trace, inputs):
+                if trace.state.is_unchanged():
+                    return trace
+                # One that was made in another Python state may still hold; the run notices if it does not.
+                other = trace
+        return other
 
     def share(self, trace: Trace, inputs: Activations, unit: int) -> "SharedValues | None":
         """Return the values that all blocks of this pass share; None if forward may take another path by now."""
@@ -157,7 +178,7 @@ class ForwardTraces:
         if shared is None or shared.inputs is not inputs or shared.trace is not trace or unit <= shared.unit:
             if not trace.state.is_unchanged():
                 return None
-            from penstock.model.replay import SharedValues
+            from penstock.model.block_forward.replay import SharedValues
 
             shared = self._shared = SharedValues(trace, inputs)
         shared.unit = unit
@@ -178,7 +199,9 @@ class ForwardTraces:
         trace = self._trace(inputs)
         if sum(map(len, self._traces.values())) >= MAX_TRACES:
             self._traces.pop(next(iter(self._traces)))
-        self._traces.setdefault(key, []).insert(0, trace)
+        others = self._traces.setdefault(key, [])
+        others.insert(0, trace)
+        del others[MAX_PATHS:]
         return trace
 
     def _trace(self, inputs: Activations) -> Trace:
@@ -213,12 +236,12 @@ class ForwardTraces:
         return tuple((leaf.shape, leaf.dtype) for leaf in leaves if isinstance(leaf, Tensor))
 
     def _takes_path(self, trace: Trace, inputs: Activations) -> bool:
-        """Return whether forward reads the same data from these inputs as in the trace."""
+        """Return whether forward takes the path of the trace for these inputs."""
         if not trace.local_reads:
             return True
-        from penstock.model.replay import read_local
+        from penstock.model.block_forward.path_reads import takes_path
 
-        return read_local(trace, self.model, inputs, self.devices)
+        return takes_path(trace, self.model, inputs, self.devices)
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError, MismatchError
+from penstock.model.block_forward.replay import Replay
+from penstock.model.block_forward.traces import ForwardTraces, Trace, training_only
 from penstock.model.blocks import Activations, call_model
-from penstock.model.replay import Replay
-from penstock.model.traces import ForwardTraces, Trace, training_only
 from penstock.model.tracing import (
     COARSER_BLOCKS,
     Event,
@@ -34,6 +34,7 @@ from penstock.model.tracing import (
     list_sizes,
     suspend_mode,
     with_captured,
+    with_numbers,
 )
 from penstock.model.trees import map_tensors, rows_of, tensors_of, with_rows
 
@@ -201,6 +202,7 @@ class _PartialRun(TorchFunctionMode):
             if tensors_of((args, kwargs)):
                 raise _CutReached
             return func(*args, **(kwargs or {}))  # contexts that end restore settings of torch
+        args = with_numbers(name, args, lambda bound: self.__torch_function__(Tensor.__int__, types, (bound,)))
         step = self._next(name)
         if step.event.unit > self.entry.unit:
             self.has_left = True
