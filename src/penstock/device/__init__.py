@@ -5,17 +5,22 @@ ROCm, XPU and devices that other packages register run the same lines.
 """
 
 from penstock.device.backends import TAGGED_BACKEND, backend_for, group_backend, is_tagged
+from penstock.device.copies import HostCopy, copy_to_device
 from penstock.device.float32 import float32_products
 from penstock.device.generators import default_generators, preserve_rng_states
 from penstock.device.identity import DeviceIdentity, device_kind_of, identify
 from penstock.device.memory import total_memory_bytes
+from penstock.device.run_ahead import RunAhead
 from penstock.device.selection import find_accelerator, is_accelerator, select_device
 from penstock.device.streams import synchronize
 
 __all__ = [
     "TAGGED_BACKEND",
     "DeviceIdentity",
+    "HostCopy",
+    "RunAhead",
     "backend_for",
+    "copy_to_device",
     "default_generators",
     "device_kind_of",
     "find_accelerator",

@@ -122,11 +122,13 @@ def arm(
         transfer=SavedTensorTransfer(),
         check_recompute=check_recompute,
         split=find_split_backwards(program, layout),
+        device=validated.device,
     )
     pairs = batch_check_pairs(program, layout, connection.world, in_order=opened.groups.is_in_order)
     store = _get_default_store()
     batch_check = BatchShapeCheck(pairs, rank, transport, routing.num_tags, store, control.group_name)
     heartbeat = Heartbeat(control, layout.devices, read_status, transport.abandon)
+    transport.watch.on_stuck = heartbeat.end
     exchange = PeerExchange(transport, rank, connection.world)
     consensus = Consensus(exchange, rank, connection.world, heartbeat.report_failure)
     state = RankState(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
+from penstock.device import RunAhead
 from penstock.dist import NO_ACTION, status_board
 from penstock.model import LossFunction
 from penstock.program import Action, Kind
@@ -55,6 +56,11 @@ Job = tuple[RunAction | None, Action]
 """An action and the function that runs it; None for actions of the optimizer step."""
 
 
+CPU = torch.device("cpu")
+RUN_AHEAD_MICROBATCHES = 2
+"""How many micro-batches of work the host may queue on its device."""
+
+
 @dataclass(frozen=True)
 class ExecutorParts:
     """The parts of an executor."""
@@ -74,6 +80,7 @@ class ExecutorParts:
     """Split backwards of all ranks: rank, stage, micro-batch."""
     trials: RankTrials | None = None
     """Tries the loss in the first iteration."""
+    device: torch.device = CPU
     clock: Clock | None = None
     """The time of an emulated device. Without it, actions take the time that they take."""
 
@@ -123,6 +130,9 @@ class Executor:
         """Start of the current action. An action that had to wait for its inputs starts when these have arrived."""
         self._current: Action | None = None
         self._positions = status_board().positions(parts.actions)
+        computed = [action for action in parts.actions if action.kind.is_compute]
+        each = len(computed) / max(1, layout.num_microbatches)
+        self._run_ahead = RunAhead(parts.device, round(RUN_AHEAD_MICROBATCHES * each))
 
     def run(self, iteration: Iteration, on_loss: Callable[[Tensor], None]) -> None:
         """Run an iteration up to the optimizer step.
@@ -149,6 +159,8 @@ class Executor:
             board.begin_action(position)
             run(iteration, action)
             self._spans_s.append((self._began_s, perf_counter()))
+            if action.kind.is_compute:
+                self._run_ahead.note()
             if expected and len(iteration.losses) == expected:
                 expected = 0
                 on_loss(sum_losses([iteration.losses[number] for number in sorted(iteration.losses)]))

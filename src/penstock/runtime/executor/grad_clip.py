@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from penstock.device import is_accelerator
 from penstock.dist import translate_errors
 from penstock.errors import RunError
 from penstock.runtime.tensors import grad_dtype
@@ -43,10 +44,11 @@ class GradNorm:
         """Return the norm. Collective."""
         # Adding zeros changes no bit, and a double holds every smaller type.
         table = torch.zeros(2, self._num_parameters, dtype=torch.float64)
-        for number, parameter in self._owned:
-            if parameter.grad is not None:
-                table[0, number] = torch.linalg.vector_norm(parameter.grad, norm_type)
-                table[1, number] = 1.0
+        owned = [(number, item.grad) for number, item in self._owned if item.grad is not None]
+        if owned:
+            numbers = torch.tensor([number for number, _ in owned])
+            norms = grad_norms([grad for _, grad in owned], norm_type)
+            table[0, numbers], table[1, numbers] = norms.to("cpu", torch.float64), 1.0
         with translate_errors(self._describe):
             work = dist.all_reduce(table, group=self._group, async_op=True)
         self._transport.wait(work, self._describe)
@@ -55,6 +57,15 @@ class GradNorm:
 
     def _describe(self) -> str:
         return f"rank {dist.get_rank(self._group)}, computing the gradient norm"
+
+
+def grad_norms(grads: Sequence[Tensor], norm_type: float) -> Tensor:
+    """Return the norm of each gradient, by the kernels that torch uses on their device to clip gradients."""
+    if is_accelerator(grads[0].device):
+        norms: Sequence[Tensor] = torch._foreach_norm(list(grads), norm_type)
+    else:
+        norms = [torch.linalg.vector_norm(grad, norm_type) for grad in grads]
+    return torch.stack([norm.to(torch.float64) for norm in norms])
 
 
 def clip_grads(parameters: Sequence[nn.Parameter], total: Tensor, max_norm: float, *, strict: bool) -> None:

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from penstock.device import copy_to_device
 from penstock.dist import Describe, translate_errors
 from penstock.runtime.tensors import grad_dtype
 from penstock.runtime.transport import Transport
@@ -71,7 +72,7 @@ class GradReduction:
         for dtype, bucket in by_dtype.items():
             grads = [torch.zeros_like(item, dtype=dtype) if item.grad is None else item.grad for item in bucket]
             has_grad = torch.tensor([float(item.grad is not None) for item in bucket], dtype=dtype)
-            flat = torch.cat([*(grad.reshape(-1) for grad in grads), has_grad.to(grads[0].device)])
+            flat = torch.cat([*(grad.reshape(-1) for grad in grads), copy_to_device(has_grad, grads[0].device)])
             with translate_errors(describe):
                 work = dist.all_reduce(flat, group=group, async_op=True)
             self._buckets.append((bucket, flat, work))

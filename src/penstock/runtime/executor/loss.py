@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from penstock.device import HostCopy, is_accelerator
 from penstock.errors import InputError, MismatchError
 from penstock.runtime.executor.context import Iteration
 from penstock.runtime.layout import Layout
@@ -32,6 +33,8 @@ class LossExchange:
         self._rank = rank
         self._num_ranks = num_ranks
         self._transport = transport
+        self._pending: Callable[[], None] | None = None
+        """Sends this rank's part of the loss, which is on its way to the host."""
 
     def sender(self, iteration: Iteration) -> Callable[[Tensor], None]:
         """Return the function that sends this rank's part to all other ranks."""
@@ -42,9 +45,21 @@ class LossExchange:
                 raise InputError(
                     f"the loss has dtype {part.dtype}", hint="The loss must be a real floating-point number."
                 )
-            self._send(iteration, [DTYPES.index(part.dtype), part.item(), iteration.terms.own_count()])
+            self._pending = partial(self._send_part, iteration, HostCopy(part))
+            if not is_accelerator(part.device):
+                self._send_pending()
 
         return send
+
+    def _send_part(self, iteration: Iteration, part: HostCopy) -> None:
+        value = part.read()
+        self._send(iteration, [DTYPES.index(value.dtype), value.item(), iteration.terms.own_count()])
+
+    def _send_pending(self) -> None:
+        """Send this rank's part. On an accelerator it is read when everything of the iteration has been queued."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending()
 
     def open(self, iteration: Iteration) -> None:
         """Let the iteration exchange the reduction of the loss, if ranks of the last stage have to find it."""
@@ -77,6 +92,7 @@ class LossExchange:
 
     def collect(self, iteration: Iteration) -> Tensor:
         """Return the loss of the batch. Block until all parts have arrived."""
+        self._send_pending()
         rows = iteration.rows[self._last]
         total: Tensor | None = None
         count = 0.0
@@ -89,7 +105,7 @@ class LossExchange:
             else:
                 iteration.receive_reduction(rank)
                 dtype, value, part_count = self._receive(rank, iteration, 3)
-                part = torch.tensor(value, dtype=DTYPES[int(dtype)], device=iteration.device)
+                part = torch.full((), value, dtype=DTYPES[int(dtype)], device=iteration.device)
             total = part if total is None else total + part
             count += part_count
         assert total is not None, "a batch has rows, so at least one rank has a part"

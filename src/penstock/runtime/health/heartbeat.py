@@ -94,6 +94,13 @@ class Heartbeat:
         finally:
             timer.cancel()
 
+    def end(self, error: BaseException) -> None:
+        """Report the failure of this rank and end its process, because it is stuck. Called from another thread."""
+        self.report_failure(error)
+        notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+        text = f"{self._describe()}: {error}; the host is stuck in a call of its device{notes}\n"
+        exit_with_message(text, EXIT_CODE)
+
     def _exit(self, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}\nThe status of the other ranks is not available.\n"
         exit_with_message(text, EXIT_CODE)

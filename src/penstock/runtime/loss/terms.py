@@ -113,6 +113,6 @@ def make_compute_loss(
         value = scale_loss(loss, targets, 1.0)(output)
         # A tensor and not a number: autograd saves it, so that a backward on another rank has it too.
         dtype = torch.promote_types(value.dtype, torch.float32)
-        return value * torch.tensor(weight, dtype=dtype, device=value.device)
+        return value * torch.full((), weight, dtype=dtype, device=value.device)
 
     return compute_mean

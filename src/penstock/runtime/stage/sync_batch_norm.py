@@ -41,7 +41,7 @@ class _BatchNorm(torch.autograd.Function):
     ) -> Tensor:
         wide = _wide(x)
         var, mean = torch.var_mean(wide, _all_but_channels(x), correction=0)
-        num = torch.tensor([x.numel() // x.shape[1]], dtype=torch.float64, device=x.device)
+        num = torch.full((1,), x.numel() // x.shape[1], dtype=torch.float64, device=x.device)
         mean, var = mean.double(), var.double()
         total = all_reduce(torch.cat([num, num * mean, num * (var + mean.square())]))
         count, sums, squares = torch.split(total, [1, x.shape[1], x.shape[1]])

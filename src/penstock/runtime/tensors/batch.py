@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from penstock.device import copy_to_device
 from penstock.errors import InputError
 from penstock.model import check_rows, rows_of, tensors_of
 from penstock.runtime.tensors.rows import Rows
@@ -42,7 +43,7 @@ def slice_rows(batch: Any, rows: Rows, device: torch.device) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
         whole = leaf.detach()
-        return (whole[rows.start : rows.stop] if whole.dim() and len(whole) != 1 else whole).to(device)
+        return copy_to_device(whole[rows.start : rows.stop] if whole.dim() and len(whole) != 1 else whole, device)
 
     return cut(batch) if isinstance(batch, Tensor) else pytree.tree_map(cut, batch)
 

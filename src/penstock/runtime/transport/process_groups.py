@@ -45,6 +45,8 @@ class ProcessGroups:
     """Device tensors, matched by order."""
     is_in_order: bool = False
     """Whether payloads go over `links`. Otherwise everything goes over the control group."""
+    orders_streams: bool = False
+    """Whether the device waits for messages, and not the host."""
     opened: tuple[Any, ...] = ()
     """The groups to destroy at the end, each once."""
 
@@ -84,6 +86,14 @@ class PolledWork:
                 raise RuntimeError("timed out")
             sleep(self._every_s)
         # Raises the error of the work.
+        self._work.wait()
+
+    def is_completed(self) -> bool:
+        """Return whether the work has completed."""
+        return bool(self._work.is_completed())
+
+    def order_stream(self) -> None:
+        """Let the current stream of the device wait for the work. The caller does not."""
         self._work.wait()
 
 
@@ -167,7 +177,7 @@ def open_process_groups(
     pairs = {link: new_group(list(link)) for link in sorted(links)}
     ordered = {link: OrderedLink(link, group) for link, group in pairs.items()}
     opened = (*pairs.values(), *_each_once(reductions), control)
-    groups = ProcessGroups(control, ordered, is_in_order=True, opened=opened)
+    groups = ProcessGroups(control, ordered, is_in_order=True, orders_streams=is_accelerator(device), opened=opened)
     _connect(groups, reductions, dist.get_rank(), device, timeout_s)
     return groups, reductions
 

@@ -64,7 +64,7 @@ class Transport(Protocol):
         """Block until a work handle has completed. The deadline is `timeout_s + extra_s`."""
 
     def wait_device(self, work: Any, describe: Describe) -> None:
-        """Block until a collective on device tensors has completed."""
+        """Wait for a collective on device tensors: on the device if it has streams, else block."""
 
     def flush(self) -> None:
         """Hand all sends to the thread that waits for them, and raise the first error of earlier sends."""

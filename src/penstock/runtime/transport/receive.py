@@ -25,6 +25,7 @@ class _Receiver(Protocol):
     def irecv_tensor(self, tensor: Tensor, peer: int, tag: int, describe: Describe) -> Any: ...
     def irecv_device_tensor(self, tensor: Tensor, peer: int, tag: int, describe: Describe) -> Any: ...
     def wait(self, work: Any, describe: Describe, extra_s: float = 0.0) -> None: ...
+    def wait_payload(self, work: Any, describe: Describe) -> None: ...
 
 
 @dataclass(eq=False)
@@ -82,6 +83,7 @@ class PayloadReceive:
         return payload_from_meta(self.meta, tensors)
 
     def _wait_for_works(self) -> None:
+        wait = self.transport.wait if self.slab is not None and not self.tensors else self.transport.wait_payload
         for work in self.works:
-            self.transport.wait(work, self.describe)
+            wait(work, self.describe)
         self.works.clear()

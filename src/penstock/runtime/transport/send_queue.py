@@ -35,6 +35,7 @@ class SendQueue:
         self._small_lock = threading.Lock()
         """Several threads may send."""
         self._errors: list[RunError] = []
+        self._is_noticed = False
         self._is_abandoned = False
         self._thread = threading.Thread(target=self._wait_for_sends, name="penstock-sends", daemon=True)
         self._thread.start()
@@ -64,7 +65,13 @@ class SendQueue:
     def check(self) -> None:
         """Raise the first error of the sends so far."""
         if self._errors:
+            self._is_noticed = True
             raise self._errors[0]
+
+    @property
+    def unnoticed(self) -> RunError | None:
+        """The first error, as long as no call of `check` has raised it."""
+        return self._errors[0] if self._errors and not self._is_noticed else None
 
     def close(self) -> None:
         """Block until everything that was sent has arrived."""

@@ -23,6 +23,7 @@ from torch import Tensor
 from penstock.dist import Describe, translate_error, wait_for
 from penstock.errors import MismatchError, RunError
 from penstock.runtime.tensors import PackedPayload, PayloadMeta, describe_difference, flatten_dense
+from penstock.runtime.transport.device_watch import DeviceWatch
 from penstock.runtime.transport.process_groups import ProcessGroups
 from penstock.runtime.transport.receive import PayloadReceive
 from penstock.runtime.transport.send_queue import SendQueue
@@ -98,6 +99,9 @@ class TorchTransport:
         """By peer, on ordered links: receives that cannot be posted yet."""
         self.send_queue = queue = SendQueue(timeout_s)
         self._send_tensors: SendTensors = send_now if hooks.send is None else hooks.send(send_now, queue.note_error)
+        self.watch = DeviceWatch(timeout_s, queue)
+        if groups.orders_streams:
+            self.watch.start()
         self.peer_checks: dict[int, Callable[[Describe | None], None]] = {}
         """By peer: a check that runs once, before the first message is used. It takes what needs the message."""
         self.waiting_for: Describe | None = None
@@ -115,6 +119,7 @@ class TorchTransport:
     def close(self) -> None:
         """Block until everything that was sent has arrived, then release groups and shared memory."""
         self.send_queue.close()
+        self.watch.close()
         for outgoing in self._outgoing.values():
             outgoing.close()
         self._incoming.clear()
@@ -127,8 +132,19 @@ class TorchTransport:
         self.waiting_for = None
 
     def wait_device(self, work: Any, describe: Describe) -> None:
-        """Block until a collective on device tensors has completed."""
-        self.wait(self._groups.with_deadline(work), describe)
+        """Wait for a collective on device tensors: on the device if it has streams, else block."""
+        self.wait_payload(self._groups.with_deadline(work), describe)
+
+    def wait_payload(self, work: Any, describe: Describe) -> None:
+        """Wait for a message between devices: on the device if it has streams, else block."""
+        if not self._groups.orders_streams:
+            self.wait(work, describe)
+            return
+        try:
+            work.order_stream()
+        except RuntimeError as error:
+            raise translate_error(error, describe, self.timeout_s) from error
+        self.watch.add(work, describe)
 
     def send(self, packed: PackedPayload, peer: int, tag: int, signature: Any, describe: Describe) -> None:
         """Send a payload without blocking.
