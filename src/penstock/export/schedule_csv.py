@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from itertools import count
 
 from penstock.errors import InputError
 from penstock.export.subject import Subject
@@ -58,7 +59,7 @@ def stages_of_rows(rows: Sequence[Sequence[Action]], *, where: str) -> tuple[int
             if rank_of.setdefault(action.stage, rank) != rank:
                 what = f"ranks {rank_of[action.stage]} and {rank} have actions of stage {action.stage}"
                 raise InputError(what, where=where, hint="A stage runs on one rank.")
-    missing = sorted(set(range(max(rank_of) + 1)) - set(rank_of))
-    if missing:
-        raise InputError(f"stage {missing[0]} has no actions", where=where)
+    missing = next(stage for stage in count() if stage not in rank_of)
+    if missing < len(rank_of):
+        raise InputError(f"stage {missing} has no actions", where=where)
     return tuple(rank_of[stage] for stage in range(len(rank_of)))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.export import import_plan
 from penstock.planners.studies.ablation import SETTINGS
 from tests.support.small import equal_profile
 
@@ -92,3 +93,48 @@ def test_ablate(run: Run, tmp_path: Path) -> None:
     gain = found["bipartition"]
     assert gain["one_set_s"] == rows["ordinary pipeline"]["outcome"]["iteration_s"]
     assert gain["two_sets_s"] == rows["no replication"]["outcome"]["iteration_s"]
+
+
+LLAMA = (
+    "compare",
+    "--profile",
+    "llama-3-8b",
+    "-b",
+    "2",
+    "--cluster",
+    "4 x A100-80 @ 100 GB/s",
+    "-m",
+    "4",
+    "--work",
+    "5",
+)
+
+
+def test_against_what_an_engine_runs(run: Run) -> None:
+    words = (*LLAMA, "--work", "5", "--against", "megatron:Et*8|t*8|t*8|t*8L")
+    data = json.loads(run(*words, "--json")[1])
+    assert data["engine"] == "megatron"
+    running, found, best = (data[name]["iteration_s"] for name in ("running", "best_for_engine", "best"))
+    profile = penstock.load_profile("llama-3-8b", kinds=["A100-80"], micro_batch_size=2)
+    cluster = penstock.load_cluster(LLAMA[6])
+    plan = import_plan(words[-1], profile, cluster, 4)
+    assert running == penstock.evaluate(plan, profile, cluster, within_memory=False).timeline.iteration_s
+    fits = [data[name]["fits"] for name in ("running", "best_for_engine", "best")]
+    assert fits == sorted(fits)
+    if all(fits):
+        assert best <= found <= running
+    code, out, err = run(*words)
+    assert (code, err) == (0, "")
+    assert "running on Megatron-Core" in out
+    assert out.rstrip().splitlines()[-1].endswith("--engine megatron -o plan.json")
+
+
+def test_wrong_descriptions_of_what_runs(run: Run) -> None:
+    for words, said in (
+        (("--against", "megatron:Et*8|t*8L"), "16 blocks, the model has 32"),
+        (("--against", "megatron:Et*16|t*16L pp=1 dp=1"), "one pipeline rank has several stages"),
+        (("--against", "x:1", "--ablate"), "--against cannot be used with --ablate"),
+    ):
+        code, out, err = run(*LLAMA, *words)
+        assert (code, out) == (2, "")
+        assert said in err

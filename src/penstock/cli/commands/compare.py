@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 @click.option(
     "--ablate", is_flag=True, help="Ablate the planner auto instead: disable one part of its search space at a time."
 )
+@click.option(
+    "--against",
+    help='Compare with what an engine runs, such as "megatron:Ett|ttt|tttL", "deepspeed:0,9,26" or "torch:FOLDER".',
+)
 @click.option("--work", type=int, help="For auto: number of plans to evaluate; the same number gives the same plan.")
 @click.option("--seed", type=int, help="For auto: seed of its random changes [default: 0].")
 @profile_options
@@ -48,6 +52,7 @@ def command(
     planners: str | None,
     schedules: str | None,
     ablate: bool,
+    against: str | None,
     work: int | None,
     seed: int | None,
     kinds: tuple[str, ...],
@@ -59,6 +64,9 @@ def command(
     """Compare all planners and schedules on one problem, each in the default shape of the schedule.
 
     With --ablate: run the planner auto with its full search space, without each part of it, and without all parts.
+
+    With --against: what an engine runs today, beside the best plan for that engine and the best plan of all. Behind the
+    stages, pp= and dp= name the numbers of pipeline ranks and replicas, devices= the devices in the order of the ranks.
     """
     from penstock.cluster import load_cluster
     from penstock.plan.pricing import check_kinds
@@ -68,6 +76,8 @@ def command(
 
     if ablate and (planners or schedules):
         raise InputError("--ablate cannot be used with --planners or --schedules", hint="Leave them out.")
+    if against is not None and (ablate or planners or schedules):
+        raise InputError("--against cannot be used with --ablate, --planners or --schedules", hint="Leave them out.")
     cluster = load_cluster(cluster_source)
     warn_if_old(console, cluster)
     profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, precision, untied).for_cluster(cluster)
@@ -86,6 +96,17 @@ def command(
         show_ablation(console, title, ablation)
         console.assumptions(*profile.assumptions, *cluster.assumptions)
         console.next(f"penstock plan {command_line} -o plan.json")
+        return
+    if against is not None:
+        from penstock.cli.render import running_data, show_running
+        from penstock.cli.workflows import compare_running
+
+        found = compare_running(console, against, Problem(profile, cluster, num_microbatches), options)
+        outcomes = found.running, found.for_engine, found.unrestricted
+        console.data({**names, **running_data(found.engine.name, *outcomes)})
+        show_running(console, title, found.engine.title, *outcomes)
+        console.assumptions(*profile.assumptions, *cluster.assumptions)
+        console.next(f"penstock plan {command_line} --engine {found.engine.name} -o plan.json")
         return
     planner_names = _parse_names(planners, PLANNERS, "planner")
     schedule_names = _parse_names(schedules, SCHEDULES, "schedule")

@@ -8,6 +8,7 @@ from penstock.cli.render.comparison import comparison_data, show_comparison
 from penstock.cli.render.emulation import next_command, show_emulation
 from penstock.cli.render.engine_cost import EngineCost, engine_data, show_engine_cost
 from penstock.cli.render.evaluation import bound_of, contents_of, evaluation_data, show_evaluation
+from penstock.cli.render.running import running_data, show_running
 from penstock.cli.render.training import show_training, training_data
 
 __all__ = [
@@ -20,12 +21,14 @@ __all__ = [
     "evaluation_data",
     "next_command",
     "planning",
+    "running_data",
     "show_ablation",
     "show_comparison",
     "show_counts",
     "show_emulation",
     "show_engine_cost",
     "show_evaluation",
+    "show_running",
     "show_sizes",
     "show_training",
     "sizes_data",

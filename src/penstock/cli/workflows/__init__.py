@@ -7,9 +7,11 @@ from penstock.cli.workflows.measurement import MeasureOptions, measure_script
 from penstock.cli.workflows.plan_advice import evaluate_or_advise, other_plan
 from penstock.cli.workflows.planning import plan_problem
 from penstock.cli.workflows.report_items import read_report_items, report_data
+from penstock.cli.workflows.running import compare_running
 
 __all__ = [
     "MeasureOptions",
+    "compare_running",
     "cost_of_engine",
     "evaluate_or_advise",
     "measure_script",

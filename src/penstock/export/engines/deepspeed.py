@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from penstock.export.limits import Limits
+from penstock.export.stage_blocks import whole_blocks
 from penstock.export.subject import Subject
 from penstock.export.template_files import read_template
 from penstock.export.types import Draft, Engine
@@ -85,21 +86,11 @@ def _partitions(subject: Subject) -> list[dict[str, object]]:
     """The cuts in the layers of the profile, and in whole blocks if no block is cut."""
     starts = [stage.start for stage in subject.plan.stages]
     fine = list(range(subject.profile.num_units))
-    coarse = _whole_blocks(subject)
+    coarse = whole_blocks(subject.roles)
     partitions = [_partition(subject, fine)]
     if max(coarse) + 1 < len(fine) and all(start == 0 or coarse[start] != coarse[start - 1] for start in starts):
         partitions.append(_partition(subject, coarse))
     return partitions
-
-
-def _whole_blocks(subject: Subject) -> list[int]:
-    """For each layer its index in the list in which the layers of a block are one."""
-    numbers: list[int] = []
-    for unit, role in enumerate(subject.roles):
-        before = subject.roles[unit - 1] if unit else None
-        is_same = before is not None and role.place == "block" and role[1:3] == before[1:3]
-        numbers.append(numbers[-1] + (not is_same) if numbers else 0)
-    return numbers
 
 
 def _partition(subject: Subject, numbers: Sequence[int]) -> dict[str, object]:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from penstock.export.limits import Limits, Obstacle
-from penstock.export.stage_blocks import StageBlocks, stage_blocks
+from penstock.export.stage_blocks import SYMBOLS, StageBlocks, stage_blocks
 from penstock.export.subject import Subject
 from penstock.export.types import Draft, Engine
 from penstock.plan import Shape
@@ -22,9 +22,6 @@ LIMITS = Limits(
     needs_blocks=True,
     part_rounds=False,
 )
-
-SYMBOLS = {"attn": "*", "mlp": "-", "experts": "E"}
-"""The layers of a hybrid pattern by the part of a block."""
 
 _RUN = """`megatron.sh` runs a program of Megatron-LM with the arguments of the plan in front of your own (model, data,
 optimizer):
