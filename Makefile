@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup browser network demo test lint types kernels unit coverage docs bench picture clean
+.PHONY: help setup browser compiler network demo test lint types kernels unit coverage docs bench picture clean
 
 help:
 	@echo "make demo      measure, plan and train a small GPT on this computer; predicted against measured"
@@ -24,6 +24,9 @@ browser:
 
 network:
 	@sh scripts/iproute2.sh
+
+compiler: setup
+	@sh scripts/compiler.sh "$(BIN)/python"
 
 demo: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
@@ -50,11 +53,11 @@ kernels: setup
 # The files that have timing tests (tests/support/test_undisturbed.py). Collecting all others would take some seconds.
 TIMED_TESTS = $(shell grep -rlw --include='test_*.py' undisturbed tests)
 
-unit: setup browser network
+unit: setup browser network compiler
 	$(BIN)/pytest -m timed $(TIMED_TESTS)
 	$(BIN)/pytest -m "not timed" -n 2
 
-coverage: setup browser network
+coverage: setup browser network compiler
 	mkdir -p build/coverage
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -m "not timed"

@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from tests.support.runtime import message_order
 from tests.support.runtime.forkserver import warm_context
 from tests.support.runtime.loopback_store import host_store
 from tests.support.runtime.rank_server import READY, STOP, Answer, Failure, Outcome, Request, join_group, serve
@@ -50,11 +51,25 @@ class RankError(Exception):
 
 
 class RankPool:
-    """Up to `max_ranks` processes that run functions as the ranks of a process group."""
+    """Up to `max_ranks` processes that run functions as the ranks of a process group.
 
-    def __init__(self, max_ranks: int = MAX_RANKS, backend: str = "gloo", deadlines: Deadlines | None = None) -> None:
+    Args:
+        max_ranks: Number of processes.
+        backend: Backend of their process groups.
+        deadlines: How long things may take.
+        prepare: Called in every process when it has started.
+    """
+
+    def __init__(
+        self,
+        max_ranks: int = MAX_RANKS,
+        backend: str = "gloo",
+        deadlines: Deadlines | None = None,
+        prepare: Callable[[], object] = message_order.register,
+    ) -> None:
         self.max_ranks = max_ranks
         self._backend = backend
+        self._prepare = prepare
         self.deadlines = deadlines or Deadlines()
         self._processes: _Processes | None = None
         self._size = 0
@@ -113,7 +128,7 @@ class RankPool:
         """Start the processes if there are none, and form a group of this size if the last one had another."""
         limits = self.deadlines
         if self._processes is None:
-            self._processes = _Processes(self.max_ranks)
+            self._processes = _Processes(self.max_ranks, self._prepare)
             ready = collect(self._processes.lines, READY, limits.start_s + limits.margin_s)
             results([ready.get(rank, no_answer(rank, limits.start_s)) for rank in range(self.max_ranks)])
         if size != self._size:
@@ -228,7 +243,7 @@ def results(outcomes: Sequence[Outcome]) -> list[Any]:
 class _Processes:
     """One set of processes, their connections, and the store through which they form groups."""
 
-    def __init__(self, num_ranks: int) -> None:
+    def __init__(self, num_ranks: int, prepare: Callable[[], object]) -> None:
         self.store = host_store()
         self._directory = tempfile.TemporaryDirectory(prefix="penstock-ranks-")
         self.lines: dict[int, Connection] = {}
@@ -236,7 +251,8 @@ class _Processes:
         context = warm_context()
         for rank in range(num_ranks):
             self.lines[rank], theirs = context.Pipe()
-            process = context.Process(target=serve, args=(rank, theirs, str(self._stacks_path(rank))), daemon=True)
+            arguments = (rank, theirs, str(self._stacks_path(rank)), prepare)
+            process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             theirs.close()
             self._processes.append(process)

@@ -3,6 +3,7 @@
 import faulthandler
 import pickle
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -13,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from tests.support.runtime import message_order
 from tests.support.runtime.loopback_store import connect_store
 
 READY = 0
@@ -53,10 +53,10 @@ class Request(NamedTuple):
     """The function and its arguments, pickled. A rank that cannot import the function answers with that error."""
 
 
-def serve(rank: int, line: Connection, stacks: str) -> None:
+def serve(rank: int, line: Connection, stacks: str, prepare: Callable[[], object]) -> None:
     """Answer requests until there are no more."""
     torch.set_num_threads(1)
-    message_order.register()
+    prepare()
     with Path(stacks).open("w") as file:
         line.send_bytes(pickle.dumps(Answer(READY, Outcome(True, rank))))
         with suppress(EOFError):

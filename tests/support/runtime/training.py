@@ -31,6 +31,8 @@ class Job:
     """Rows of the batch of each step, repeated."""
     double: bool = False
     precision: str | None = None
+    device: str = "cpu"
+    """The device of the ranks."""
 
 
 @dataclass
@@ -55,7 +57,8 @@ def model_of(job: Job) -> torch.nn.Sequential:
 
 def train(job: Job) -> Trained:
     """Train one rank."""
-    model = model_of(job)
+    with torch.device(job.device):  # moving a model with tied parameters to another device may untie them
+        model = model_of(job)
     pipe = Pipeline(
         model,
         job.plan,
@@ -69,11 +72,12 @@ def train(job: Job) -> Trained:
     losses = []
     for step in range(NUM_STEPS):
         optimizer.zero_grad()
-        losses.append(pipe.step(*batch(job, step)))
+        losses.append(pipe.step(*batch(job, step)).cpu())
         optimizer.step()
     pipe.close()
-    parameters = {name: item.detach() for name, item in pipe.named_parameters().items()}
-    return Trained(losses, parameters, dict(pipe.named_buffers()), pipe.mechanisms())
+    parameters = {name: item.detach().cpu() for name, item in pipe.named_parameters().items()}
+    buffers = {name: item.cpu() for name, item in pipe.named_buffers().items()}
+    return Trained(losses, parameters, buffers, pipe.mechanisms())
 
 
 def train_all(jobs: Sequence[Job]) -> list[Trained]:
