@@ -5,6 +5,7 @@ ROCm, XPU and devices that other packages register run the same lines.
 """
 
 from penstock.device.backends import TAGGED_BACKEND, backend_for, group_backend, is_tagged
+from penstock.device.clock import DeviceClock, Mark
 from penstock.device.copies import HostCopy, copy_to_device
 from penstock.device.float32 import float32_products
 from penstock.device.generators import default_generators, preserve_rng_states
@@ -16,8 +17,10 @@ from penstock.device.streams import synchronize
 
 __all__ = [
     "TAGGED_BACKEND",
+    "DeviceClock",
     "DeviceIdentity",
     "HostCopy",
+    "Mark",
     "RunAhead",
     "backend_for",
     "copy_to_device",

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ from penstock.runtime.stage import keep_casts
 from penstock.runtime.state import DEFAULT_KEEP, LoadedCheckpoint
 from penstock.runtime.tensors import count_rows, signature
 from penstock.timeline import Timeline
+
+if TYPE_CHECKING:
+    from penstock.device import Mark
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +88,7 @@ class Pipeline:
         self._running: Executor | None = None
         """The executor that runs or ran last."""
         self._has_run = False
-        self._stepped_s = (0.0, 0.0)
+        self._stepped: tuple[Mark, Mark] = (0.0, 0.0)
         """Span of the last optimizer step."""
         self._model = model
         self._parts = parts = assemble(model, plan, own_loss if loss is None else loss, chosen, self._status)
@@ -142,12 +145,12 @@ class Pipeline:
         return optimizer
 
     def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        self._stepped_s = (perf_counter(), 0.0)
+        self._stepped = (self._parts.executor.mark(), 0.0)
         self._parts.precision.before_optimizer(optimizer)
 
     def _after_step(self) -> None:
         self._parts.precision.after_optimizer()
-        self._stepped_s = (self._stepped_s[0], perf_counter())
+        self._stepped = (self._stepped[0], self._parts.executor.mark())
         with self._heartbeat.guard():
             self._weight_return.start(self._step - 1)
 
@@ -162,7 +165,8 @@ class Pipeline:
         spans = self._parts.executor.spans_s()
         # If the optimizer has not stepped since, its step takes no time.
         ended_s = max((end for _, end in spans), default=0.0)
-        stepped_s = self._stepped_s if self._stepped_s[0] >= ended_s else (ended_s, ended_s)
+        begin_s, end_s = self._parts.executor.seconds(self._stepped)
+        stepped_s = (begin_s, end_s) if begin_s >= ended_s else (ended_s, ended_s)
         with self._heartbeat.guard(), translate_errors(lambda: f"rank {self._rank}, gathering the timeline"):
             return gather_timeline(self.proof, self._layout.devices, spans, stepped_s, self._parts.control)
 

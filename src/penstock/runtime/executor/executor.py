@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from penstock.device import RunAhead
+from penstock.device import DeviceClock, Mark, RunAhead
 from penstock.dist import NO_ACTION, status_board
 from penstock.model import LossFunction
 from penstock.program import Action, Kind
@@ -125,8 +125,12 @@ class Executor:
         self._reductions: dict[Action, PendingReduction] = {}
         self._arrivals: dict[Action, PendingReceive] = {}
         self._clock_spans_s: dict[Action, Span] = {}
-        self._spans_s: list[Span] = []
+        self._clock = DeviceClock(parts.device)
+        self._is_timed_by_host = self._clock.is_host
+        self._spans: list[tuple[Mark, Mark]] = []
         self._began_s = perf_counter()
+        """When the host began the current action."""
+        self._began: Mark = self._began_s
         """Start of the current action. An action that had to wait for its inputs starts when these have arrived."""
         self._current: Action | None = None
         self._positions = status_board().positions(parts.actions)
@@ -142,7 +146,7 @@ class Executor:
             on_loss: Called with this rank's part of the loss, if it has rows of the last stage.
         """
         self._reducer.begin()
-        self._spans_s = []
+        self._spans = []
         self._arrivals.clear()
         self._reductions.clear()
         for runner in self._runners.values():
@@ -152,13 +156,13 @@ class Executor:
         jobs = _in_ranges(self._jobs) if torch._C._autograd._profiler_enabled() else self._jobs
         for position, (run, action) in zip(self._positions, jobs, strict=True):
             if run is None:
-                self._spans_s.append((0.0, 0.0))
+                self._spans.append((0.0, 0.0))
                 continue
-            self._began_s = perf_counter()
+            self._begin()
             self._current = action
             board.begin_action(position)
             run(iteration, action)
-            self._spans_s.append((self._began_s, perf_counter()))
+            self._spans.append((self._began, perf_counter() if self._is_timed_by_host else self._clock.mark()))
             if action.kind.is_compute:
                 self._run_ahead.note()
             if expected and len(iteration.losses) == expected:
@@ -179,6 +183,11 @@ class Executor:
             return RankStatus(step, "between steps", for_s, is_busy=False)
         return RankStatus(step, f"running {action}", for_s, is_busy=True)
 
+    def _begin(self) -> None:
+        """Start the time of an action, or start it again when its inputs have arrived."""
+        self._began_s = perf_counter()
+        self._began = self._began_s if self._is_timed_by_host else self._clock.mark()
+
     def mechanisms(self) -> dict[int, str]:
         """Return how the remote backwards that have run get their tensors, by stage."""
         return dict(self._transfer.mechanisms)
@@ -186,18 +195,29 @@ class Executor:
     def spans_s(self) -> list[Span]:
         """Return start and end of each action of the last iteration; zeros for those of the optimizer step.
 
+        The times are those of the device, on the clock of the host. An accelerator is waited for.
+
         A receive starts when it is posted and ends when its payload is found complete; a reduction likewise. With a
         clock, compute actions have the spans of the emulated device.
         """
-        spans_s = []
-        for (start, end), (_, action) in zip(self._spans_s, self._jobs, strict=True):
+        marks: list[Mark] = []
+        for (start, end), (_, action) in zip(self._spans, self._jobs, strict=True):
             if action in self._arrivals:
-                spans_s.append((start, self._arrivals[action].arrived_s))
+                marks += (start, self._arrivals[action].arrived_at)
             elif action in self._reductions:
-                spans_s.append((start, self._reductions[action].ended_s))
+                marks += (start, self._reductions[action].ended_s)
             else:
-                spans_s.append(self._clock_spans_s.get(action, (start, end)))
-        return spans_s
+                marks += self._clock_spans_s.get(action, (start, end))
+        times = iter(self._clock.seconds(marks))
+        return list(zip(times, times, strict=True))
+
+    def mark(self) -> Mark:
+        """Return a mark at the present end of the device's work."""
+        return self._clock.mark()
+
+    def seconds(self, marks: Sequence[Mark]) -> list[float]:
+        """Convert marks to seconds of the host's clock."""
+        return self._clock.seconds(marks)
 
     def _run_on_clock(self, clock: Clock, run: RunAction, iteration: Iteration, action: Action) -> None:
         run(iteration, action)
@@ -242,7 +262,7 @@ class Executor:
         self._weights.finish(stage)
         view, runner = self._layout.stages[stage], self._runners[stage]
         inputs = gather_forward(self._routing, iteration, stage, microbatch, rows)
-        self._began_s = perf_counter()
+        self._begin()
         self._try_loss(iteration, stage, rows, inputs)
         compute_loss = self._make_loss(iteration, stage, rows, microbatch)
         with self._syncs.around(iteration, action, backward=False):
@@ -279,7 +299,7 @@ class Executor:
             message = iteration.saved_inputs.pop((stage, microbatch))
         elif self._routing.sends_saved(stage):
             message = iteration.pending.pop((Message.SAVED_TENSORS, stage, microbatch, source)).wait()
-            self._began_s = perf_counter()
+            self._begin()
         else:
             message = make_recompute_message(None, PLANNED)
         if stage == self._last:
@@ -299,7 +319,7 @@ class Executor:
         grads: Sequence[Tensor | None] | None = None
         if stage != self._last:
             grads = gather_gradients(self._routing, iteration, stage, microbatch, rows)
-            self._began_s = perf_counter()
+            self._begin()
         if (stage, microbatch) not in iteration.graphs:
             self._prepare_backward(iteration, action)
         graph = iteration.graphs.pop((stage, microbatch))

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from penstock.device import Mark
 from penstock.dist import Describe
 from penstock.runtime.tensors import PackedPayload
 
@@ -12,8 +13,8 @@ from penstock.runtime.tensors import PackedPayload
 class PendingReceive(Protocol):
     """A receive that has been posted."""
 
-    arrived_s: float
-    """Time of `time.perf_counter` at which `wait` found the payload complete; 0 before that."""
+    arrived_at: Mark
+    """When `wait` found the payload complete; 0 before that."""
 
     def wait(self) -> PackedPayload:
         """Return the payload. Block until it has arrived."""

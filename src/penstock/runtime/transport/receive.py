@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from penstock.device import Mark
 from penstock.dist import Describe
 from penstock.runtime.tensors import PackedPayload, PayloadMeta, flatten_dense, payload_from_meta
 from penstock.runtime.transport.shared_memory import NO_SLAB
@@ -26,6 +26,7 @@ class _Receiver(Protocol):
     def irecv_device_tensor(self, tensor: Tensor, peer: int, tag: int, describe: Describe) -> Any: ...
     def wait(self, work: Any, describe: Describe, extra_s: float = 0.0) -> None: ...
     def wait_payload(self, work: Any, describe: Describe) -> None: ...
+    def mark(self) -> Mark: ...
 
 
 @dataclass(eq=False)
@@ -43,7 +44,7 @@ class PayloadReceive:
     is_posted: bool = False
     slab: Tensor | None = None
     """Receives the number of the slab, if the payload arrives in shared memory."""
-    arrived_s: float = 0.0
+    arrived_at: Mark = 0.0
     """When `wait` found the payload complete."""
 
     def post(self, meta: PayloadMeta) -> None:
@@ -78,7 +79,7 @@ class PayloadReceive:
                 self._wait_for_works()
             else:
                 self.tensors = self.transport.take_shared(self.peer, slab, self.meta)
-        self.arrived_s = perf_counter()
+        self.arrived_at = self.transport.mark()
         tensors, self.tensors = self.tensors, []
         return payload_from_meta(self.meta, tensors)
 

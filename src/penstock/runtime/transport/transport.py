@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from penstock.device import DeviceClock
 from penstock.dist import Describe, translate_error, wait_for
 from penstock.errors import MismatchError, RunError
 from penstock.runtime.tensors import PackedPayload, PayloadMeta, describe_difference, flatten_dense
@@ -88,6 +89,7 @@ class TorchTransport:
         self._rank = dist.get_rank(groups.control)
         self.timeout_s = timeout_s
         self._wait_for = hooks.wait
+        self.mark = DeviceClock(device).mark
         send_now = partial(self._send_over, groups.control)
         self.allocate = self._allocate if hooks.allocate is None else hooks.allocate
         neighbours = {} if groups.is_in_order else find_neighbours(groups.control, device)
