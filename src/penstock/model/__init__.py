@@ -1,6 +1,6 @@
 """A torch module as a chain of blocks that run one at a time. Requires torch."""
 
-from penstock.model.allocator import keep_freed_memory
+from penstock.model.allocator import keep_freed_memory, return_freed_memory
 from penstock.model.block_forward import PartialForward, training_only
 from penstock.model.blocks import Activations, Block, call_model, find_blocks, is_plain_sequential, shared_parameters
 from penstock.model.detach import as_leaves, needs_gradient
@@ -39,6 +39,7 @@ __all__ = [
     "read_loss",
     "require_plain_parameters",
     "require_separate_launches",
+    "return_freed_memory",
     "rows_of",
     "shared_parameters",
     "tensors_of",

@@ -6,6 +6,7 @@ that memory to the operating system, which zeroes every page before it hands it 
 
 import ctypes
 import os
+from contextlib import suppress
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt."""
@@ -29,3 +30,9 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):
         return False
     return bool(set_option(MMAP_THRESHOLD, LARGEST)) and bool(set_option(TRIM_THRESHOLD, NEVER))
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the operating system, where the C library is glibc."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)

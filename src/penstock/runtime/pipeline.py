@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from penstock.dist import translate_errors
 from penstock.errors import InputError
-from penstock.model import LossFunction, eval_mode, own_loss, plain_inputs
+from penstock.model import LossFunction, eval_mode, own_loss, plain_inputs, return_freed_memory
 from penstock.plan import Plan
 from penstock.program.proof import Proof
 from penstock.runtime.assembly import assemble, forward_buffers
@@ -318,6 +318,7 @@ class Pipeline:
             self._weight_return.finish_all()
         self._transport.close()
         self._heartbeat.close()
+        return_freed_memory()
 
     def _make_iteration(self, step: int, inputs: Any, targets: Any, purpose: str) -> Iteration:
         self._require_values()

@@ -140,7 +140,7 @@ def test_advice_states_the_shape() -> None:
 def test_large_problems_are_not_tried() -> None:
     problem = Problem(PROFILE, one_host(2, memory_bytes=170), 1)
     proof = evaluate(find_planner("uniform").plan(problem), PROFILE, problem.cluster, within_memory=False).proof
-    assert advise_on_memory(replace(problem, num_microbatches=100_000), proof) == []
+    assert advise_on_memory(replace(problem, num_microbatches=60_000), proof) == []
 
 
 def test_added_devices_get_unique_names() -> None:

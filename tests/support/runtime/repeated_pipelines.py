@@ -1,6 +1,7 @@
 """Pipelines made and closed again and again in one process, and what the process holds after each."""
 
 import gc
+import resource
 import threading
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,7 @@ class Held(NamedTuple):
     python_threads: int
     mapped_bytes: int
     """Memory shared with other processes."""
+    resident_bytes: int
 
 
 def held() -> Held:
@@ -30,7 +32,8 @@ def held() -> Held:
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:penstock" in line]
     sizes = [int(end, 16) - int(start, 16) for start, end in (words[0].split("-") for words in maps)]
     descriptors, threads = (len(list(Path("/proc/self", name).iterdir())) for name in ("fd", "task"))
-    return Held(descriptors, threads, threading.active_count(), sum(sizes))
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return Held(descriptors, threads, threading.active_count(), sum(sizes), resident)
 
 
 def make_and_close(plan: Plan, count: int, measured_after: tuple[int, ...]) -> list[Held]:

@@ -35,6 +35,10 @@ MAX_FACTOR = 1_000
 """A micro-batch size without a divisor below this is divided into single rows at once."""
 
 
+AUTO_WORK = 400
+"""Layers times devices times micro-batches, summed over trials with auto: then no more of the same sort are made."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """The result of planning a changed problem.
@@ -230,11 +234,13 @@ class _AutoTrials(_Trials):
 
     def __init__(self, problem: Problem, profile_at: ProfileAt | None, search_space: SearchSpace) -> None:
         super().__init__(problem, "auto", False, profile_at, search_space)
+        self._work_left = AUTO_WORK
 
     def _is_quick(self, problem: Problem) -> bool:
-        return is_quick_for_auto(problem)
+        return is_quick_for_auto(problem) and self._work_left > 0
 
     def _plan(self, problem: Problem) -> Plan:
+        self._work_left -= problem.profile.num_units * problem.cluster.num_devices * problem.num_microbatches
         return auto(problem, search_space=self._search_space, work=0)
 
     def run(self) -> Iterator[Trial]:
@@ -243,4 +249,5 @@ class _AutoTrials(_Trials):
             any_order = _AutoTrials(self._problem, self._profile_at, replace(self._search_space, schedule=None))
             yield from any_order._try("--schedule auto", self._problem)
         yield from self._first_that_fits(self._with_fewer_rows(self._problem))
+        self._work_left = AUTO_WORK
         yield from self.with_more_devices()
