@@ -154,8 +154,8 @@ def _call(words: list[str], place: Path) -> tuple[int, str]:
     """Call the command line with its output in a file. Return the exit code and the output."""
     output = place / "output"
     handle = os.open(output, os.O_CREAT | os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(handle, stream)
+    for descriptor in (1, 2):
+        os.dup2(handle, descriptor)
     os.close(handle)
     sys.argv = ["penstock", *words]
     code = -1

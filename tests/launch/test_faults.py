@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.trust.faulty_training import Fault, try_fault, write_plan
-from benchmarks.trust.main import all_faults
+from benchmarks.trust.faults import all_faults
 
 FEW = [Fault("kill", "action", 2, 0), Fault("exit 0", "making", 2, 1), Fault("stop", "start-up", 2, 0)]
 
