@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.trust.faulty_training import Fault, try_fault, write_plan
 from benchmarks.trust.faults import all_faults
+from benchmarks.trust.faulty_training import Fault, try_fault, write_plan
 
 FEW = [Fault("kill", "action", 2, 0), Fault("exit 0", "making", 2, 1), Fault("stop", "start-up", 2, 0)]
 
