@@ -85,7 +85,7 @@ def test_the_file_by_hand(tmp_path: Path) -> None:
         "transfer_s": 3.0,
         "cause": ["d1", 4],
     }
-    path = [["d0", 2], ["d0", 3], ["d1", 2], ["d1", 3], ["d1", 5], ["d1", 6], ["d1", 7], ["d0", 7]]
+    path = [["d0", 0], ["d0", 1], ["d1", 2], ["d1", 3], ["d1", 5], ["d1", 6], ["d1", 7], ["d0", 7]]
     assert found["critical_path"] == path
 
 
@@ -108,13 +108,13 @@ def event(value: Any, device: int, number: int) -> Any:
         (lambda value: value["devices"][1].update(device="d0"), "duplicate device"),
         (lambda value: event(value, 0, 0).update(action="0RECV_B0@dx"), "device 'dx' does not exist"),
         (lambda value: event(value, 0, 0).update(action="0FORWARD"), "is not an action"),
-        (lambda value: event(value, 0, 1).update(cause=["d7", 0]), r"the cause \('d7', 0\) does not exist"),
-        (lambda value: event(value, 0, 1).update(cause=["d1", 99]), r"the cause \('d1', 99\) does not exist"),
-        (lambda value: event(value, 0, 1).update(cause=["d1", -1]), r"the cause \('d1', -1\) does not exist"),
-        (lambda value: event(value, 0, 1).update(cause=["d0", 1]), "circle"),
-        (lambda value: event(value, 0, 1).update(cause=["d1", 2]), "circle"),
-        (lambda value: event(value, 0, 1).update(start_s=2.5), "ends before it starts"),
-        (lambda value: event(value, 0, 1).update(start_s=-1.0), "must be finite and not negative"),
+        (lambda value: event(value, 0, 0).update(cause=["d7", 0]), r"the cause \('d7', 0\) does not exist"),
+        (lambda value: event(value, 0, 0).update(cause=["d1", 99]), r"the cause \('d1', 99\) does not exist"),
+        (lambda value: event(value, 0, 0).update(cause=["d1", -1]), r"the cause \('d1', -1\) does not exist"),
+        (lambda value: event(value, 0, 0).update(cause=["d0", 1]), "circle"),
+        (lambda value: event(value, 0, 0).update(cause=["d1", 2]), "circle"),
+        (lambda value: event(value, 0, 0).update(start_s=2.5), "ends before it starts"),
+        (lambda value: event(value, 0, 0).update(start_s=-1.0), "must be finite and not negative"),
         (lambda value: value.update(extra=1), "unknown field"),
         (lambda value: value.update(format="penstock.plan/2"), "must be 'penstock.timeline/2'"),
     ],

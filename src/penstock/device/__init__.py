@@ -9,6 +9,7 @@ from penstock.device.clock import DeviceClock, Mark
 from penstock.device.copies import HostCopy, copy_to_device
 from penstock.device.float32 import float32_products
 from penstock.device.generators import default_generators, preserve_rng_states
+from penstock.device.hardware_queues import warn_of_one_queue
 from penstock.device.identity import DeviceIdentity, device_kind_of, identify
 from penstock.device.memory import total_memory_bytes
 from penstock.device.run_ahead import RunAhead
@@ -36,4 +37,5 @@ __all__ = [
     "select_device",
     "synchronize",
     "total_memory_bytes",
+    "warn_of_one_queue",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from penstock.device import identify, is_accelerator
+from penstock.device import identify, is_accelerator, warn_of_one_queue
 from penstock.dist import translate_errors
 from penstock.errors import InputError
 from penstock.model import Block, keep_freed_memory
@@ -52,6 +52,7 @@ def connect(validated: Validated, compiled: Compiled, options: PipelineOptions) 
     rank, world = dist.get_rank(), dist.get_world_size()
     check_num_ranks(compiled.layout, world)
     backend = select_backend(validated.device)
+    warn_of_one_queue(validated.device)
     with translate_errors(lambda: f"rank {rank}, connects to the other ranks"):
         control = open_control_group(options.timeout_s)
     _log.info("rank %d of %d connected; payloads use %s", rank, world, backend)

@@ -3,13 +3,13 @@
 The form of a payload (shapes, strides, dtypes) precedes the first message of its kind: of a stage and a micro-batch,
 for inputs of these shapes. The receiver allocates buffers from it. Later messages of that kind must have the same form.
 
-[Note: ordered links] Where messages match by order (`process_groups.py`), a receive whose form is not known yet holds
-back the receives behind it. Receives from a peer are also held back until the check in `peer_checks` has shown that its
-batch has the same form as the batch here.
+[Note: ordered links] Where messages match by order (`process_groups.py`), every receive is posted where the program has
+it: the proof that no device waits for another in a cycle depends on that. If its form is not known yet, the host waits
+for it there, and before the first receive from a peer for the check in `peer_checks`, which shows that the batch there
+has the same form as the batch here. The sender sends both without waiting.
 """
 
 import pickle
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,8 +97,6 @@ class TorchTransport:
         self._incoming = {peer: IncomingSlabs(process) for peer, process in neighbours.items()}
         self._sent: dict[tuple[Any, ...], PayloadMeta] = {}
         self._received: dict[tuple[Any, ...], PayloadMeta] = {}
-        self._unposted: defaultdict[int, deque[PayloadReceive]] = defaultdict(deque)
-        """By peer, on ordered links: receives that cannot be posted yet."""
         self.send_queue = queue = SendQueue(timeout_s)
         self._send_tensors: SendTensors = send_now if hooks.send is None else hooks.send(send_now, queue.note_error)
         self.watch = DeviceWatch(timeout_s, queue)
@@ -196,8 +194,9 @@ class TorchTransport:
         self.send_queue.check()
         meta = self._received.get((signature, peer, tag))
         receive = PayloadReceive(self, peer, tag, signature, describe, [], [], meta)
-        if self._groups.is_in_order and (peer in self.peer_checks or self._unposted[peer] or meta is None):
-            self._unposted[peer].append(receive)
+        if self._groups.is_in_order:
+            self.check_peer(peer, describe)
+            receive.post(meta or self._receive_form(receive))
         elif meta is not None:
             receive.post(meta)
         return receive
@@ -207,15 +206,10 @@ class TorchTransport:
         if peer in self.peer_checks:
             self.peer_checks.pop(peer)(describe)
 
-    def post_in_order(self, receive: PayloadReceive) -> None:
-        """Post a receive and all receives in front of it. Receive their forms first where these are not known."""
-        line = self._unposted[receive.peer] if self._groups.is_in_order else deque([receive])
-        while line and (not receive.is_posted or self._form(line[0]) is not None):
-            first = line.popleft()
-            first.post(self._form(first) or self._receive_form(first))
-
-    def _form(self, receive: PayloadReceive) -> PayloadMeta | None:
-        return self._received.get((receive.signature, receive.peer, receive.tag))
+    def post_late(self, receive: PayloadReceive) -> None:
+        """Post a receive whose form was not known before. The form precedes its payload, or has arrived since."""
+        meta = self._received.get((receive.signature, receive.peer, receive.tag))
+        receive.post(meta or self._receive_form(receive))
 
     def _receive_form(self, receive: PayloadReceive) -> PayloadMeta:
         """Receive the form that precedes the first message of its kind."""
