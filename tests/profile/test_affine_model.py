@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import InputError
 from penstock.profile.affine_model import Line, affine, fit
-from penstock.profile.types import MAX_SECONDS, Profile, Sizes, Times, Unit
+from penstock.profile.limits import MAX_SECONDS
+from penstock.profile.types import Profile, Sizes, Times, Unit
 from tests.support.reach import reach, reaches
 
 values = st.floats(0, 1e9)

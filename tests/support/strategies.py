@@ -11,7 +11,8 @@ from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.pricing import price
 from penstock.plan.types import Group, Origin, Plan, Replica, Stage, on
-from penstock.profile.types import Overhead, Profile, Sizes, Tie, Times, Unit
+from penstock.profile.overhead import Overhead
+from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
 from penstock.program.lowering.lowering import lower
 from penstock.program.types import Program
 from penstock.schedules.registry import SCHEDULES, schedule

@@ -10,21 +10,12 @@ from penstock.profile.device_kinds import (
     relative_speed,
 )
 from penstock.profile.layer_roles import Cuts, LayerRole, allowed_cuts, is_inside_block, layer_roles
+from penstock.profile.limits import MAX_MICRO_BATCH_SIZE, Rows
 from penstock.profile.load import is_computed, load_profile, save_profile
+from penstock.profile.overhead import Overhead
 from penstock.profile.precision import PRECISIONS, TrainingPrecision, find_precision
 from penstock.profile.restrictions import Restriction, Rule
-from penstock.profile.types import (
-    MAX_MICRO_BATCH_SIZE,
-    UNNAMED_KIND,
-    Overhead,
-    ParameterCounts,
-    Profile,
-    Rows,
-    Sizes,
-    Tie,
-    Times,
-    Unit,
-)
+from penstock.profile.types import UNNAMED_KIND, ParameterCounts, Profile, Sizes, Tie, Times, Unit
 from penstock.profile.untied import untied
 
 __all__ = [

@@ -9,8 +9,9 @@ import msgspec
 from penstock import io
 from penstock.errors import InputError
 from penstock.names import near_names, suggest_files
+from penstock.profile.limits import MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS
 from penstock.profile.readers import parse_pipedream, parse_piper
-from penstock.profile.types import FORMAT, MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS, UNNAMED_KIND, Profile
+from penstock.profile.types import FORMAT, UNNAMED_KIND, Profile
 
 if TYPE_CHECKING:
     from penstock.profile.analytic import ParsedConfig

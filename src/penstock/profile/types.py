@@ -9,24 +9,16 @@ import msgspec
 
 from penstock import io
 from penstock.names import check_name_lengths
+from penstock.profile.limits import Bytes, Ratio, Rows, Seconds
+from penstock.profile.overhead import Overhead
 from penstock.profile.restrictions import Restriction, check_restrictions
 
 FORMAT = "penstock.profile/2"
 
-# Limits far beyond real values, small enough that sums and products never overflow.
-MAX_SECONDS = 1e9
-MAX_BYTES = 2**60
-MAX_MICRO_BATCH_SIZE = 2**40
-MAX_RATIO = 1e6
 UNNAMED_KIND = "profiled"
 """The device kind of a file that does not name the device that it was measured on."""
 LATER_FIELDS = ("largest_parameter_bytes", "overheads", "parameter_counts", "restrictions")
 """Fields that the digest leaves out while they are empty: files that were written without them keep their digest."""
-
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
-Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
-Rows = Annotated[int, msgspec.Meta(ge=1, le=MAX_MICRO_BATCH_SIZE)]
-Ratio = Annotated[float, msgspec.Meta(ge=0, le=MAX_RATIO)]
 
 
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -136,40 +128,6 @@ class Tie(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
     parameter_bytes: Bytes
     units: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
     is_trained: bool = True
-
-
-class Overhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Time that the runtime spends on a device besides the layers themselves.
-
-    It is measured on CPUs, where the runtime and the layers compete for the same cores. It matters for small layers
-    and for large messages.
-
-    Attributes:
-        kind: Device kind.
-        job_s: Seconds for every compute action (F, I, W, B, R).
-        message_s: Seconds for every message sent and for every message received.
-        byte_s: Seconds for every byte sent.
-        split_ratio: Extra time of I and W over a fused backward, as a fraction of the fused backward.
-        remote_ratio: Extra time of a forward and its remote backward, as a fraction of the time of both on one device,
-            without messages.
-
-    Example:
-        >>> Overhead(kind="cpu-1-thread", job_s=2e-4, message_s=1e-4, byte_s=3e-10).split_ratio
-        0.0
-    """
-
-    kind: str
-    job_s: Seconds
-    message_s: Seconds
-    byte_s: Seconds
-    split_ratio: Ratio = 0.0
-    remote_ratio: Ratio = 0.0
-
-    def __post_init__(self) -> None:
-        names = ("job_s", "message_s", "byte_s", "split_ratio", "remote_ratio")
-        _make_floats(self, names)
-        if not all(math.isfinite(getattr(self, name)) for name in names):
-            raise ValueError("overheads must be finite")
 
 
 class ParameterCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,6 +1,5 @@
 """Times the forward and backward passes of single blocks, and counts their bytes."""
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward, get_gradient_edge, saved_tensors_hooks
 
-from penstock.device import synchronize
 from penstock.errors import InputError, PenstockError
 from penstock.model import Activations, Block, as_leaves, bytes_of, map_tensors, needs_gradient, tensors_of
 from penstock.model.tracing import Placeholder
+from penstock.profiler.clock import seconds_now
 from penstock.runtime.stage import NULL_CONTEXT, DeferredFunction, EnterLayer, Graph, Instrumentation, WeightGradQueue
-from penstock.runtime.tensors import Rows, grad_dtype
+from penstock.runtime.tensors import Rows
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -212,12 +211,6 @@ def _time_split(harnesses: Sequence[BlockHarness]) -> list[tuple[float, float]]:
     return times[::-1]
 
 
-def seconds_now(device: torch.device) -> float:
-    """Return the time after all work queued on the device has completed."""
-    synchronize(device)
-    return time.perf_counter()
-
-
 def instrument(model: nn.Module, blocks: Sequence[Block], device: torch.device) -> tuple[Instrumentation, ...]:
     """Return the instrumentation of each block as a stage."""
     return tuple(
@@ -284,28 +277,6 @@ def _with_obstacle(harness: BlockHarness) -> BlockHarness:
     except PenstockError as error:
         return replace(harness, obstacle=error.what)
     return harness
-
-
-def step_s(block: Block, device: torch.device, *, most_s: float = 0.2) -> float:
-    """Return the median seconds of an AdamW step on copies of the block's parameters, or on their master weights."""
-    layers = [torch.zeros_like(item) for item in block.parameters.values() if item.requires_grad]
-    types = [grad_dtype(item) for item in block.parameters.values() if item.requires_grad]
-    copies = [torch.zeros_like(item, dtype=dtype) for item, dtype in zip(layers, types, strict=True)]
-    if not copies:
-        return 0.0
-    has_masters = any(layer.dtype != copy.dtype for layer, copy in zip(layers, copies, strict=True))
-    for copy in copies:
-        copy.grad = torch.ones_like(copy)
-    optimizer = torch.optim.AdamW(copies)
-    optimizer.step()  # creates the optimizer state
-    took: list[float] = []
-    while len(took) < 3 or (sum(took) < most_s and len(took) < 15):
-        started = seconds_now(device)
-        optimizer.step()
-        if has_masters:
-            torch._foreach_copy_(layers, copies)
-        took.append(seconds_now(device) - started)
-    return sorted(took)[len(took) // 2]
 
 
 def _detached(activations: Activations) -> Any:

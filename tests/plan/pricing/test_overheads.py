@@ -8,7 +8,8 @@ from hypothesis import given
 from penstock.cluster.types import Device
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.types import Stage, on
-from penstock.profile.types import Overhead, Profile, Sizes, Times, Unit
+from penstock.profile.overhead import Overhead
+from penstock.profile.types import Profile, Sizes, Times, Unit
 from tests.support.reach import reach, reaches
 from tests.support.small import hand_costs
 from tests.support.strategies import Case, cases

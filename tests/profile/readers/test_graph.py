@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InputError
+from penstock.profile.limits import MAX_BYTES, MAX_SECONDS
 from penstock.profile.readers.graph import Chain, Node, Tensor, chain_profile, check_bytes, check_seconds, linearise
-from penstock.profile.types import MAX_BYTES, MAX_SECONDS
 from tests.support.reach import reach, reaches
 
 

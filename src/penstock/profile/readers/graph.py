@@ -13,7 +13,8 @@ from itertools import accumulate
 import msgspec
 
 from penstock.errors import InputError
-from penstock.profile.types import MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS, Profile, Sizes, Times, Unit
+from penstock.profile.limits import MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS
+from penstock.profile.types import Profile, Sizes, Times, Unit
 
 _SHOWN_IN_CYCLE = 12
 

@@ -1,0 +1,29 @@
+"""Times the optimizer step of a layer."""
+
+import torch
+
+from penstock.model import Block
+from penstock.profiler.clock import seconds_now
+from penstock.runtime.tensors import grad_dtype
+
+
+def step_s(block: Block, device: torch.device, *, most_s: float = 0.2) -> float:
+    """Return the median seconds of an AdamW step on copies of the block's parameters, or on their master weights."""
+    layers = [torch.zeros_like(item) for item in block.parameters.values() if item.requires_grad]
+    types = [grad_dtype(item) for item in block.parameters.values() if item.requires_grad]
+    copies = [torch.zeros_like(item, dtype=dtype) for item, dtype in zip(layers, types, strict=True)]
+    if not copies:
+        return 0.0
+    has_masters = any(layer.dtype != copy.dtype for layer, copy in zip(layers, copies, strict=True))
+    for copy in copies:
+        copy.grad = torch.ones_like(copy)
+    optimizer = torch.optim.AdamW(copies)
+    optimizer.step()  # creates the optimizer state
+    took: list[float] = []
+    while len(took) < 3 or (sum(took) < most_s and len(took) < 15):
+        started = seconds_now(device)
+        optimizer.step()
+        if has_masters:
+            torch._foreach_copy_(layers, copies)
+        took.append(seconds_now(device) - started)
+    return sorted(took)[len(took) // 2]

@@ -1,0 +1,38 @@
+"""The clock of measured passes: other work on the machine does not lengthen what one thread computes."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from penstock.profiler.clock import seconds_now
+
+CPU = torch.device("cpu")
+WAIT_S = 0.2
+
+
+@pytest.fixture
+def _own_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("num_threads", "counts"), [(1, False), (2, True)])
+@pytest.mark.usefixtures("_own_threads")
+def test_time_in_which_one_thread_does_not_run_does_not_count(num_threads: int, counts: bool) -> None:
+    torch.set_num_threads(num_threads)
+    started = seconds_now(CPU)
+    time.sleep(WAIT_S)  # as if another process had the core
+    assert (seconds_now(CPU) - started >= 0.9 * WAIT_S) == counts
+
+
+@pytest.mark.usefixtures("_own_threads")
+def test_computation_counts() -> None:
+    torch.set_num_threads(1)
+    x = torch.ones(200, 200)
+    started, wall = seconds_now(CPU), time.perf_counter()
+    for _ in range(30):
+        x = x @ x
+    assert 0 < seconds_now(CPU) - started < 1.1 * (time.perf_counter() - wall) + 0.01
