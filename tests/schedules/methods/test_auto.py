@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.errors import MemoryLimitError
 from penstock.plan.pricing.costs import Costs
@@ -13,6 +14,7 @@ from penstock.program.actions import Kind
 from penstock.program.lowering.lowering import lower
 from penstock.program.makespan import makespan_s
 from penstock.program.proof.proof import prove
+from penstock.schedules.methods.auto import best_order
 from penstock.schedules.ordering.clock import with_split
 from penstock.schedules.registry import SCHEDULES, schedule
 from penstock.schedules.search.greedy import Greedy, Rules
@@ -154,3 +156,48 @@ def test_whole_backwards_are_ordered_better_than_by_any_named_schedule() -> None
         assert seconds <= named * ROUNDING
         num_better += seconds * ROUNDING < named
     assert num_better >= 2
+
+
+V_SCHEDULES = ("v_half", "v_min", "zb_v")
+
+
+@pytest.mark.parametrize("name", V_SCHEDULES)
+@pytest.mark.parametrize(("num_devices", "num", "cut"), [(2, 4, 40), (3, 3, 0), (4, 8, 40), (6, 12, 0)])
+def test_no_worse_than_v_schedules_with_their_memory(num_devices: int, num: int, cut: int, name: str) -> None:
+    """On equal stages, with the memory that each of them needs with its buffers."""
+    for times in ((1.0, 1.0, 1.0), (1.0, 1.2, 0.8)):
+        unlimited = _equal_v(num_devices, num, times, None, cut)
+        peak = prove(lower(schedule(unlimited, name), unlimited), unlimited).peak_bytes.max()
+        costs = _equal_v(num_devices, num, times, int(peak), cut)
+        assert _seconds(costs, "auto") <= _seconds(costs, name) * ROUNDING
+
+
+@reaches(limited=0.3, fits=0.2)
+@examples(25)
+@given(cases() | pipelines(6), st.sampled_from([1.0, 1.1, 1.3, 2.0]))
+def test_fits_wherever_it_fits_with_less_memory(case: Case, more: float) -> None:
+    """An order that fits into less memory fits into more: auto must find one there too."""
+    peak = prove(lower(schedule(case.costs, "1f1b"), case.costs), case.costs).peak_bytes
+    tight = with_limits(case, [int(np.ceil(0.8 * value)) for value in peak]).costs
+    loose = with_limits(case, [int(np.ceil(0.8 * more * value)) for value in peak]).costs
+    reach("limited")
+    if best_order(tight)[0].over_bytes == 0:
+        reach("fits")
+        assert best_order(loose)[0].over_bytes == 0
+
+
+def _equal_v(
+    num_devices: int, num_microbatches: int, times: tuple[float, float, float], memory: int | None, cut: int
+) -> Costs:
+    forward, input_grad, weight_grad = times
+    profile = equal_profile(
+        2 * num_devices,
+        forward_s=forward,
+        input_grad_s=input_grad,
+        weight_grad_s=weight_grad,
+        saved_bytes=1000,
+        cut_bytes=cut,
+    )
+    cluster = one_host(num_devices, bandwidth=8000.0, memory_bytes=memory)
+    made = plan(profile, cluster, num_microbatches, planner="uniform", schedule="1f1b", shape=Shape.V, num_chunks=2)
+    return price(made, profile, cluster)

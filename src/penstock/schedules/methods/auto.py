@@ -1,11 +1,14 @@
 """Auto: the best order found for a plan, within every device's memory.
 
-For unequal stages on unequal links there is no closed form. Auto tries the other schedules and list scheduling
-(greedy.py) with different memory limits, with fused and split backwards, and with more or less patience. Each order is
-estimated (estimate.py); estimates are lower bounds. From the best estimate on, orders are lowered and simulated until
-no estimate is below the best that fits. Backwards of the first stage are fused where splitting has a cost
-(fused_backward.py). The most promising orders are polished (polish.py). So auto is never worse than any of them; with
-memory for twice the stages, list scheduling meets the zero-bubble bound on equal stages.
+For unequal stages on unequal links there is no closed form. Auto tries the other schedules, the zero-bubble heuristic
+(rounds.py) and list scheduling (greedy.py) with different memory limits, with fused and split backwards, and with more
+or less patience. Each order is estimated (estimate.py); estimates are lower bounds. From the best estimate on, orders
+that fit into memory are simulated until no estimate is below the best. Backwards of the first stage are fused where
+splitting has a cost (fused_backward.py). The most promising orders are polished (polish.py). So auto is never worse
+than any of them; with memory for twice the stages, list scheduling meets the zero-bubble bound on equal stages.
+
+Where memory is limited, list scheduling is tried with exactly the room that fits and with less (memory_fit.py). So auto
+finds an order that fits wherever one of its candidates fits at a smaller limit.
 
 The schedule auto_fused is the same with fused backwards only, for engines that cannot split them.
 
@@ -29,7 +32,18 @@ from penstock.schedules.methods.v_min import v_min
 from penstock.schedules.methods.zb_h1 import zb_h1
 from penstock.schedules.methods.zb_v import zb_v
 from penstock.schedules.ordering import join_first, with_split
-from penstock.schedules.search import Estimator, Greedy, Rules, Score, polished, score_program
+from penstock.schedules.search import (
+    Estimator,
+    Greedy,
+    LimitedGreedy,
+    MemoryFit,
+    Rules,
+    Score,
+    is_straight,
+    polished,
+    rounds,
+    score_program,
+)
 
 WHOLE: tuple[Callable[[Costs], Program], ...] = (one_f_one_b, pe, interleaved, gpipe)
 """Schedules that split the backward only if the plan requires it."""
@@ -40,6 +54,10 @@ MEDIUM = 30_000
 """Jobs above which list scheduling is tried with fewer rules."""
 LARGE = 200_000
 """Jobs above which only a few orders are tried."""
+NUM_ROOMS = 6
+"""Amounts of memory that are tried for plans without memory limits."""
+MAX_FITTING = 24
+"""Orders that fit into memory, the fastest by their estimates, among which auto chooses and from which it polishes."""
 
 
 def auto(costs: Costs) -> Program:
@@ -58,20 +76,33 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
     An order that cannot beat the score `beat`, or is far from it, is not polished.
     """
     estimator = Estimator(costs)
-    found = [(estimator.seconds(program), program) for program in _with_joined(candidates(costs, split), costs)]
-    found.sort(key=lambda item: item[0])
+    memory = MemoryFit(costs, estimator)
+    greedy = Greedy(costs)
+    tried = _estimated(candidates(costs, split, greedy), costs, estimator)
+    if memory.is_limited:
+        limited, ways = LimitedGreedy(greedy, memory, estimator), greedy_rules(costs, split)
+        tried += limited.orders(ways)
+        if not any(memory.fits(program) for _, program in tried):
+            tried += limited.last_orders(ways)
+    tried.sort(key=lambda item: item[0])
+    found = memory.first_fitting(tried, MAX_FITTING) or tried
     best, chosen = best_of(found, costs)
     floor_s = estimator.floor_s()
     to_beat = beat.seconds if beat is not None and beat.over_bytes == 0 else np.inf
     # Orders with fused backwards only are polished separately too, so that auto is never worse than auto_fused.
-    whole = [item for item in found if not (item[1].kind == Kind.I).any()]
-    for starts in (found, whole) if len(whole) < len(found) else (found,):
+    fused = [item for item in tried if not (item[1].kind == Kind.I).any()]
+    whole = memory.first_fitting(fused, MAX_FITTING) if len(fused) < len(tried) else []
+    for starts in (found, whole) if whole else (found,):
         if best.over_bytes == 0 and (floor_s >= min(best.seconds, to_beat) or best.seconds > POLISHING * to_beat):
             break
         score, program = best_of(polished([program for _, program in starts], costs, estimator), costs)
         if score < best:
             best, chosen = score, program
     return best, chosen
+
+
+def _estimated(programs: Iterable[Program], costs: Costs, estimator: Estimator) -> list[tuple[float, Program]]:
+    return [(estimator.seconds(program), program) for program in _with_joined(programs, costs)]
 
 
 def _with_joined(programs: Iterable[Program], costs: Costs) -> Iterator[Program]:
@@ -93,11 +124,10 @@ def best_of(found: Sequence[tuple[float, Program]], costs: Costs) -> tuple[Score
     return best, chosen
 
 
-def candidates(costs: Costs, split: bool = True) -> Iterator[Program]:
+def candidates(costs: Costs, split: bool = True, greedy: Greedy | None = None) -> Iterator[Program]:
     """Orders worth trying, the likely ones first."""
     whole = with_split(costs, False)
-    num_jobs = 3 * costs.num_replicas * costs.num_microbatches
-    is_large = num_jobs > LARGE
+    is_large = _num_jobs(costs) > LARGE
     for order in WHOLE[: 1 if is_large else None]:
         yield order(whole)
     for order in SPLIT[: (1 if is_large else None) if split else 0]:
@@ -106,22 +136,37 @@ def candidates(costs: Costs, split: bool = True) -> Iterator[Program]:
         parted = with_split(costs, True)
         for order in WHOLE:
             yield order(parted)
-    greedy = Greedy(costs)
-    amounts = rooms(costs, greedy.kept)
+    greedy = greedy or Greedy(costs)
+    amounts, ways = rooms(costs, greedy.kept), greedy_rules(costs, split)
+    if _num_jobs(costs) > MEDIUM:
+        amounts = amounts[1:2] if is_large else amounts[:2]
+    if split and not is_large and is_straight(costs):
+        for room in {tuple(room.tolist()): room for room in amounts[:NUM_ROOMS]}.values():
+            yield from rounds(costs, room)
+    seen: set[int] = set()
+    for room in amounts:
+        for rules in ways:
+            program = greedy.run(rules._replace(room=room))
+            if program is not None and id(program) not in seen:
+                seen.add(id(program))
+                yield program
+
+
+def greedy_rules(costs: Costs, split: bool) -> list[Rules]:
+    """The rules of list scheduling to try, without their room."""
     several = bool((np.bincount(costs.forward_device) > 1).any())
     ways = ((True, 0.5), (True, 0.0), (True, 1.0), (False, 0.0)) if split else ((False, 0.0),)
-    if num_jobs > MEDIUM:
-        amounts, ways = amounts[:2], ways[:1]
-    seen: set[int] = set()
-    for room in amounts[1:2] if is_large else amounts:
-        for apart, patience in ways:
-            for later_first in (True, False) if several else (True,):
-                program = greedy.run(Rules(apart, room, patience, later_first))
-                if program is not None and id(program) not in seen:
-                    seen.add(id(program))
-                    yield program
-            if is_large:
-                return
+    later = (True, False) if several else (True,)
+    if _num_jobs(costs) > MEDIUM:
+        ways = ways[:1]
+    if _num_jobs(costs) > LARGE:
+        later = later[:1]
+    unlimited = np.full(costs.num_devices, np.inf)
+    return [Rules(apart, unlimited, patience, first) for apart, patience in ways for first in later]
+
+
+def _num_jobs(costs: Costs) -> int:
+    return 3 * costs.num_replicas * costs.num_microbatches
 
 
 def rooms(costs: Costs, kept: Floats) -> list[Floats]:
@@ -135,7 +180,7 @@ def rooms(costs: Costs, kept: Floats) -> list[Floats]:
     passing = np.zeros(costs.num_devices)
     np.maximum.at(passing, costs.backward_device, again)
     free = np.maximum(costs.memory_limit - costs.static_bytes - passing, 0.0)
-    return [
-        np.minimum(multiple * fullest * mean_kept, free)
-        for multiple in (1.0, 2.0, 1.5, 1.25, 3.0, float(costs.num_microbatches))
-    ]
+    multiples = (1.0, 2.0, 1.5, 1.25, 3.0, float(costs.num_microbatches))
+    # Little memory, or orders with less of it than there is.
+    less = (0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 1.125, 1.375, 1.75, 2.5) if np.isfinite(free).any() else ()
+    return [np.minimum(multiple * fullest * mean_kept, free) for multiple in (*multiples, *less)]

@@ -121,6 +121,16 @@ class Estimator:
         jobs, _ = run_polish(order.offsets, order.jobs, order.seconds, self._graph, memory, num_tries, tolerance, seed)
         return self.program_of(order._replace(jobs=jobs))
 
+    def held(self, order: Order) -> Floats:
+        """Over devices: the most that the jobs keep."""
+        before, after = self.kept(order)
+        come, go = before[order.jobs], after[order.jobs]
+        found = np.zeros(len(order.offsets) - 1)
+        for device, (first, last) in enumerate(zip(order.offsets[:-1], order.offsets[1:], strict=True)):
+            running = np.cumsum(come[first:last]) + np.cumsum(go[first:last]) - go[first:last]
+            found[device] = running.max(initial=0.0)
+        return found
+
     def kept(self, order: Order) -> tuple[Floats, Floats]:
         """Over jobs: bytes that each allocates, and that it frees (negative) afterwards."""
         costs = self.costs

@@ -53,7 +53,7 @@ def polish(program: Program, costs: Costs, estimator: Estimator, num_tries: int 
     """The order, improved; the same one if nothing better was found."""
     lowered = lower(program, costs)
     peak = memory_use(lowered, costs).peak(lowered, costs)
-    held = _held(program, estimator)
+    held = estimator.held(estimator.order_of(program))
     # What the order keeps, plus free memory: buffers and static memory stay as they are.
     room = held + np.maximum(costs.memory_limit - peak, 0.0)
     seconds = estimator.seconds(program)
@@ -61,15 +61,3 @@ def polish(program: Program, costs: Costs, estimator: Estimator, num_tries: int 
         return program
     mean = float(estimator.order_of(program).seconds_in_order.mean())
     return estimator.polished(program, room, num_tries, TOLERATED_JOBS * mean / seconds, seed=0)
-
-
-def _held(program: Program, estimator: Estimator) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Over devices: the most that the jobs keep."""
-    order = estimator.order_of(program)
-    before, after = estimator.kept(order)
-    come, go = before[order.jobs], after[order.jobs]
-    found = np.zeros(len(order.offsets) - 1)
-    for device, (first, last) in enumerate(zip(order.offsets[:-1], order.offsets[1:], strict=True)):
-        running = np.cumsum(come[first:last]) + np.cumsum(go[first:last]) - go[first:last]
-        found[device] = running.max(initial=0.0)
-    return found
