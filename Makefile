@@ -4,11 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup browser compiler network demo test lint types kernels unit coverage docs bench picture clean
+.PHONY: help setup browser compiler network demo test lint types kernels unit test-exports engines coverage docs bench picture clean
 
 help:
 	@echo "make demo      measure, plan and train a small GPT on this computer; predicted against measured"
 	@echo "make test      lint, strict types and all tests"
+	@echo "make test-exports  exports, checked by the training engines themselves; a part of make test"
 	@echo "make docs      build the documentation site into build/site; warnings are errors"
 	@echo "make coverage  all tests except timing tests, with coverage of subprocesses"
 	@echo "make picture   redraw the pictures of README and docs"
@@ -31,7 +32,7 @@ compiler: setup
 demo: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
 
-test: lint types kernels unit
+test: lint types kernels unit engines
 
 lint: setup
 	$(BIN)/ruff check .
@@ -56,6 +57,16 @@ TIMED_TESTS = $(shell grep -rlw --include='test_*.py' undisturbed tests)
 unit: setup browser network compiler
 	$(BIN)/pytest -m timed $(TIMED_TESTS)
 	$(BIN)/pytest -m "not timed" -n 2
+
+# Tests that use the training engines themselves, in an environment of their own on top of .venv.
+test-exports: setup compiler
+	@mkdir -p build
+	@sh scripts/exports.sh "$(BIN)" build/exports-venv
+
+# The same as a part of `make test`: skipped, with a line that says so, where the engines cannot be installed.
+engines: setup compiler
+	@mkdir -p build
+	@sh scripts/exports.sh "$(BIN)" build/exports-venv --optional
 
 coverage: setup browser network compiler
 	mkdir -p build/coverage
