@@ -29,12 +29,16 @@ def make_scheduler(optimizer):
     return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
 """
 CLUSTER = 'hosts = 1\ndevices_per_host = 2\nkind = "cpu-1-thread"\nmemory = "1 GiB"\ninside = "1 GB/s, 60 us"\n'
+TWO_HOSTS = (
+    'hosts = 2\ndevices_per_host = 1\nkind = "cpu-1-thread"\nmemory = "1 GiB"\n'
+    'inside = "1 GB/s, 60 us"\nbetween = "1 GB/s, 100 us"\n'
+)
 PARAMETER_BYTES = (448, 0, 0, 1088, 0, 136)
 """Of the layers of the script's model, in fp32."""
 IS_RANK_1 = 'os.environ.get("RANK") == "1"'
 
 
-def write_problem(path: Path) -> None:
+def write_problem(path: Path, cluster_text: str = CLUSTER) -> None:
     """Write a plan for two ranks with its profile and cluster. The profile has fixed times."""
     times = [
         penstock.Times(
@@ -52,7 +56,7 @@ def write_problem(path: Path) -> None:
     ]
     profile = penstock.Profile(name="tiny", micro_batch_size=4, units=tuple(units), input_bytes=96)
     penstock.save_profile(profile, path / "profile.json")
-    (path / "cluster.toml").write_text(CLUSTER)
+    (path / "cluster.toml").write_text(cluster_text)
     cluster = penstock.load_cluster(str(path / "cluster.toml"))
     plan = penstock.plan(
         profile,

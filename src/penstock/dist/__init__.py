@@ -5,10 +5,19 @@ Importing it does not load torch.
 
 from penstock.dist.consensus import CONSENSUS_TAG, Consensus, Failed, PeerExchange
 from penstock.dist.failures import Describe, translate_error, translate_errors, wait_for
+from penstock.dist.interfaces import interface_of, is_loopback
 from penstock.dist.launcher import SHUTDOWN_S, Launcher
 from penstock.dist.parent import die_with_parent, exit_with_parent, started_by
 from penstock.dist.processes import Process, RankModule
-from penstock.dist.rendezvous import is_local, join_process_group, local_environment, open_status_store
+from penstock.dist.rendezvous import (
+    HostPlace,
+    is_local,
+    join_process_group,
+    local_environment,
+    open_status_store,
+    store_file,
+    write_store_file,
+)
 from penstock.dist.run_dir import run_dir, stderr_path
 from penstock.dist.shutdown import (
     STOPPED_CODES,
@@ -29,6 +38,7 @@ __all__ = [
     "Consensus",
     "Describe",
     "Failed",
+    "HostPlace",
     "LastStatus",
     "Launcher",
     "PeerExchange",
@@ -41,7 +51,9 @@ __all__ = [
     "exit_now",
     "exit_with_message",
     "exit_with_parent",
+    "interface_of",
     "is_local",
+    "is_loopback",
     "join_process_group",
     "local_environment",
     "open_status_board",
@@ -53,7 +65,9 @@ __all__ = [
     "started_by",
     "status_board",
     "stderr_path",
+    "store_file",
     "translate_error",
     "translate_errors",
     "wait_for",
+    "write_store_file",
 ]

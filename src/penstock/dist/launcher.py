@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.dist.parent import STARTED_BY, die_with_parent
 from penstock.dist.processes import ForkedProcess, Process, ProcessHandle, RankModule, lead_group, signal_group
-from penstock.dist.rendezvous import rank_environments
+from penstock.dist.rendezvous import HostPlace, rank_environments
 from penstock.dist.shutdown import STOPPED_CODES, exit_now
 from penstock.dist.warm_start import (
     TORCH_MODULES,
@@ -98,9 +98,10 @@ class Launcher:
         *,
         stdout: Path | None = None,
         stderr: Callable[[int], Path | None] = _nothing,
+        place: HostPlace | None = None,
         **settings: str,
     ) -> None:
-        """Start the ranks of a run on this host. Rank 0 prints; the others print the same, which is dropped.
+        """Start the ranks of a run on this host. The first prints; the others print the same, which is dropped.
 
         Where it is safe, ranks are forked from one process that has imported torch (`penstock.dist.warm_start`).
 
@@ -109,11 +110,11 @@ class Launcher:
             num_ranks: The number of ranks.
             folder: The directory of the run, through which the ranks meet.
             stdout: The file of rank 0's standard output, or None for that of this process.
-            stderr: The file of a rank's standard error, or None for that of this process. If rank 0 has a file, all
-                ranks have one.
+            stderr: The file of a rank's standard error; None for that of this process. All ranks have one, or none.
+            place: Their place among the ranks of several hosts. None: all ranks are on this host.
             **settings: Environment variables to set where the environment of this process does not.
         """
-        environments = rank_environments(num_ranks, folder, **settings)
+        environments = rank_environments(num_ranks, folder, place, **settings)
         outputs = [stderr(rank) for rank in range(num_ranks)]
         if can_fork() and self._fork_ranks(module, environments, folder, stdout, outputs):
             return

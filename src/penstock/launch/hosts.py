@@ -1,15 +1,14 @@
 """The hosts of a training run, and the ranks and the command of each."""
 
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.bundle import PlanBundle
-from penstock.dist import RankModule
 from penstock.errors import InputError
-from penstock.launch.runs import LocalRanks, RankAgent, torchrun_command
+from penstock.launch.runs import HostLink, Join, open_link, parse_endpoint, torchrun_command
 
 RANK_PRELOAD = ("penstock.launch.ranks.train", "penstock.model", "penstock.runtime", "penstock.runtime.verify")
 """What a rank imports when it begins to train."""
@@ -59,20 +58,25 @@ class Hosts:
             )
         return len(used) // self.nnodes
 
-    def launch(self, num_ranks: int, module: str, arguments: Sequence[str], folder: Path) -> LocalRanks | RankAgent:
-        """How to start the ranks of this host: Penstock's launcher on one host, torchrun on several."""
-        if self.nnodes == 1:
-            return LocalRanks(RankModule(module, arguments, RANK_PRELOAD), num_ranks)
-        return RankAgent(self._torchrun(num_ranks, module, arguments, str(folder / "torchrun")))
+    def link(self, num_ranks: int, run: str) -> HostLink:
+        """The link to the other hosts.
+
+        Args:
+            num_ranks: The number of ranks on this host.
+            run: What the run trains, which must be the same on all hosts.
+        """
+        assert self.rdzv_endpoint is not None
+        own = Join(self.node_rank, socket.gethostname(), num_ranks, run)
+        return open_link(own, self.nnodes, parse_endpoint(self.rdzv_endpoint))
 
     def command(self, num_ranks: int, module: str, arguments: Sequence[str]) -> list[str]:
         """The standalone command that starts the ranks of this host, without `penstock train`."""
         if self.nnodes > 1:
-            return self._torchrun(num_ranks, module, arguments, "")
+            return self._torchrun(num_ranks, module, arguments)
         launcher = (sys.executable, "-m", "penstock.launch", "--nproc-per-node", str(num_ranks))
         return [*launcher, "-m", module, *arguments]
 
-    def _torchrun(self, num_ranks: int, module: str, arguments: Sequence[str], log_dir: str) -> list[str]:
+    def _torchrun(self, num_ranks: int, module: str, arguments: Sequence[str]) -> list[str]:
         assert self.rdzv_endpoint is not None
         return torchrun_command(
             nnodes=self.nnodes,
@@ -81,7 +85,6 @@ class Hosts:
             num_ranks=num_ranks,
             module=module,
             arguments=arguments,
-            log_dir=log_dir,
         )
 
 

@@ -17,6 +17,7 @@ from penstock.plan.pricing import price
 
 DEFAULT_STEPS = 100
 DEFAULT_TIMEOUT_S = 120.0
+DEFAULT_STARTUP_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class TrainOptions:
     lr: float | None = None
     seed: int = 0
     timeout: float = DEFAULT_TIMEOUT_S
+    startup_timeout: float | None = None
     threads: int | None = None
     gradient_accumulation_steps: int = 1
     clip_grad_norm: float | None = None
@@ -42,6 +44,11 @@ class TrainOptions:
     checkpoint: str | None = None
     save_every: int | None = None
     on_save_error: str = "stop"
+
+    @property
+    def startup_s(self) -> float:
+        """How long hosts and ranks wait at the start until all are there, in seconds."""
+        return max(DEFAULT_STARTUP_S, self.timeout) if self.startup_timeout is None else self.startup_timeout
 
     @property
     def arguments(self) -> list[str]:

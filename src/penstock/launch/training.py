@@ -1,21 +1,25 @@
 """A training run: starts the ranks, shows their progress, and collects the results."""
 
+import hashlib
 import math
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
-from penstock.dist import run_dir
+from penstock.dist import RankModule, run_dir
 from penstock.errors import PenstockError
-from penstock.launch.hosts import Hosts
+from penstock.launch.hosts import RANK_PRELOAD, Hosts
 from penstock.launch.progress import ProgressDisplay
 from penstock.launch.ranks.train_main import state_path
 from penstock.launch.runs import (
     Event,
+    LocalRanks,
     Run,
     Sampled,
     SingleProcess,
@@ -32,6 +36,8 @@ from penstock.timeline import Timeline, bubble_fraction, build_timeline
 from penstock.units import show_count, show_percent
 
 RANK_MODULE = "penstock.launch.ranks.train_main"
+HOSTS_LINE_EVERY_S = 10.0
+"""Seconds between two lines about hosts that are missing, if the output is not a terminal."""
 LINE_EVERY_S = 2.0
 """Minimum seconds between two progress lines, if the output is not a terminal."""
 
@@ -119,22 +125,28 @@ def train(
         if reference is not None:
             (folder / "reference").write_bytes(reference)
             arguments += ["--reference-gradients", str(folder / "reference")]
-        ranks = range(1) if single_process else _local_ranks(predicted, hosts, num_ranks)
         num_devices = len(predicted.costs.plan.devices)
         label = "in a single process" if single_process else f"on {show_count(num_devices, 'rank')}"
-        launch = (
-            SingleProcess((sys.executable, "-m", RANK_MODULE, *arguments))
-            if single_process
-            else hosts.launch(num_ranks, RANK_MODULE, arguments, folder)
-        )
-        with display.progress(f"starting training {label}") as show:
+        with display.progress(f"starting training {label}") as show, ExitStack() as stack:
             progress = _Progress(display, show, options.steps, predicted, label)
+            link, place = None, None
+            if hosts.nnodes > 1:
+                link = stack.enter_context(hosts.link(num_ranks, _describe_run(options, predicted)))
+                place = link.join(options.startup_s, _JoinProgress(display, show))
+            launch = (
+                SingleProcess((sys.executable, "-m", RANK_MODULE, *arguments))
+                if single_process
+                else LocalRanks(RankModule(RANK_MODULE, arguments, RANK_PRELOAD), num_ranks, place)
+            )
+            first_rank = 0 if place is None else place.first_rank
+            ranks = range(1) if single_process else range(first_rank, first_rank + num_ranks)
             run = run_ranks(
                 launch,
                 folder,
                 ranks,
                 devices=[] if single_process else [predicted.costs.plan.devices[rank] for rank in ranks],
                 stopped_s=options.timeout,
+                link=link,
                 on_event=progress.update,
                 on_output=lambda line: display.notice(escape_text(line)),
             )
@@ -153,17 +165,26 @@ def train(
         )
 
 
-def _local_ranks(predicted: Evaluation, hosts: Hosts, num_ranks: int) -> range:
-    """The ranks of this host. torchrun numbers ranks host by host."""
-    if hosts.nnodes == 1:
-        return range(num_ranks)
-    costs = predicted.costs
-    used = [device.host for device in costs.cluster.devices if device.name in costs.plan.devices]
-    names = list(dict.fromkeys(used))
-    first = sum(used.count(name) for name in names[: hosts.node_rank])
-    if len(names) != hosts.nnodes:
-        first = num_ranks * hosts.node_rank
-    return range(first, first + num_ranks)
+def _describe_run(options: TrainOptions, predicted: Evaluation) -> str:
+    """What must be the same on all hosts."""
+    plan = predicted.costs.plan
+    digest = hashlib.sha256(msgspec.json.encode(plan)).hexdigest()[:12]
+    return f"plan {digest}, {options.steps} steps of {options.global_batch_size} rows, seed {options.seed}"
+
+
+class _JoinProgress:
+    """Shows which hosts are missing: a line that changes on a terminal, otherwise a line now and then."""
+
+    def __init__(self, display: ProgressDisplay, show: Callable[[str], None]) -> None:
+        self._display = display
+        self._show = show
+        self._next_s = time.monotonic() + HOSTS_LINE_EVERY_S
+
+    def __call__(self, text: str) -> None:
+        self._show(text)
+        if not self._display.is_terminal and time.monotonic() > self._next_s:
+            self._next_s = time.monotonic() + HOSTS_LINE_EVERY_S
+            self._display.notice(text)
 
 
 class _Progress:

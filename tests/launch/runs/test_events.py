@@ -27,8 +27,8 @@ from penstock.launch.runs.events import (
     Stepped,
     failed_event,
 )
-from penstock.launch.runs.rank_run import _update
 from penstock.launch.runs.rank_state import RankState, Run
+from penstock.launch.runs.rank_watch import update_run
 
 EVENTS: list[Event] = [
     Started(1, 0, 77),
@@ -107,11 +107,11 @@ def test_errors_become_events() -> None:
 def test_a_run_keeps_what_the_events_say() -> None:
     run = Run([RankState(0), RankState(1)])
     for event in EVENTS:
-        _update(run, run.ranks[1], event)
-    _update(run, run.ranks[0], Exited(0))
-    _update(run, run.ranks[0], Noted("two\nlines"))  # every rank may note it
-    _update(run, run.ranks[0], Began(4))
-    _update(run, run.ranks[0], Exited(3))
+        update_run(run, run.ranks[1], event)
+    update_run(run, run.ranks[0], Exited(0))
+    update_run(run, run.ranks[0], Noted("two\nlines"))  # every rank may note it
+    update_run(run, run.ranks[0], Began(4))
+    update_run(run, run.ranks[0], Exited(3))
     state = run.ranks[1]
     assert (state.local_rank, state.pid, state.step, state.is_done) == (0, 77, 0, True)
     assert (state.failed, state.exited) == (EVENTS[7], EVENTS[9])

@@ -19,6 +19,11 @@ LATE = Failed("RuntimeTimeout", "rank 0 (d0), step 4, 0RECV_B0@d1: timed out aft
 OWN = Failed("RunError", "no")
 
 
+@pytest.fixture(autouse=True)
+def _is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "here")
+
+
 def status(
     phase: Phase = Phase.STEP,
     step: int = 4,
@@ -105,10 +110,19 @@ def test_invalid_input_of_one_rank() -> None:
 
 
 def test_memory() -> None:
-    text = message(state(0, failed=Failed("MemoryError", "no")), state(1, failed=LOST))
-    assert text.startswith("rank 0 ran out of memory at step 4, in F0 (device d9, host here) (no)")
+    text = message(
+        state(0, failed=Failed("MemoryError", "a rank ran out of memory", detail="no")), state(1, failed=LOST)
+    )
+    assert text.startswith("rank 0 ran out of memory at step 4, in F0 (device d9, host here): no")
     run = Run([state(0, exited=Exited(-9))], exit_code=-9, memory_kills=2)
     assert "killed a process of this host for lack of memory" in str(find_failure(run))
+
+
+def test_a_rank_of_another_host() -> None:
+    """How many processes the kernel of that host has killed is not known here."""
+    text = message(state(0, failed=LOST), state(1, exited=Exited(-9), host="there"))
+    assert "(device d9, host there)" in text
+    assert "The host may be out of memory: see its system log." in text
 
 
 def test_a_run_that_was_interrupted_has_no_failure() -> None:

@@ -49,7 +49,7 @@ def command(
     SCRIPT is script.py or script.py:make_model, with the function that `penstock profile` measures: it returns (model,
     inputs, loss, targets). The script may also define make_batches(num_rows), which yields pairs of inputs and targets,
     make_optimizer(parameters) and make_scheduler(optimizer). At the end, measured times are compared with predicted
-    ones. Ranks of one host open no port to the network; on several hosts (--nnodes) torchrun starts them.
+    ones. Ranks of one host open no port to the network. On several hosts (--nnodes), run the command on each.
     """
     from penstock.simulate import evaluate_costs
 

@@ -69,6 +69,11 @@ def training_options(verb: F) -> F:
             help="Seconds that a rank waits for another one [default: 120].",
         ),
         click.option(
+            "--startup-timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            help="Seconds until all hosts and ranks must have started [default: 600, or --timeout if that is longer].",
+        ),
+        click.option(
             "--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Seed of all random numbers [default: 0]."
         ),
         click.option(

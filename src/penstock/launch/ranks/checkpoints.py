@@ -4,10 +4,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.dist import Phase, status_board
+from penstock.dist import Phase, status_board, translate_errors
 from penstock.errors import FileError, InputError
 from penstock.launch.runs import Event, Noted
 from penstock.launch.train_options import TrainOptions
+
+
+def _any_checkpoint(folder: Path) -> bool:
+    """Whether there is a checkpoint to resume from. Rank 0 decides for all: loading is collective.
+
+    Raises:
+        InputError: Another host has checkpoints, and that of rank 0 has none, so the folder is not shared.
+    """
+    import socket
+
+    import torch.distributed as dist
+
+    from penstock.runtime.state import has_checkpoints
+
+    own = (has_checkpoints(folder), socket.gethostname())
+    if not dist.is_initialized():
+        return own[0]
+    everywhere: list[Any] = [own] * dist.get_world_size()
+    with translate_errors(lambda: f"rank {dist.get_rank()}, looking for checkpoints"):
+        dist.all_gather_object(everywhere, own)
+    (is_there, first_host), *others = everywhere
+    elsewhere = next((host for has_some, host in others if has_some), None)
+    if elsewhere is not None and not is_there:
+        raise InputError(
+            f"host {elsewhere} has checkpoints here, but host {first_host}, which has rank 0, has none",
+            where=str(folder),
+            hint="Name a directory that all hosts share with --checkpoint, or remove the checkpoints to start anew.",
+        )
+    return bool(is_there)
 
 
 class Checkpoints:
@@ -26,9 +55,7 @@ class Checkpoints:
 
     def resume(self) -> int:
         """Load the latest checkpoint, if there is one. Returns the number of steps that it has."""
-        from penstock.runtime.state import has_checkpoints
-
-        if self._folder is None or not has_checkpoints(self._folder):
+        if self._folder is None or not _any_checkpoint(self._folder):
             return 0
         loaded = self._trainer.load(self._folder)
         for text in loaded.skipped:

@@ -71,7 +71,7 @@ def train_rank(
     spec = script.make_model()
     device = place_model(spec.model, options.device, bundle)
     if not single_process:
-        _join(options.timeout, device)
+        _join(options, device)
     is_first = single_process or dist.get_rank() == 0
 
     def train() -> dict[str, Any]:
@@ -171,14 +171,14 @@ def _seed(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def _join(timeout_s: float, device: "torch.device") -> None:
+def _join(options: TrainOptions, device: "torch.device") -> None:
     import os
 
     from penstock.device import group_backend
     from penstock.dist import join_process_group, translate_errors
 
     with translate_errors(lambda: f"rank {os.environ.get('RANK', '?')}, joining the other ranks"):
-        join_process_group(group_backend(device), timeout_s)
+        join_process_group(group_backend(device), options.timeout, options.startup_s)
 
 
 def _pipeline(

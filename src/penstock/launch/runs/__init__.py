@@ -16,9 +16,12 @@ from penstock.launch.runs.events import (
     failed_event,
 )
 from penstock.launch.runs.failures import RunFailed, find_failure
+from penstock.launch.runs.host_ends import open_link
+from penstock.launch.runs.host_link import HostLink
+from penstock.launch.runs.host_messages import Join
 from penstock.launch.runs.rank_run import LocalRanks, RankAgent, SingleProcess, run_ranks
 from penstock.launch.runs.rank_state import Run
-from penstock.launch.runs.torchrun import torchrun_command
+from penstock.launch.runs.torchrun import parse_endpoint, torchrun_command
 
 __all__ = [
     "Began",
@@ -27,6 +30,8 @@ __all__ = [
     "EventWriter",
     "Exited",
     "Failed",
+    "HostLink",
+    "Join",
     "LinksChanged",
     "LocalRanks",
     "Noted",
@@ -40,6 +45,8 @@ __all__ = [
     "Stepped",
     "failed_event",
     "find_failure",
+    "open_link",
+    "parse_endpoint",
     "run_ranks",
     "torchrun_command",
 ]

@@ -83,6 +83,8 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """Whether the rank only noticed that another one was gone."""
     is_timeout: bool = False
     """Whether the rank only noticed that another one did not answer in time."""
+    detail: str = ""
+    """The text of the error, if `what` does not contain it."""
     status_table: str = ""
     """What each rank did last, if this rank has collected it."""
 
@@ -126,7 +128,8 @@ def failed_event(error: BaseException) -> Failed:
             status_table=next((str(note) for note in _notes(error) if isinstance(note, StatusTable)), ""),
         )
     if isinstance(error, MemoryError):
-        return Failed(kind, "a rank ran out of memory", hint="Plan for a smaller micro-batch size.")
+        first_line = str(error).partition("\n")[0]
+        return Failed(kind, "a rank ran out of memory", hint="Plan for a smaller micro-batch size.", detail=first_line)
     return Failed(kind, f"{kind}: {error}")
 
 

@@ -1,6 +1,7 @@
 """One error for a run that failed, however many ranks failed with it."""
 
 import signal
+import socket
 from collections.abc import Sequence
 
 from penstock.errors import InputError, PenstockError, RunError
@@ -28,6 +29,8 @@ def find_failure(run: Run) -> PenstockError | None:
     """The error of a run, or None if it has not failed. It names the rank that failed first (`first_cause.py`)."""
     if run.was_stopped and not any(state.failed for state in run.ranks):
         return None
+    if run.ended_why:
+        return RunFailed(f"{run.ended_why}; all ranks were stopped", table=status_table(run.ranks, None))
     cause = find_first_cause(run.ranks, run.first_exited)
     if cause is None:
         if run.exit_code == 0 or run.was_stopped:
@@ -47,7 +50,7 @@ def find_failure(run: Run) -> PenstockError | None:
     return _lost_error(run, cause, table)
 
 
-def status_table(ranks: Sequence[RankState], cause: RankState) -> str:
+def status_table(ranks: Sequence[RankState], cause: RankState | None) -> str:
     """The table with what each rank did last; empty if no rank has a status board."""
     if all(state.status is None for state in ranks):
         return ""
@@ -58,21 +61,23 @@ def status_table(ranks: Sequence[RankState], cause: RankState) -> str:
     return "\n".join(["Last status of each rank:", *(f"  {line}" for line in lines)])
 
 
-def _row(state: RankState, cause: RankState) -> tuple[str, ...]:
+def _row(state: RankState, cause: RankState | None) -> tuple[str, ...]:
     status = state.status
     how = f"failed first: {_end(state)}" if state is cause else _end(state)
     if status is None:
-        return str(state.rank), state.host, state.device, "not started", "", "", how
+        return str(state.rank), state.host, state.device, "" if state.is_lost else "not started", "", "", how
     phase = status.phase.name.lower().replace("_", "-")
     if status.step >= 0:
         phase += f" {status.step}" if status.phase == status.phase.STEP else f" (step {status.step})"
-    action = " ".join(filter(None, ("waiting:" if status.is_waiting else "", status.action)))
+    action = ": ".join(filter(None, ("waiting" if status.is_waiting else "", status.action)))
     device = status.device or state.device
     return str(state.rank), state.host, device, phase, action, show_seconds(status.for_s), how
 
 
 def _end(state: RankState) -> str:
     """How a rank ended, if not because of another one."""
+    if state.is_lost:
+        return "host lost"
     if state.is_stopped:
         return "stopped by a signal"
     if is_silent(state) and state.exited is not None:
@@ -94,7 +99,8 @@ def _reported_error(cause: RankState, failed: Failed, table: str) -> RunFailed:
     """The error of a rank that reported it itself."""
     what = failed.what
     if failed.kind == "MemoryError":
-        what = f"rank {cause.rank} ran out of memory {cause.when}{cause.place} ({what})"
+        detail = f": {failed.detail}" if failed.detail else ""
+        what = f"rank {cause.rank} ran out of memory {cause.when}{cause.place}{detail}"
     elif cause.status is not None and not what.startswith(f"rank {cause.rank} "):
         table = f"Rank {cause.rank} failed first, {cause.when}{cause.place}.\n{table}"
     return RunFailed(what, where=failed.where, hint=failed.hint, table=table)
@@ -124,13 +130,13 @@ def _lost_error(run: Run, cause: RankState, table: str) -> RunFailed:
         )
     if exited.signal is not None:
         what = f"{name} was killed by {_signal_name(exited.signal)} {where}; all ranks were stopped"
-        return RunFailed(what, hint=_memory_hint(run) if exited.signal == signal.SIGKILL else "", table=table)
+        return RunFailed(what, hint=_memory_hint(run, cause) if exited.signal == signal.SIGKILL else "", table=table)
     what = f"{name} exited with code {exited.code} {where}; all ranks were stopped{_tail(cause.output)}"
     return RunFailed(what, table=table)
 
 
-def _memory_hint(run: Run) -> str:
-    if run.memory_kills is None:
+def _memory_hint(run: Run, cause: RankState) -> str:
+    if run.memory_kills is None or cause.host != socket.gethostname():
         return "The host may be out of memory: see its system log."
     if run.memory_kills:
         return "The kernel has killed a process of this host for lack of memory meanwhile: see its system log."

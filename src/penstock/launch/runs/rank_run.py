@@ -2,7 +2,7 @@
 
 import os
 import signal
-import time
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,28 +12,16 @@ from typing import TypeAlias
 
 from penstock.dist import (
     SHUTDOWN_S,
+    HostPlace,
     Launcher,
-    Process,
     RankModule,
-    read_status_board,
     sigterm_as_ctrl_c,
     stderr_path,
 )
-from penstock.launch.runs.events import (
-    Began,
-    Done,
-    Event,
-    EventReader,
-    Exited,
-    Failed,
-    LineReader,
-    Noted,
-    Sampled,
-    Started,
-    Stepped,
-)
-from penstock.launch.runs.first_cause import is_certain
-from penstock.launch.runs.rank_state import RankState, Run, count_memory_kills, is_process_stopped
+from penstock.launch.runs.events import Event
+from penstock.launch.runs.host_link import HostLink
+from penstock.launch.runs.rank_state import RankState, Run, count_memory_kills
+from penstock.launch.runs.rank_watch import RankWatch, stdout_path
 from penstock.launch.runs.torchrun import torchrun_exits
 
 AGENT = "agent"
@@ -41,8 +29,6 @@ AGENT = "agent"
 
 STOPPED_S = 120.0
 """Default for how long a signal may have stopped a rank until the run ends."""
-KILL_S = 1.0
-"""Once the first cause is known, the other ranks get this long to end by themselves."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +37,8 @@ class LocalRanks:
 
     module: RankModule
     num_ranks: int
+    place: HostPlace | None = None
+    """Their place among the ranks of several hosts."""
 
     def start(self, launcher: Launcher, folder: Path, **settings: str) -> None:
         """Start them."""
@@ -59,7 +47,9 @@ class LocalRanks:
             self.num_ranks,
             folder,
             stdout=stdout_path(folder),
+            # Its files are numbered by the ranks of this host.
             stderr=partial(stderr_path, folder),
+            place=self.place,
             **settings,
         )
 
@@ -100,11 +90,6 @@ class RankAgent:
 Launch: TypeAlias = LocalRanks | SingleProcess | RankAgent
 
 
-def stdout_path(folder: Path) -> Path:
-    """The file of the standard output of rank 0 or of an agent."""
-    return folder / "stdout"
-
-
 def run_ranks(
     launch: Launch,
     folder: Path,
@@ -115,6 +100,7 @@ def run_ranks(
     settings: Mapping[str, str] | None = None,
     devices: Sequence[str] = (),
     stopped_s: float = STOPPED_S,
+    link: HostLink | None = None,
 ) -> Run:
     """Run ranks that write their events to `folder`, until all have ended.
 
@@ -129,10 +115,11 @@ def run_ranks(
         settings: Environment variables of the ranks, where the environment of this process does not set them.
         devices: Names of the ranks' devices in the plan.
         stopped_s: How long a signal may have stopped a rank until the run ends.
+        link: The link to the other hosts of the run, which have joined.
     """
     names = [*devices, *[""] * (len(ranks) - len(devices))]
     run = Run([RankState(rank, device=name) for rank, name in zip(ranks, names, strict=True)])
-    watch = _Watch(run, launch, folder, on_event, on_output, stopped_s)
+    watch = RankWatch(run, folder, on_event, on_output, stopped_s, link, is_agent=isinstance(launch, RankAgent))
     kills_before = count_memory_kills()
     with Launcher(watch.on_exit, watch.has_failed) as launcher:
         try:
@@ -141,6 +128,8 @@ def run_ranks(
                 launcher.wait(lambda: watch.look(launcher))
         except KeyboardInterrupt:
             run.was_stopped = True
+            if link is not None:
+                link.end(f"the command on host {socket.gethostname()} was interrupted", is_certain=True)
         if isinstance(launch, RankAgent):
             _kill_ranks(run, launcher)
         launcher.stop()
@@ -149,109 +138,19 @@ def run_ranks(
         _collect(run, launch, launcher, folder)
     kills = count_memory_kills()
     run.memory_kills = None if kills is None or kills_before is None else kills - kills_before
+    if link is not None:
+        _exchange(run, link)
     return run
 
 
-class _Watch:
-    """Follows the ranks of a run: their events and output, whether one has failed, and what each did then."""
-
-    def __init__(
-        self,
-        run: Run,
-        launch: Launch,
-        folder: Path,
-        on_event: Callable[[Run, Event], None],
-        on_output: Callable[[str], None],
-        stopped_s: float,
-    ) -> None:
-        self._run = run
-        self._is_agent = isinstance(launch, RankAgent)
-        self._folder = folder
-        self._on_event, self._on_output = on_event, on_output
-        self._stopped_s = stopped_s
-        self._readers = [EventReader(folder, state.rank) for state in run.ranks]
-        self._printed = LineReader(stdout_path(folder))
-        self._stopped_since_s: dict[int, float] = {}
-        self._has_noted = False
-
-    def read(self) -> None:
-        """Read new events and output."""
-        for state, reader in zip(self._run.ranks, self._readers, strict=True):
-            for event in reader.new_events():
-                _update(self._run, state, event)
-                self._on_event(self._run, event)
-        for line in self._printed.new_lines():
-            self._on_output(line.decode(errors="replace"))
-
-    def look(self, launcher: Launcher) -> None:
-        """Read what is new, and end all ranks if one has failed or is stopped for too long."""
-        self.read()
-        if self._is_agent:
-            return
-        if not self._has_noted:
-            self._note_stopped(launcher)
-            has_failed = any(state.failed is not None or state.is_stopped for state in self._run.ranks)
-            if not launcher.is_ending and not has_failed:
-                return
-            self._has_noted = True
-            self._note_first_failure(launcher)
-            launcher.shut_down()
-        if is_certain(self._run.ranks):
-            launcher.shut_down(KILL_S)
-
-    def has_failed(self, process: Process, code: int) -> bool:
-        """Whether a process that has ended has failed: with an exit code, or without having finished its work."""
-        if self._is_agent or process.number >= len(self._run.ranks):
-            return code != 0
-        self.read()
-        return code != 0 or not self._run.ranks[process.number].is_done
-
-    def on_exit(self, process: Process) -> None:
-        """Note the end of a rank."""
-        if self._is_agent or process.number >= len(self._run.ranks):
-            return
-        assert process.code is not None
-        state = self._run.ranks[process.number]
-        state.exited = Exited(process.code, process.was_stopped, time.monotonic())
-        if state.status is None:
-            state.status = read_status_board(self._folder, state.rank)
-
-    def _note_stopped(self, launcher: Launcher) -> None:
-        now_s = time.monotonic()
-        for process, state in zip(launcher.processes, self._run.ranks, strict=False):
-            if process.code is None and is_process_stopped(process.handle.pid):
-                since_s = self._stopped_since_s.setdefault(state.rank, now_s)
-                state.is_stopped = now_s - since_s > self._stopped_s
-            else:
-                self._stopped_since_s.pop(state.rank, None)
-
-    def _note_first_failure(self, launcher: Launcher) -> None:
-        """Note what each rank does at this moment, before they are told to end."""
-        for process, state in zip(launcher.processes, self._run.ranks, strict=False):
-            state.is_stopped = process.code is None and is_process_stopped(process.handle.pid)
-            state.status = read_status_board(self._folder, state.rank)
-
-
-def _update(run: Run, state: RankState, event: Event) -> None:
-    match event:
-        case Started():
-            state.local_rank, state.pid = event.local_rank, event.pid
-        case Began():
-            state.step = event.step
-        case Failed():
-            state.failed = event
-        case Done():
-            state.is_done = True
-        case Exited():
-            state.exited = event
-            if event.code and run.first_exited is None:
-                run.first_exited = state.rank
-        case Stepped():
-            run.steps.append(event)
-        case Sampled():
-            run.samples.append(event)
-        case Noted() if event.text not in run.notes:
-            run.notes.append(event.text)
+def _exchange(run: Run, link: HostLink) -> None:
+    """Take over what became of the ranks of other hosts."""
+    everywhere = link.exchange(run.ranks)
+    # Without host 0 nobody knows all ranks.
+    run.ranks = list(everywhere or sorted([*run.ranks, *link.lost_ranks()], key=lambda state: state.rank))
+    run.first_exited = None
+    if not run.was_stopped:
+        run.ended_why = link.end_why or ""
 
 
 def _kill_ranks(run: Run, launcher: Launcher) -> None:
@@ -274,7 +173,7 @@ def _collect(run: Run, launch: Launch, launcher: Launcher, folder: Path) -> None
                     state.exited = exited
         return
     for state, process in zip(run.ranks, launcher.processes, strict=False):
-        state.output = stderr_path(folder, state.rank).read_text(errors="replace")
+        state.output = stderr_path(folder, process.number).read_text(errors="replace")
         if process is launcher.first_failed:
             run.first_exited = state.rank
     run.log = "".join(f"rank {state.rank}:\n{state.output}" for state in run.ranks if state.output.strip())

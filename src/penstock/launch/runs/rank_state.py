@@ -28,6 +28,8 @@ class RankState:
     """What it did last: when the first failure was noticed, or when it ended."""
     is_stopped: bool = False
     """Whether a signal such as SIGSTOP has stopped its process, which has not been continued since."""
+    is_lost: bool = False
+    """Whether its host is lost."""
 
     @property
     def when(self) -> str:
@@ -65,6 +67,10 @@ class Run:
     """The standard error of the ranks and of the process that started them."""
     first_exited: int | None = None
     """The rank that was first to end with a failure, if known."""
+    ended_why: str = ""
+    """Why the run was ended from outside of its ranks, such as by a host that is lost."""
+    stop_signal: str = ""
+    """The signal after which the ranks finished their step, saved and ended; empty if none."""
     memory_kills: int | None = None
     """How many processes the kernel has killed for lack of memory on this host meanwhile; None if it does not tell."""
 

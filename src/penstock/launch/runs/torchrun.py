@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from penstock.dist import STOPPED_CODES
+from penstock.errors import InputError
 from penstock.launch.runs.events import Exited
 
 DEFAULT_PORT = 29500
@@ -12,7 +13,7 @@ _FAILURE = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-
 
 
 def torchrun_command(
-    *, nnodes: int, node_rank: int, endpoint: str, num_ranks: int, module: str, arguments: Sequence[str], log_dir: str
+    *, nnodes: int, node_rank: int, endpoint: str, num_ranks: int, module: str, arguments: Sequence[str]
 ) -> list[str]:
     """The command that starts the ranks of one of several hosts.
 
@@ -23,18 +24,28 @@ def torchrun_command(
         num_ranks: The number of ranks on this host.
         module: The Python module that a rank runs.
         arguments: Its arguments.
-        log_dir: The directory for torchrun's own files; empty for its default, a directory that it leaves behind.
+    """
+    address, port = parse_endpoint(endpoint)
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nnodes", str(nnodes), "--node-rank", str(node_rank)),
+        *("--master-addr", address, "--master-port", str(port)),
+        *("--nproc-per-node", str(num_ranks), "-m", module, *arguments),
+    ]
+
+
+def parse_endpoint(endpoint: str) -> tuple[str, int]:
+    """Split ADDRESS:PORT; the port may be left out.
+
+    >>> parse_endpoint("10.0.0.1:1234"), parse_endpoint("node1")
+    (('10.0.0.1', 1234), ('node1', 29500))
     """
     address, _, port = endpoint.rpartition(":")
     if not address or not port.isdecimal():
         address, port = endpoint.rstrip(":"), str(DEFAULT_PORT)
-    return [
-        *(sys.executable, "-m", "torch.distributed.run"),
-        *("--nnodes", str(nnodes), "--node-rank", str(node_rank)),
-        *("--master-addr", address, "--master-port", port),
-        *(("--log-dir", log_dir) if log_dir else ()),
-        *("--nproc-per-node", str(num_ranks), "-m", module, *arguments),
-    ]
+    if not 0 < int(port) < 1 << 16:
+        raise InputError(f"{port} is not a port", where="--rdzv-endpoint", hint="Use 1 to 65535.")
+    return address, int(port)
 
 
 def torchrun_exits(log: str) -> dict[int, Exited]:

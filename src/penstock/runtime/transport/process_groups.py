@@ -23,6 +23,7 @@ import torch.distributed as dist
 from penstock.device import TAGGED_BACKEND, backend_for, is_accelerator, is_tagged
 from penstock.dist import translate_errors, wait_for
 from penstock.errors import InputError
+from penstock.runtime.transport.contact_rounds import contact_rounds
 
 POLL_S = 2e-5
 SEND_POLL_S = 1e-3
@@ -156,7 +157,7 @@ def open_process_groups(
 
     Collective: every rank must call this with the same links and rings. NCCL connects two ranks at their first message
     and blocks both until then. In the middle of a program ranks could block each other in a cycle, so they connect
-    here, in one order.
+    here, in rounds (`contact_rounds.py`).
 
     Args:
         control: The control group.
@@ -174,7 +175,7 @@ def open_process_groups(
     reductions = make_ring_groups(rings, new_group)
     if is_tagged(backend):
         return ProcessGroups(control, opened=(*_each_once(reductions), control)), reductions
-    pairs = {link: new_group(list(link)) for link in sorted(links)}
+    pairs = {link: new_group(list(link)) for in_round in contact_rounds(links) for link in in_round}
     ordered = {link: OrderedLink(link, group) for link, group in pairs.items()}
     opened = (*pairs.values(), *_each_once(reductions), control)
     groups = ProcessGroups(control, ordered, is_in_order=True, orders_streams=is_accelerator(device), opened=opened)
