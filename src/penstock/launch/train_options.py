@@ -43,6 +43,7 @@ class TrainOptions:
     check_finite: bool = False
     checkpoint: str | None = None
     save_every: int | None = None
+    async_save: bool = False
     on_save_error: str = "stop"
 
     @property
@@ -75,6 +76,8 @@ class TrainOptions:
         bundle = open_plan(self.plan, profile=profile, cluster=self.cluster, schedule=None, force=False)
         if self.save_every is not None and self.checkpoint is None:
             raise InputError("--save-every requires --checkpoint", hint="Name a directory with --checkpoint.")
+        if self.async_save and self.save_every is None:
+            raise InputError("--async-save requires --save-every", hint="State how often to save with --save-every.")
         if self.on_save_error != "stop" and self.save_every is None:
             raise InputError(
                 "--on-save-error requires --save-every", hint="The save after the last step must succeed in any case."

@@ -267,6 +267,37 @@ class Pipeline:
         _log.info("rank %d: checkpoint of step %d saved: %s", self._rank, self._step, path)
         return path
 
+    def start_save(self, folder: str | Path, *, extra: Any = None, keep: int | None = DEFAULT_KEEP) -> None:
+        """Save a checkpoint while training goes on: copy the state to host memory, and write it in a thread.
+
+        The checkpoint appears when `finish_save` has returned its path. Until then a failure loses it, and earlier ones
+        are intact. The copy needs as much host memory as the state of this rank. Collective.
+
+        Args:
+            folder: As for `save`.
+            extra: As for `save`.
+            keep: As for `save`.
+        """
+        self._require_values()
+        checkpoints = self._parts.checkpoints
+        checkpoints.start_save(Path(folder), step=self._step, seed=self._seed, extra=extra, keep=keep)
+
+    def finish_save(self, *, wait: bool = True) -> Path | None:
+        """Finish the checkpoint that `start_save` has begun. Collective.
+
+        `save`, `start_save`, `load` and `close` finish it too.
+
+        Args:
+            wait: Whether to wait until it is written. Otherwise call this again after the next step.
+
+        Returns:
+            The path of the checkpoint, or None: none has been started, or it is not yet written on all ranks.
+        """
+        path = self._parts.checkpoints.finish_save(wait=wait)
+        if path is not None:
+            _log.info("rank %d: checkpoint saved: %s", self._rank, path)
+        return path
+
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the model as `save_pretrained` of transformers does: safetensors files, and its configuration.
 
@@ -291,6 +322,7 @@ class Pipeline:
             step: Step of the checkpoint; None for the last one.
             optimizer: Whether to load the state of optimizers, which must have been created before.
         """
+        self.finish_save()
         # Weights in transit must not overwrite the loaded ones.
         with self._heartbeat.guard():
             self._weight_return.finish_all()
@@ -310,10 +342,11 @@ class Pipeline:
             )
 
     def close(self) -> None:
-        """Wait until everything that was sent has arrived, then release process groups and shared memory.
+        """Wait until everything is sent and saved, then release process groups and shared memory.
 
         Call it before the default process group is destroyed.
         """
+        self.finish_save()
         with self._heartbeat.guard():
             self._weight_return.finish_all()
         self._transport.close()

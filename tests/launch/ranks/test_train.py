@@ -53,6 +53,29 @@ def test_a_checkpoint_of_another_script(tmp_path: Path, monkeypatch: pytest.Monk
         Checkpoints(trainer, None, options, lambda _: None).resume()
 
 
+def test_saves_beside_training_are_finished_when_they_are_written() -> None:
+    calls: list[str] = []
+    written = iter([None, None, Path("step-2"), Path("step-4")])
+
+    def finish_save(wait: bool = True) -> Path | None:
+        calls.append("wait" if wait else "look")
+        return next(written)
+
+    trainer = SimpleNamespace(
+        start_save=lambda _, extra: calls.append(f"start {extra['num_steps']}"),
+        finish_save=finish_save,
+        save=lambda _, extra: calls.append(f"save {extra['num_steps']}"),
+    )
+    options = TrainOptions("gpt.py", "plan.json", steps=6, checkpoint="kept", save_every=2, async_save=True)
+    checkpoints = Checkpoints(trainer, None, options, lambda _: None)
+    for step in (1, 2, 3, 4):
+        checkpoints.after_step(step)
+    # At step 4 the second save waits for the first.
+    assert calls == ["start 2", "look", "look", "wait", "start 4"]
+    checkpoints.finish(5)
+    assert calls[5:] == ["wait", "save 5"]
+
+
 def test_a_save_that_fails() -> None:
     def save(folder: Path, extra: dict[str, int]) -> None:
         raise FileError("rank 1 cannot write: No space left on device", where=str(folder))

@@ -30,6 +30,11 @@ def training_options(verb: F) -> F:
             help="What follows if a checkpoint of --save-every cannot be written [default: stop].",
         ),
         click.option(
+            "--async-save",
+            is_flag=True,
+            help="Write the checkpoints of --save-every while training goes on, from a copy in host memory.",
+        ),
+        click.option(
             "--save-every",
             type=click.IntRange(1),
             help="Save a checkpoint every N steps, not only at the end.",

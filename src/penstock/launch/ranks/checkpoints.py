@@ -1,6 +1,7 @@
 """Checkpoints of a training run: resuming from the latest one, and saving new ones."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,11 @@ class Checkpoints:
         self._continues = options.on_save_error == "continue"
         self._num_steps = options.steps
         self._report = report
+        self._is_async = options.async_save
         self._num_saved = 0
         """The number of steps in the latest checkpoint."""
+        self._num_pending = 0
+        """The number of steps in the checkpoint that is being written; 0 if there is none."""
 
     def resume(self) -> int:
         """Load the latest checkpoint, if there is one. Returns the number of steps that it has."""
@@ -78,11 +82,22 @@ class Checkpoints:
 
     def after_step(self, num_steps: int) -> None:
         """Save if a checkpoint is due after this number of steps (`--save-every`)."""
+        if self._num_pending:
+            self._try(self._num_pending, partial(self._finish_pending, wait=False))
         if self._every is None or num_steps % self._every:
             return
+        if self._is_async and num_steps < self._num_steps:
+            if self._num_pending:
+                self._try(self._num_pending, self._finish_pending)
+            self._try(num_steps, partial(self._start, num_steps))
+        else:
+            self._try(num_steps, partial(self._save, num_steps))
+
+    def _try(self, num_steps: int, save: Callable[[], None]) -> None:
         try:
-            self._save(num_steps)
+            save()
         except FileError as error:
+            self._num_pending = 0
             # Every rank raises it, so all of them continue.
             if not self._continues or num_steps == self._num_steps:
                 raise
@@ -90,12 +105,28 @@ class Checkpoints:
 
     def finish(self, num_steps: int) -> None:
         """Save the final state, unless it is saved already."""
+        if self._num_pending:
+            self._try(self._num_pending, self._finish_pending)
         if num_steps > self._num_saved:
             self._save(num_steps)
 
     def _save(self, num_steps: int) -> None:
         if self._folder is not None:
             status_board().enter_phase(Phase.SAVE)
-            scheduler = None if self._scheduler is None else self._scheduler.state_dict()
-            self._trainer.save(self._folder, extra={"num_steps": num_steps, "scheduler": scheduler})
+            self._trainer.save(self._folder, extra=self._extra(num_steps))
             self._num_saved = num_steps
+
+    def _start(self, num_steps: int) -> None:
+        """Start a save that goes on beside the next steps."""
+        status_board().enter_phase(Phase.SAVE)
+        self._trainer.start_save(self._folder, extra=self._extra(num_steps))
+        self._num_pending = num_steps
+
+    def _finish_pending(self, *, wait: bool = True) -> None:
+        """Finish the save that was started, if all ranks have written their files."""
+        if self._trainer.finish_save(wait=wait) is not None:
+            self._num_saved, self._num_pending = self._num_pending, 0
+
+    def _extra(self, num_steps: int) -> dict[str, Any]:
+        scheduler = None if self._scheduler is None else self._scheduler.state_dict()
+        return {"num_steps": num_steps, "scheduler": scheduler}

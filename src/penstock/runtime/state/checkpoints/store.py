@@ -28,7 +28,7 @@ from penstock.runtime.state.checkpoints import directory
 from penstock.runtime.state.checkpoints.digests import find_damage
 from penstock.runtime.state.checkpoints.directory import Complete, Lock
 from penstock.runtime.state.checkpoints.rank_state import RankState, read_state, restore_state, state_to_write
-from penstock.runtime.state.checkpoints.record import Record
+from penstock.runtime.state.checkpoints.unfinished_save import PendingSave, UnfinishedSave, copy_to_host
 from penstock.runtime.state.optimizer_state import OptimizerLayout, check_fits, merge_layouts
 
 _log = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class Checkpoints:
         self._rank_state = rank_state
         self._consensus = consensus
         self._optimizer_refs: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._pending: PendingSave | None = None
 
     def add(self, optimizer: torch.optim.Optimizer) -> None:
         """Include an optimizer in checkpoints, as long as it is referenced elsewhere."""
@@ -81,7 +82,48 @@ class Checkpoints:
             InputError: `keep` is less than 1, or another process is writing to the directory.
             FileError: The directory cannot be written.
         """
-        from penstock.runtime.state.checkpoints.torch_files import write_state
+        self.finish_save()
+        with self._begin(folder, step, seed, extra, keep) as unfinished:
+            return unfinished.finish(unfinished.writer.write)
+
+    def start_save(self, folder: Path, *, step: int, seed: int, extra: Any, keep: int | None) -> None:
+        """Copy the state to host memory and write it in a thread. `finish_save` makes the checkpoint visible.
+
+        Arguments and errors are those of `save`.
+        """
+        self.finish_save()
+        unfinished = self._begin(folder, step, seed, extra, keep, in_copy=True)
+        self._pending = PendingSave(unfinished)
+
+    def finish_save(self, *, wait: bool = True) -> Path | None:
+        """Finish the save that `start_save` has begun.
+
+        Args:
+            wait: Whether to wait until all ranks have written their files. Otherwise nothing happens before that.
+
+        Returns:
+            The path of the checkpoint, or None: there is no save to finish, or not all ranks have written.
+
+        Raises:
+            FileError: The files cannot be written.
+        """
+        pending = self._pending
+        if pending is None or not (wait or self._all_have_written(pending)):
+            return None
+        self._pending = None
+        with pending.unfinished as unfinished:
+            return unfinished.finish(pending.written)
+
+    def _all_have_written(self, pending: PendingSave) -> bool:
+        def merge(each: list[bool]) -> list[bool]:
+            return [all(each)] * len(each)
+
+        return self._consensus.decide("looking whether a checkpoint is written", lambda: pending.has_written, merge)
+
+    def _begin(
+        self, folder: Path, step: int, seed: int, extra: Any, keep: int | None, *, in_copy: bool = False
+    ) -> UnfinishedSave:
+        from penstock.runtime.state.checkpoints.torch_files import StateWriter
 
         if keep is not None and keep < 1:
             raise InputError(f"keep ({keep}) must be at least 1", hint="Pass None to keep all checkpoints.")
@@ -95,24 +137,16 @@ class Checkpoints:
             name, merged = consensus.decide(
                 "starting a checkpoint", lambda: rank_state.optimizer_layouts(optimizers), begin
             )
-            unfinished = folder / name
+            path = folder / name
             if consensus.rank == 0:
-                stack.callback(directory.remove, [unfinished])
+                stack.callback(directory.remove, [path])
             consensus.run_everywhere(
-                "looking for the checkpoint directory", lambda: _wait_until_visible(unfinished, consensus.rank)
+                "looking for the checkpoint directory", lambda: _wait_until_visible(path, consensus.rank)
             )
-            own_state = state_to_write(rank_state, consensus.rank, optimizers, merged, extra)
-            files = write_state(own_state, unfinished, consensus)
-
-            def finish(_: list[None]) -> list[Path]:
-                number = directory.next_number(folder)
-                kinds = tuple(item.kind for item in merged)
-                record = Record(
-                    step=step, number=number, seed=seed, optimizers=kinds, world=consensus.world, files=files
-                )
-                return [directory.finish(unfinished, record, keep)] * consensus.world
-
-            return consensus.decide("finishing a checkpoint", lambda: None, finish)
+            state = state_to_write(rank_state, consensus.rank, optimizers, merged, extra)
+            writer = StateWriter(copy_to_host(state) if in_copy else state, path, consensus)
+            kinds = tuple(item.kind for item in merged)
+            return UnfinishedSave(path, step, seed, kinds, keep, writer, consensus, stack.pop_all())
 
     def load(self, folder: Path, *, step: int | None, with_optimizers: bool) -> LoadedCheckpoint:
         """Load a checkpoint on all ranks, or on none.

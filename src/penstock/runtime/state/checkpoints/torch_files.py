@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
@@ -54,75 +54,88 @@ class DigestingFileSystem(FileSystem):
         self.digests[Path(new_path).name] = self.digests.pop(Path(path).name)
 
 
-def write_state(state: Mapping[str, Any], path: Path, consensus: Consensus) -> dict[str, FileDigest]:
-    """Write the state of all ranks to a directory, and flush it to disk. All ranks must call it.
+Written: TypeAlias = "tuple[Any, dict[str, FileDigest]]"
+"""What the writer of one rank has to tell rank 0, and the digests of its files."""
+
+
+class StateWriter:
+    """Writes the state of all ranks to a directory, and flushes it to disk, in three parts.
+
+    All ranks make it and close it together. In between each writes alone, in any thread.
 
     Args:
         state: The state that this rank writes.
         path: The directory.
         consensus: Agreement between the ranks.
-
-    Returns:
-        The digests of all files, by name, on rank 0.
-
-    Raises:
-        FileError: A rank cannot write its files.
-        InputError: A rank cannot pickle its state.
     """
-    planner, writer, files = DefaultSavePlanner(), FileSystemWriter(path), DigestingFileSystem()
-    writer.fs = files
-    is_first = consensus.rank == 0
 
-    def plan() -> Any:
-        planner.set_up_planner(dict(state), writer.storage_meta(), is_first)
-        writer.set_up_storage_writer(is_first)
-        return writer.prepare_local_plan(planner.create_local_plan())
+    def __init__(self, state: Mapping[str, Any], path: Path, consensus: Consensus) -> None:
+        self._planner, self._writer, self._files = DefaultSavePlanner(), FileSystemWriter(path), DigestingFileSystem()
+        self._writer.fs = self._files
+        self._path, self._consensus = path, consensus
+        self._metadata: Any = None
+        is_first = consensus.rank == 0
 
-    def merge(plans: list[Any]) -> list[Any]:
-        global_plan, shared.metadata = planner.create_global_plan(plans)
-        return list(writer.prepare_global_plan(global_plan))
+        def plan() -> Any:
+            self._planner.set_up_planner(dict(state), self._writer.storage_meta(), is_first)
+            self._writer.set_up_storage_writer(is_first)
+            return self._writer.prepare_local_plan(self._planner.create_local_plan())
 
-    def write() -> tuple[Any, dict[str, FileDigest]]:
+        def merge(plans: list[Any]) -> list[Any]:
+            global_plan, self._metadata = self._planner.create_global_plan(plans)
+            return list(self._writer.prepare_global_plan(global_plan))
+
+        self._plan: Any = consensus.decide("planning a checkpoint", plan, merge)
+
+    def write(self) -> Written:
+        """Write the files of this rank.
+
+        Raises:
+            FileError: The operating system refuses.
+            InputError: The state cannot be pickled.
+        """
         try:
-            results = writer.write_data(planner.finish_plan(own_plan), planner).value()
-            return results, files.digests
+            results = self._writer.write_data(self._planner.finish_plan(self._plan), self._planner).value()
+            return results, self._files.digests
         except (OSError, RuntimeError) as error:
-            raise _refused(error) from error
+            raise self._refused(error) from error
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(
-                f"rank {consensus.rank} cannot write: {error}",
-                where=str(path.parent),
+                f"rank {self._consensus.rank} cannot write: {error}",
+                where=str(self._path.parent),
                 hint="The value of extra=, and the state of optimizers, must be picklable.",
             ) from error
 
-    def close(written: list[tuple[Any, dict[str, FileDigest]]]) -> list[dict[str, FileDigest]]:
-        try:
-            writer.finish(shared.metadata, [results for results, _ in written])
-        except OSError as error:
-            raise _refused(error) from error
-        digests = {name: digest for _, own in written for name, digest in own.items()}
-        return [digests | files.digests, *({} for _ in written[1:])]
+    def close(self, written: Callable[[], Written]) -> dict[str, FileDigest]:
+        """Write what describes all files.
 
-    def _refused(error: Exception) -> Exception:
+        Args:
+            written: Returns or raises what `write` has returned or raised on this rank.
+
+        Returns:
+            The digests of all files, by name, on rank 0.
+        """
+
+        def finish(every: list[Written]) -> list[dict[str, FileDigest]]:
+            try:
+                self._writer.finish(self._metadata, [results for results, _ in every])
+            except OSError as error:
+                raise self._refused(error) from error
+            digests = {name: digest for _, own in every for name, digest in own.items()}
+            return [digests | self._files.digests, *({} for _ in every[1:])]
+
+        return self._consensus.decide("writing a checkpoint", written, finish)
+
+    def _refused(self, error: Exception) -> Exception:
         """The reason of the operating system, if it has refused to write."""
-        cause = error if isinstance(error, OSError) else files.error
+        cause = error if isinstance(error, OSError) else self._files.error
         if cause is None:
             return error
         return FileError(
-            f"rank {consensus.rank} cannot write: {reason(cause)}",
-            where=str(path.parent),
+            f"rank {self._consensus.rank} cannot write: {reason(cause)}",
+            where=str(self._path.parent),
             hint="Earlier checkpoints are intact.",
         )
-
-    shared = _Shared()
-    own_plan: Any = consensus.decide("planning a checkpoint", plan, merge)
-    return consensus.decide("writing a checkpoint", write, close)
-
-
-class _Shared:
-    """State of rank 0 between two decisions."""
-
-    metadata: Any = None
 
 
 class StoredCheckpoint:
