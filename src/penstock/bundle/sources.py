@@ -2,13 +2,17 @@
 
 import shlex
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+
+import msgspec
 
 from penstock.cluster import Cluster
-from penstock.errors import InputError
-from penstock.profile import Profile
+from penstock.profile import Profile, Recipe
 
-Precision = Literal["bf16", "fp32"]
+_RECIPE_OPTIONS = {
+    "--attention": "attention",
+    "--checkpointing": "checkpointing",
+    "--tensor-parallel": "tensor_parallel",
+}
 
 
 @dataclass(frozen=True)
@@ -19,17 +23,10 @@ class ProfileSource:
     kinds: tuple[str, ...] = ()
     micro_batch_size: int | None = None
     sequence: int | None = None
-    precision: str | None = None
+    recipe: Recipe | None = None
+    """How the model is trained, for computed profiles. None: the default."""
     is_untied: bool = False
     """Whether to leave out the ties between layers."""
-
-    def __post_init__(self) -> None:
-        if self.precision not in (None, *get_args(Precision)):
-            raise InputError(
-                f"a computed profile cannot have precision {self.precision}",
-                where="--precision",
-                hint=f"Use {' or '.join(get_args(Precision))}, or measure a model: penstock profile script.py.",
-            )
 
     def load(self) -> Profile:
         """Load the profile."""
@@ -40,7 +37,7 @@ class ProfileSource:
             kinds=self.kinds,
             micro_batch_size=self.micro_batch_size,
             sequence=self.sequence,
-            precision=_precision(self.precision),
+            recipe=self.recipe,
         )
         return untied(profile) if self.is_untied else profile
 
@@ -62,8 +59,8 @@ class ProfileSource:
             words += ["--micro-batch-size", str(self.micro_batch_size)]
         if self.sequence is not None:
             words += ["--sequence", str(self.sequence)]
-        if self.precision is not None:
-            words += ["--precision", self.precision]
+        if self.recipe is not None:
+            words += recipe_words(self.recipe)
         if self.is_untied:
             words.append("--untied")
         return shlex.join(words)
@@ -91,12 +88,33 @@ def parse_source(text: str) -> ProfileSource:
         kinds=tuple(options.get("--kind", ())),
         micro_batch_size=int(options["--micro-batch-size"][0]) if "--micro-batch-size" in options else None,
         sequence=int(options["--sequence"][0]) if "--sequence" in options else None,
-        precision=_precision(options["--precision"][0] if "--precision" in options else None),
+        recipe=_parse_recipe(options),
         is_untied=is_untied,
     )
 
 
-def _precision(text: str | None) -> Precision | None:
-    if text not in (None, *get_args(Precision)):
-        raise ValueError(text)
-    return "fp32" if text == "fp32" else "bf16" if text == "bf16" else None
+def recipe_words(recipe: Recipe) -> list[str]:
+    """The options of a recipe, as on the command line: its precision, and what is not the default.
+
+    >>> recipe_words(Recipe(attention="eager", fp32_head=True))
+    ['--precision', 'bf16', '--attention', 'eager', '--head-precision', 'fp32']
+    """
+    words = ["--precision", recipe.precision]
+    default = Recipe()
+    for option, name in _RECIPE_OPTIONS.items():
+        value = getattr(recipe, name)
+        if value != getattr(default, name):
+            words += [option, str(value)]
+    return [*words, "--head-precision", "fp32"] if recipe.fp32_head else words
+
+
+def _parse_recipe(options: dict[str, list[str]]) -> Recipe | None:
+    if "--precision" not in options:
+        return None
+    values = {name: options[option][0] for option, name in _RECIPE_OPTIONS.items() if option in options}
+    values["precision"] = options["--precision"][0]
+    is_fp32 = options.get("--head-precision") == ["fp32"]
+    try:
+        return msgspec.convert({**values, "fp32_head": is_fp32}, Recipe, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None

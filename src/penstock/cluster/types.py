@@ -14,6 +14,7 @@ from penstock.arrays import Floats
 from penstock.cluster.provenance import ProbeRecord
 from penstock.errors import InputError
 from penstock.names import check_name_lengths
+from penstock.profile import MeasuredAllReduce
 
 MAX_MATRIX_DEVICES = 8192
 """A link matrix has the square of this number of entries, 8 bytes each."""
@@ -145,6 +146,8 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         between: Connection between devices of different hosts.
         links: Directed links that differ from the defaults.
         assumptions: Sentences about everything that the source does not specify and that was assumed.
+        all_reduces: Measured all-reduces over devices of one host, one entry for each number of devices. Others are
+            computed from the links.
         probed: When and how the cluster was measured; UNSET if it was not.
 
     Raises:
@@ -164,6 +167,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     between: Wire
     links: tuple[Link, ...] = ()
     assumptions: tuple[str, ...] = ()
+    all_reduces: tuple[MeasuredAllReduce, ...] = ()
     probed: ProbeRecord | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
@@ -183,6 +187,9 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             if link.source == link.target:
                 raise ValueError(f"a link connects device {link.source!r} to itself")
         _unique([f"{link.source!r} -> {link.target!r}" for link in self.links], "link")
+        counts = [entry.num_devices for entry in self.all_reduces]
+        if len(set(counts)) < len(counts):
+            raise ValueError("all_reduces has two entries for the same number of devices")
         rows = () if isinstance(self.probed, msgspec.UnsetType) else self.probed.residuals
         if rows and len(rows) != len(self.devices):
             raise ValueError("residuals must have a row and a column for each device")
@@ -222,7 +229,8 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     @cached_property
     def digest(self) -> str:
         """Hash of the contents, without `assumptions` and `probed`."""
-        return io.digest(msgspec.structs.replace(self, assumptions=(), probed=msgspec.UNSET))
+        plain = msgspec.structs.replace(self, assumptions=(), probed=msgspec.UNSET)
+        return io.digest(plain, without=[] if self.all_reduces else ["all_reduces"])
 
     def _check_matrix(self) -> None:
         if self.num_devices > MAX_MATRIX_DEVICES:

@@ -11,12 +11,11 @@ from penstock.errors import InputError
 from penstock.names import near_names, suggest_files
 from penstock.profile.limits import MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS
 from penstock.profile.readers import parse_pipedream, parse_piper
+from penstock.profile.recipe import Precision, Recipe
 from penstock.profile.types import FORMAT, UNNAMED_KIND, Profile
 
 if TYPE_CHECKING:
     from penstock.profile.analytic import ParsedConfig
-
-Precision = Literal["bf16", "fp32"]
 
 DEFAULT_KIND = "A100-80"
 
@@ -30,6 +29,7 @@ def load_profile(
     micro_batch_size: int | None = None,
     sequence: int | None = None,
     precision: Precision | None = None,
+    recipe: Recipe | None = None,
 ) -> Profile:
     """Load a profile from a file, or compute it for a known model.
 
@@ -40,7 +40,8 @@ def load_profile(
             that they were measured on: a single kind names it. Penstock profiles take none.
         micro_batch_size: Rows of a micro-batch. For a PipeDream file, the micro-batch size of the measurement.
         sequence: Tokens of a row, for computed profiles of language models (default: the longest configured).
-        precision: "bf16" (default) or "fp32", for computed profiles.
+        precision: "bf16" (default), "fp16", "fp32", "tf32" or "fp8", for computed profiles.
+        recipe: Precision, attention, checkpointing and tensor parallelism together, instead of `precision`.
 
     Returns:
         The profile. Its `assumptions` list everything that the source does not specify.
@@ -56,16 +57,20 @@ def load_profile(
     """
     if micro_batch_size is not None and not 1 <= micro_batch_size <= MAX_MICRO_BATCH_SIZE:
         raise InputError(f"micro-batch size must be 1 to {MAX_MICRO_BATCH_SIZE:,}, not {micro_batch_size:,}")
+    if precision is not None:
+        if recipe is not None:
+            raise InputError("precision and recipe cannot be given together", hint="Put the precision into the recipe.")
+        recipe = Recipe(precision=precision)
     if not _is_file(source):
-        return _computed(_builtin(source), source, kinds, micro_batch_size, sequence, precision)
+        return _computed(_builtin(source), source, kinds, micro_batch_size, sequence, recipe)
     text = io.read_text(source).removeprefix("\ufeff")
     name = Path(source).stem
     form = _form(text, source)
     if form == "config":
         from penstock.profile.analytic import read_config
 
-        return _computed(read_config(text, where=source), source, kinds, micro_batch_size, sequence, precision)
-    for what, value in (("sequence length", sequence), ("precision", precision)):
+        return _computed(read_config(text, where=source), source, kinds, micro_batch_size, sequence, recipe)
+    for what, value in (("sequence length", sequence), ("precision or recipe", recipe)):
         if value is not None:
             raise InputError(
                 f"the {what} of a measured profile cannot be changed",
@@ -171,7 +176,7 @@ def _computed(
     kinds: Sequence[str],
     micro_batch_size: int | None,
     sequence: int | None,
-    precision: Precision | None,
+    recipe: Recipe | None,
 ) -> Profile:
     from penstock.profile.analytic import analytic_profile
 
@@ -180,7 +185,7 @@ def _computed(
         kinds=tuple(kinds) or (DEFAULT_KIND,),
         micro_batch_size=micro_batch_size or 1,
         sequence=sequence,
-        precision=precision or "bf16",
+        recipe=recipe or Recipe(),
     )
     for unit in profile.units:
         if any(max(time.forward_s, time.input_grad_s, time.weight_grad_s) > MAX_SECONDS for time in unit.times):

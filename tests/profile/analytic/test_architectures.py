@@ -11,11 +11,11 @@ from penstock.profile.analytic.architectures.decoders import FalconConfig, GptNe
 from penstock.profile.analytic.architectures.encoder_decoders import T5Config, WhisperConfig
 from penstock.profile.analytic.architectures.encoders import ClipConfig
 from penstock.profile.analytic.architectures.experts import MixtralConfig
+from penstock.profile.analytic.attention import attention
 from penstock.profile.analytic.model_parts import Batch, Design, Part
-from penstock.profile.analytic.operations import attention
 from penstock.profile.types import Profile
 
-BATCH = Batch(micro_batch_size=2, sequence=16, element_bytes=2)
+BATCH = Batch(micro_batch_size=2, sequence=16)
 TOKENS = 32
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from penstock import io
 from penstock.profile.analytic import BUILTIN_NAMES, analytic_profile
+from penstock.profile.recipe import Recipe
 from penstock.profile.types import FORMAT, Profile
 
 PUBLISHED = {
@@ -34,7 +35,10 @@ def test_all_names_are_published() -> None:
 @pytest.mark.parametrize("name", BUILTIN_NAMES)
 def test_parameter_counts_are_the_published_ones(name: str) -> None:
     assert parameters(analytic_profile(name, kinds=["T4"], micro_batch_size=1), 2) == PUBLISHED[name]
-    assert parameters(analytic_profile(name, kinds=["T4"], micro_batch_size=3, precision="fp32"), 4) == PUBLISHED[name]
+    assert (
+        parameters(analytic_profile(name, kinds=["T4"], micro_batch_size=3, recipe=Recipe(precision="fp32")), 4)
+        == PUBLISHED[name]
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,7 @@ def test_the_profile_is_a_valid_file(name: str) -> None:
 
 def test_optimizer_ratios() -> None:
     mixed = analytic_profile("gpt2", kinds=["T4"], micro_batch_size=1)
-    single = analytic_profile("gpt2", kinds=["T4"], micro_batch_size=1, precision="fp32")
+    single = analytic_profile("gpt2", kinds=["T4"], micro_batch_size=1, recipe=Recipe(precision="fp32"))
     assert (mixed.gradient_ratio, mixed.optimizer_ratio) == (1.0, 6.0)
     assert (single.gradient_ratio, single.optimizer_ratio) == (1.0, 2.0)
 

@@ -1,4 +1,5 @@
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -6,8 +7,9 @@ from penstock.errors import InputError
 from penstock.profile.analytic import BUILTIN_NAMES, analytic_profile
 from penstock.profile.analytic.build import MAX_MICRO_BATCH_SIZE
 from penstock.profile.analytic.operations import Kernel
-from penstock.profile.analytic.roofline import seconds
-from penstock.profile.device_kinds import KINDS, Precision
+from penstock.profile.analytic.roofline import KERNEL_S, pricer
+from penstock.profile.device_kinds import KINDS
+from penstock.profile.recipe import Precision, Recipe
 from penstock.profile.types import Profile
 from tests.support.paths import DOCS
 from tests.support.undisturbed import undisturbed
@@ -25,13 +27,28 @@ def computed_s(profile: Profile, index: int = 0) -> float:
 
 def test_the_roofline() -> None:
     kind = KINDS["A100-40"]
-    by_arithmetic = 1e12 / (312e12 * 0.75) + 5e-6
-    by_memory = 1e9 / (1.555e12 * 0.85) + 5e-6
-    assert seconds([Kernel(1_000, 10**12)], kind, "bf16") == pytest.approx(by_arithmetic)
-    assert seconds([Kernel(10**9, 1_000)], kind, "bf16") == pytest.approx(by_memory)
-    both = [Kernel(1_000, 10**12), Kernel(10**9)]
-    assert seconds(both, kind, "bf16") == pytest.approx(by_arithmetic + by_memory)
-    assert seconds([Kernel(0, 10**12)], kind, "fp32") == pytest.approx(1e12 / (19.5e12 * 0.75) + 5e-6)
+    mixed, single = pricer(kind, Recipe()), pricer(kind, Recipe(precision="fp32"))
+    by_arithmetic = 1e12 / (312e12 * 0.75)
+    by_memory = 1e9 / (1.555e12 * 0.85)
+    assert mixed.device_s([Kernel(1_000, 10**12)]) == pytest.approx(by_arithmetic)
+    assert mixed.device_s([Kernel(10**9, 1_000)]) == pytest.approx(by_memory)
+    assert mixed.device_s([Kernel(1_000, 10**12), Kernel(10**9)]) == pytest.approx(by_arithmetic + by_memory)
+    assert mixed.device_s([Kernel(1), Kernel(1)]) == 2 * KERNEL_S
+    assert single.device_s([Kernel(0, 10**12)]) == pytest.approx(1e12 / (19.5e12 * 0.75))
+
+
+def test_the_host_limits_small_kernels_and_no_large_ones() -> None:
+    priced = pricer(KINDS["A100-40"], Recipe())
+    small, large = [Kernel(1_000)] * 10, [Kernel(10**9)] * 10
+    assert priced.forward_s(small) == pytest.approx(10 * priced.kind.launch_s)
+    assert priced.forward_s(large) == priced.device_s(large)
+    # A small kernel among large ones is launched while they run.
+    assert priced.forward_s([*large, *small]) == priced.device_s([*large, *small])
+    first, second = priced.backward_s([], small, small)
+    assert first == second == pytest.approx(10 * 0.25 * priced.kind.launch_s)
+    assert priced.backward_s(small, [], [])[0] == pytest.approx(priced.forward_s(small))
+    assert priced.backward_s([], large, large) == (priced.device_s(large), priced.device_s(large))
+    assert priced.backward_s([], [], []) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(("name", "rows"), [("gpt2-xl", 8), ("llama-3-8b", 4), ("bert-large", 32), ("vgg19", 64)])
@@ -54,8 +71,9 @@ def test_faster_kinds_take_less_time(name: str) -> None:
     profile = analytic_profile(name, kinds=order, micro_batch_size=8)
     # Three row counts for each kind, in order.
     whole = [computed_s(profile, 3 * index) for index in range(len(order))]
-    assert whole == sorted(whole)
-    assert whole[0] < whole[-1] / 3
+    # Where the host is the slower one, kinds take equally long, up to rounding.
+    assert all(first <= second * (1 + 1e-9) for first, second in pairwise(whole))
+    assert whole[0] < whole[-1]
 
 
 def test_a_large_model_scales_as_its_matrix_products_do() -> None:
@@ -67,10 +85,11 @@ def test_a_large_model_scales_as_its_matrix_products_do() -> None:
 def test_more_rows_take_longer_but_not_in_proportion(name: str) -> None:
     profile = analytic_profile(name, kinds=["A100-40"], micro_batch_size=1)
     for unit in profile.units:
+        # Up to rounding: small passes take what the host needs, whatever their rows.
         one, two, four = (entry.forward_s for entry in unit.times)
-        assert one < two < four
-        assert two < 2 * one
-        assert four < 2 * two
+        assert one <= two * (1 + 1e-9) <= four * (1 + 2e-9)
+        assert two <= 2 * one * (1 + 1e-9)
+        assert four <= 2 * two * (1 + 1e-9)
         small, double, quadruple = unit.sizes
         assert small.saved_bytes < double.saved_bytes <= 2 * small.saved_bytes
         assert quadruple.cut_bytes == 4 * small.cut_bytes
@@ -80,15 +99,15 @@ def test_step_reads_and_writes_28_bytes_for_a_parameter() -> None:
     precisions: tuple[Precision, ...] = ("bf16", "fp32")
     for precision in precisions:
         profile = analytic_profile(
-            "llama-3-8b", kinds=["A100-80"], micro_batch_size=1, sequence=128, precision=precision
+            "llama-3-8b", kinds=["A100-80"], micro_batch_size=1, sequence=128, recipe=Recipe(precision=precision)
         )
-        expected = 28 * 8_030_261_248 / (2.039e12 * 0.85) + 5e-6 * profile.num_units
+        expected = 28 * 8_030_261_248 / (2.039e12 * 0.85)
         assert total_s(profile, "step_s") == pytest.approx(expected)
 
 
 def test_fp32_is_slower_and_larger() -> None:
     mixed = analytic_profile("gpt2", kinds=["A100-40"], micro_batch_size=4)
-    single = analytic_profile("gpt2", kinds=["A100-40"], micro_batch_size=4, precision="fp32")
+    single = analytic_profile("gpt2", kinds=["A100-40"], micro_batch_size=4, recipe=Recipe(precision="fp32"))
     assert computed_s(single) > 3 * computed_s(mixed)
     assert single.units[1].sizes[0].cut_bytes == 2 * mixed.units[1].sizes[0].cut_bytes
 
@@ -97,11 +116,11 @@ def test_fp32_is_slower_and_larger() -> None:
     ("name", "kind", "precision", "rows", "sequence", "published_per_s", "computed_per_s"),
     [
         # NVIDIA's public examples for PyTorch, one device: ResNet-50 images and BERT-large sequences a second.
-        ("resnet50", "A100-80", "bf16", 256, None, 2470, 2939),
-        ("resnet50", "V100-16", "bf16", 256, None, 1200, 1272),
-        ("resnet50", "V100-16", "fp32", 128, None, 367, 317),
-        ("bert-large", "V100-16", "bf16", 64, 128, 172, 246),
-        ("bert-large", "V100-16", "bf16", 8, 512, 30, 55),
+        ("resnet50", "A100-80", "bf16", 256, None, 2470, 2900),
+        ("resnet50", "V100-16", "bf16", 256, None, 1200, 1287),
+        ("resnet50", "V100-16", "fp32", 128, None, 367, 319),
+        ("bert-large", "V100-16", "bf16", 64, 128, 172, 228),
+        ("bert-large", "V100-16", "bf16", 8, 512, 30, 50),
         ("bert-large", "V100-16", "fp32", 32, 128, 40, 39),
     ],
 )
@@ -114,7 +133,9 @@ def test_within_a_factor_of_two_of_published_rates_as_the_docs_say(
     published_per_s: int,
     computed_per_s: int,
 ) -> None:
-    profile = analytic_profile(name, kinds=[kind], micro_batch_size=rows, sequence=sequence, precision=precision)
+    profile = analytic_profile(
+        name, kinds=[kind], micro_batch_size=rows, sequence=sequence, recipe=Recipe(precision=precision)
+    )
     rate = rows / (computed_s(profile) + total_s(profile, "step_s"))
     assert 0.5 * published_per_s < rate < 2 * published_per_s
     assert round(rate) == computed_per_s
@@ -124,8 +145,8 @@ def test_within_a_factor_of_two_of_published_rates_as_the_docs_say(
 def test_the_example_of_the_docs() -> None:
     profile = analytic_profile("gpt2-xl", kinds=["A100-40"], micro_batch_size=4, sequence=1024)
     figures = (profile.num_units, round(1e3 * computed_s(profile)), round(1e3 * total_s(profile, "step_s")))
-    assert figures == (98, 223, 35)
-    assert "98 layers, 223 ms" in PAGE.read_text(encoding="utf-8")
+    assert figures == (98, 231, 35)
+    assert "98 layers, 231 ms" in PAGE.read_text(encoding="utf-8")
 
 
 @undisturbed
@@ -178,7 +199,7 @@ def test_other_bad_arguments() -> None:
     with pytest.raises(InputError, match="at least one device kind"):
         analytic_profile("gpt2", kinds=[], micro_batch_size=1)
     with pytest.raises(InputError, match="precision"):
-        analytic_profile("gpt2", kinds=["T4"], micro_batch_size=1, precision="fp8")  # type: ignore[arg-type]
+        analytic_profile("gpt2", kinds=["T4"], micro_batch_size=1, recipe=Recipe(precision="fp8"))
     with pytest.raises(InputError, match="images"):
         analytic_profile("vgg16", kinds=["T4"], micro_batch_size=1, sequence=128)
     with pytest.raises(InputError, match="bytes"):

@@ -6,16 +6,17 @@ import pytest
 from penstock.profile.analytic import analytic_profile
 from penstock.profile.analytic.architectures.decoders import Gpt2Config, LlamaConfig
 from penstock.profile.analytic.architectures.encoders import VitConfig
+from penstock.profile.analytic.attention import attention
 from penstock.profile.analytic.blocks import Block, attention_half, mlp_half
 from penstock.profile.analytic.builtin import BUILTIN
 from penstock.profile.analytic.convolution import convolution, max_pool
 from penstock.profile.analytic.model_parts import Batch, Design, Part
-from penstock.profile.analytic.operations import Kernel, attention, cross_entropy, linear, lookup
+from penstock.profile.analytic.operations import Kernel, cross_entropy, linear, lookup
 from penstock.profile.analytic.vision import ResnetConfig, VggConfig, resnet_design, vgg_design
 from penstock.profile.types import Unit
 
 ROWS, SEQUENCE, HIDDEN, HEADS = 4, 1024, 1600, 25
-BATCH = Batch(micro_batch_size=ROWS, sequence=SEQUENCE, element_bytes=2)
+BATCH = Batch(micro_batch_size=ROWS, sequence=SEQUENCE)
 STREAM = ROWS * SEQUENCE * HIDDEN
 BLOCK = Block(
     hidden=HIDDEN,
@@ -26,7 +27,7 @@ BLOCK = Block(
     causal=True,
     joint_qkv=True,
 )
-IMAGE = Batch(micro_batch_size=1, sequence=1, element_bytes=2)
+IMAGE = Batch(micro_batch_size=1, sequence=1)
 
 
 def forward_flops(part: Part) -> int:
@@ -95,7 +96,7 @@ def test_llama_block() -> None:
     config = LlamaConfig(
         hidden_size=64, intermediate_size=160, num_attention_heads=8, num_key_value_heads=2, num_hidden_layers=1
     )
-    batch = Batch(micro_batch_size=2, sequence=16, element_bytes=2)
+    batch = Batch(micro_batch_size=2, sequence=16)
     design = config.design(batch)
     tokens = 32
     # q and o: 64 x 64; k and v: 64 x 16. Attention: 4 b s^2 h over 2.
@@ -111,7 +112,7 @@ def test_llama_block() -> None:
 
 def test_gpt2_embedding_and_head() -> None:
     config = Gpt2Config(vocab_size=1000, n_positions=32, n_embd=64, n_layer=1, n_head=4)
-    design = config.design(Batch(micro_batch_size=2, sequence=16, element_bytes=2))
+    design = config.design(Batch(micro_batch_size=2, sequence=16))
     embedding, head = design.parts["embedding"], design.parts["head"]
     assert embedding.parameters == (1000 + 32) * 64
     assert forward_flops(embedding) == backward_flops(embedding) == 0
@@ -141,7 +142,7 @@ def test_forward_of_vit_l_16() -> None:
     # torchvision publishes 61.55 thousand million multiply-adds an image.
     model = BUILTIN["vit-l-16"]
     assert isinstance(model, VitConfig)
-    macs = forward_macs(model.design(Batch(micro_batch_size=1, sequence=197, element_bytes=2)))
+    macs = forward_macs(model.design(Batch(micro_batch_size=1, sequence=197)))
     assert macs == pytest.approx(61.55e9, rel=1e-4)
 
 
@@ -175,8 +176,11 @@ def test_resnet_block() -> None:
 def test_operations_one_by_one() -> None:
     product = linear("x", 10, 3, 5, bias=True, element_bytes=2)
     # 10 x 3 in, 3 x 5 weight, 10 x 5 out.
-    assert product.forward == product.input_grad == (Kernel(2 * (30 + 15 + 50), 2 * 10 * 15),)
-    assert product.weight_grad == (Kernel(190, 300), Kernel(90), Kernel(110), Kernel(30))
+    counts = [(kernel.moved_bytes, kernel.flops) for kernel in (*product.forward, *product.input_grad)]
+    assert counts == [(2 * (30 + 15 + 50), 2 * 10 * 15)] * 2
+    assert [kernel.moved_bytes for kernel in product.weight_grad] == [190, 90, 110, 30]
+    shapes = [kernel.product for kernel in (*product.forward, *product.input_grad, product.weight_grad[0])]
+    assert [(item.rows, item.columns, item.depth) for item in shapes if item] == [(10, 5, 3), (10, 3, 5), (3, 5, 10)]
     assert (product.parameters, product.saved_bytes, product.pending_bytes) == (20, 60, 160)
     picked = lookup("x", 10, 100, 4, element_bytes=2)
     assert (picked.input_grad, picked.parameters) == ((), 400)

@@ -41,13 +41,13 @@ def command(console: Console, plan_file: PlanFile, numerics: str | None, device:
     from penstock.program.proof import prove
     from penstock.schedules import schedule as order
 
-    precision = plan_file.precision
+    precision = plan_file.recipe.precision
     if not numerics and (device is not None or any_kind):
         raise InputError("--device and --any-kind require --numerics", hint="Leave them out, or name a script.")
     if numerics:
         _refuse_with_numerics(plan_file)
         check_script(numerics)
-        plan_file = replace(plan_file, precision=None)
+        plan_file = replace(plan_file, recipe=plan_file.recipe.without_precision)
     bundle = plan_file.open()
     warn_if_old(console, bundle.cluster)
     program = bundle.program or order(bundle.costs)
@@ -125,6 +125,7 @@ def _refuse_with_numerics(plan_file: PlanFile) -> None:
         "kind": plan_file.kinds,
         "micro_batch_size": plan_file.micro_batch_size,
         "sequence": plan_file.sequence,
+        **plan_file.recipe.without_precision.given,
         "force": plan_file.force,
         "schedule": plan_file.schedule,
     }

@@ -7,7 +7,7 @@ import click
 
 from penstock.bundle import ProfileSource
 from penstock.cli.console import Console, console_options
-from penstock.cli.options import AutoOptions, profile_options
+from penstock.cli.options import AutoOptions, RecipeOptions, profile_options
 from penstock.cli.render import comparison_data, show_comparison, warn_if_old
 from penstock.cli.workflows import planned_problems, plans_of
 from penstock.errors import InputError
@@ -58,7 +58,7 @@ def command(
     kinds: tuple[str, ...],
     micro_batch_size: int | None,
     sequence: int | None,
-    precision: str | None,
+    recipe: RecipeOptions,
     untied: bool,
 ) -> None:
     """Compare all planners and schedules on one problem, each in the default shape of the schedule.
@@ -80,7 +80,8 @@ def command(
         raise InputError("--against cannot be used with --ablate, --planners or --schedules", hint="Leave them out.")
     cluster = load_cluster(cluster_source)
     warn_if_old(console, cluster)
-    profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, precision, untied).for_cluster(cluster)
+    profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, recipe.recipe, untied)
+    profile_source = profile_source.for_cluster(cluster)
     profile = profile_source.load()
     check_kinds(profile, cluster.devices)
     options = AutoOptions(work=work, seed=seed)

@@ -10,6 +10,7 @@ from penstock.cli.console import Console, console_options
 from penstock.cli.options import (
     Amounts,
     Method,
+    RecipeOptions,
     amount_options,
     check_outputs,
     method_options,
@@ -58,7 +59,7 @@ def command(
     kinds: tuple[str, ...],
     micro_batch_size: int | None,
     sequence: int | None,
-    precision: str | None,
+    recipe: RecipeOptions,
     untied: bool,
     output: str | None,
     program: str | None,
@@ -79,7 +80,8 @@ def command(
     check_outputs((source, cluster_source), outputs)
     cluster = load_cluster(cluster_source)
     warn_if_old(console, cluster)
-    profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, precision, untied).for_cluster(cluster)
+    profile_source = ProfileSource(source, kinds, micro_batch_size, sequence, recipe.recipe, untied)
+    profile_source = profile_source.for_cluster(cluster)
     free = method
     if engine is not None:
         method = method.for_engine(engine)

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.bundle import ProfileSource
 from penstock.cli.console import Console, console_options
-from penstock.cli.options import check_outputs, computed_options, refuse_unused
+from penstock.cli.options import RecipeOptions, check_outputs, computed_options, refuse_unused
 from penstock.cli.workflows import MeasureOptions, measure_script
 from penstock.errors import InputError
 from penstock.launch import DEFAULT_FUNCTION, check_script, is_script, script_function, script_path
@@ -75,7 +75,7 @@ def command(
     kinds: tuple[str, ...],
     micro_batch_size: tuple[int, ...] | None,
     sequence: int | None,
-    precision: str | None,
+    recipe: RecipeOptions,
     blocks: str | None,
     seconds: float | None,
     threads: int | None,
@@ -94,7 +94,7 @@ def command(
     """
     from penstock.profile import save_profile
 
-    computing = {"kind": kinds, "sequence": sequence}
+    computing = {"kind": kinds, "sequence": sequence, **recipe.without_precision.given}
     measuring = {
         "blocks": blocks,
         "seconds": seconds,
@@ -104,7 +104,7 @@ def command(
         "remeasure_overheads": remeasure_overheads,
     }
     refuse_unused(
-        source, **computing, **measuring, precision=precision, micro_batch_size=micro_batch_size, output=output
+        source, **computing, **measuring, precision=recipe.precision, micro_batch_size=micro_batch_size, output=output
     )
     if source is None:
         _list(console)
@@ -124,7 +124,7 @@ def command(
             busy_processes or 0,
             bool(remeasure_overheads),
             device,
-            precision,
+            recipe.precision,
         )
         profile = measure_script(console, source, options)
         reusable = output or ""
@@ -133,7 +133,7 @@ def command(
         if micro_batch_size is not None and len(micro_batch_size) > 1:
             raise InputError("--micro-batch-size: only measured models accept several sizes", hint="Use one size.")
         profile_source = ProfileSource(
-            source, kinds, micro_batch_size[0] if micro_batch_size else None, sequence, precision
+            source, kinds, micro_batch_size[0] if micro_batch_size else None, sequence, recipe.recipe
         )
         profile = profile_source.load()
         reusable = output or profile_source.text

@@ -4,6 +4,7 @@ from penstock.cli.options.amounts import Amounts, amount_options
 from penstock.cli.options.hosts import host_options
 from penstock.cli.options.method import Method, method_options
 from penstock.cli.options.plan_file import PlanFile, plan_file_options
+from penstock.cli.options.recipe import RecipeOptions
 from penstock.cli.options.search_space import AutoOptions
 from penstock.cli.options.sources import check_outputs, computed_options, profile_options, refuse_unused
 from penstock.cli.options.training import training_options
@@ -13,6 +14,7 @@ __all__ = [
     "AutoOptions",
     "Method",
     "PlanFile",
+    "RecipeOptions",
     "amount_options",
     "check_outputs",
     "computed_options",

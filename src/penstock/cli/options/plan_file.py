@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from penstock.bundle import PlanBundle, ProfileSource, open_plan
+from penstock.cli.options.recipe import RecipeOptions
 from penstock.cli.options.sources import profile_options, refuse_unused
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,7 +26,7 @@ class PlanFile:
     kinds: tuple[str, ...]
     micro_batch_size: int | None
     sequence: int | None
-    precision: str | None
+    recipe: RecipeOptions
     untied: bool
 
     @property
@@ -40,13 +41,13 @@ class PlanFile:
             kind=self.kinds,
             micro_batch_size=self.micro_batch_size,
             sequence=self.sequence,
-            precision=self.precision,
             untied=self.untied,
+            **self.recipe.given,
         )
         profile = None
         if self.source:
             profile = ProfileSource(
-                self.source, self.kinds, self.micro_batch_size, self.sequence, self.precision, self.untied
+                self.source, self.kinds, self.micro_batch_size, self.sequence, self.recipe.recipe, self.untied
             )
         return open_plan(self.path, profile=profile, cluster=self.cluster, schedule=self.schedule, force=self.force)
 

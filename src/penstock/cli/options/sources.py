@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 import click
 
 from penstock import io
+from penstock.cli.options.recipe import recipe_options
 from penstock.errors import InputError
-from penstock.profile import PRECISIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def profile_options(verb: F) -> F:
-    """Add --kind, --micro-batch-size, --sequence, --precision and --untied."""
+    """Add --micro-batch-size, --untied and the options of computed profiles."""
     verb = click.option("--untied", is_flag=True, help="Give each layer its own copy of tied parameters.")(verb)
     return computed_options(
         click.option(
@@ -27,14 +27,9 @@ def profile_options(verb: F) -> F:
 
 
 def computed_options(verb: F) -> F:
-    """Add --kind, --sequence and --precision."""
+    """Add --kind, --sequence, and the options of a recipe, which the command gets as `recipe`."""
+    verb = recipe_options(verb)
     for option in (
-        click.option(
-            "--precision",
-            type=click.Choice(tuple(PRECISIONS), case_sensitive=False),
-            help="Precision. Computed profiles: bf16 or fp32 [default: bf16]. Measured models, and training: any "
-            "[default: the model's own].",
-        ),
         click.option("--sequence", type=int, help="Tokens per row, for computed profiles of transformers."),
         click.option("--kind", "kinds", multiple=True, help="Device kind of a computed profile; may be repeated."),
     ):

@@ -44,10 +44,24 @@ class Ring(NamedTuple):
 
 
 def reduce_ring(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> Ring:
-    """The best ring over these devices, and the cost of an all-reduce of `num_bytes` on it."""
+    """The cost of an all-reduce of `num_bytes`: as measured on the cluster, otherwise that of the best ring."""
+    measured = _measured(cluster, devices, num_bytes)
+    if measured is not None:
+        return measured
     by_host = sorted(devices, key=lambda device: (int(cluster.host_index[device]), device))
     rings = [_priced(cluster, order, num_bytes) for order in (_best_links(cluster, by_host), by_host)]
     return min(rings, key=lambda ring: ring.occupancy_s)
+
+
+def _measured(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> Ring | None:
+    """The measured all-reduce over that many devices of one host. It is none if they are on several hosts."""
+    if len(set(cluster.host_index[list(devices)].tolist())) > 1:
+        return None
+    entry = next((entry for entry in cluster.all_reduces if entry.num_devices == len(devices)), None)
+    if entry is None:
+        return None
+    sent = 2 * (len(devices) - 1) / len(devices) * num_bytes
+    return Ring(tuple(devices), sent, entry.at(num_bytes), 0.0, ())
 
 
 def _priced(cluster: Cluster, order: list[int], num_bytes: float) -> Ring:

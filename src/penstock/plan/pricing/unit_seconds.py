@@ -18,6 +18,7 @@ from penstock.profile import (
     Profile,
     find_kind,
     fit,
+    group_size,
     match_kind,
     relative_speed,
 )
@@ -40,6 +41,14 @@ def check_kinds(profile: Profile, devices: Iterable[Device]) -> None:
     """
     if profile.kinds == (UNNAMED_KIND,):
         return
+    sizes = {group_size(kind) for kind in profile.kinds}
+    for device in devices:
+        if group_size(device.kind) not in sizes:
+            raise InputError(
+                f"{device.name} is {_gpus(group_size(device.kind))}, but the profile {profile.name!r} is for devices "
+                f"of {_gpus(min(sizes))}",
+                hint="Compute the profile with --tensor-parallel, or measure it, for the devices of the cluster.",
+            )
     for kind in dict.fromkeys(device.kind for device in devices if device.speed == 1.0):
         if match_kind(kind, profile.kinds) is not None or find_kind(kind) is not None:
             continue
@@ -51,6 +60,10 @@ def check_kinds(profile: Profile, devices: Iterable[Device]) -> None:
             hint=f"{question} Known kinds: {', '.join(known)}. For another kind, specify the speed of its "
             f"devices in the cluster file, relative to {profile.kinds[0]}; for equal speed, name that kind.".strip(),
         )
+
+
+def _gpus(count: int) -> str:
+    return f"a group of {count} GPUs" if count > 1 else "one GPU"
 
 
 class UnitClock:

@@ -1,6 +1,7 @@
 """Building an analytic profile: parts are priced on every device kind at three micro-batch sizes and chained."""
 
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import msgspec
 
@@ -9,11 +10,15 @@ from penstock.names import ask_names
 from penstock.profile.analytic.architectures import ARCHITECTURES, ModelConfig
 from penstock.profile.analytic.assumptions import assumptions
 from penstock.profile.analytic.builtin import BUILTIN, Model
+from penstock.profile.analytic.checkpointing import with_checkpointing
 from penstock.profile.analytic.configs import ParsedConfig, config_from_mapping
 from penstock.profile.analytic.model_parts import Batch, Design
-from penstock.profile.analytic.roofline import part_sizes, part_times
+from penstock.profile.analytic.roofline import Pricer, part_sizes, part_times, pricer
 from penstock.profile.analytic.vision import VggConfig, resnet_design, vgg_design
-from penstock.profile.device_kinds import KINDS, DeviceKind, Precision, find_kind, near_kinds
+from penstock.profile.collectives import AllReduce
+from penstock.profile.data_sheets import DeviceKind
+from penstock.profile.device_kinds import KINDS, find_kind, group_size, near_kinds
+from penstock.profile.recipe import MAX_TENSOR_PARALLEL, Attention, Checkpointing, Precision, Recipe
 from penstock.profile.types import ParameterCounts, Profile, Tie, Unit
 
 MAX_MICRO_BATCH_SIZE = 1_000_000
@@ -22,48 +27,55 @@ MAX_BYTES = 2**60
 ROW_MULTIPLES = (1, 2, 4)
 """Times are computed at these multiples of the micro-batch size, so that a fit separates launch overhead from work."""
 
-_ELEMENT_BYTES: dict[Precision, int] = {"bf16": 2, "fp32": 4}
-# Bytes of AdamW state per byte of parameters: master copy and two moments in fp32, or the two moments alone.
-_OPTIMIZER_RATIO: dict[Precision, float] = {"bf16": 6.0, "fp32": 2.0}
+DEFAULT_RECIPE = Recipe()
+
+# Bytes of AdamW state per byte of parameters, by the bytes of a parameter: master copy and two moments in fp32, or the
+# two moments alone.
+_OPTIMIZER_RATIO = {2: 6.0, 4: 2.0}
 
 
 def analytic_profile(
     name_or_config: str | ParsedConfig | Mapping[str, object],
     *,
-    kinds: Sequence[str],
+    kinds: Sequence[str | DeviceKind],
     micro_batch_size: int,
     sequence: int | None = None,
-    precision: Precision = "bf16",
+    recipe: Recipe = DEFAULT_RECIPE,
+    all_reduce: AllReduce | None = None,
 ) -> Profile:
     """Compute the profile of a model from its configuration and the data sheets of devices.
 
     Args:
         name_or_config: A built-in name, a parsed configuration, or the contents of a config.json.
-        kinds: Device kinds with data sheets.
+        kinds: Device kinds with data sheets, or data sheets.
         micro_batch_size: Rows of a micro-batch.
         sequence: Tokens of a row. None: the longest configured.
-        precision: "bf16" or "fp32".
+        recipe: Precision, attention, activation checkpointing and tensor parallelism.
+        all_reduce: Seconds of an all-reduce over a number of GPUs that share layers, of a number of bytes. None:
+            estimated from the data sheet.
 
     Raises:
-        InputError: The model, a device kind or the precision is unknown, or a size is out of range.
+        InputError: The model or a device kind is unknown, a size is out of range, a device has no products of the
+            precision, or the layers cannot be shared by that many GPUs.
 
     Example:
         >>> profile = analytic_profile("gpt2", kinds=["T4"], micro_batch_size=4, sequence=512)
         >>> profile.num_units, profile.units[1].name
         (26, 'block.0.attn')
     """
-    if precision not in tuple(_ELEMENT_BYTES):
-        known = ", ".join(_ELEMENT_BYTES)
-        raise InputError(f"unknown precision {precision!r}", where="precision", hint=f"Choose one of: {known}.")
+    _check_recipe(recipe)
     _check_count(micro_batch_size, MAX_MICRO_BATCH_SIZE, "micro_batch_size")
-    device_kinds = _find_kinds(kinds)
+    device_kinds = _find_kinds(kinds, recipe.tensor_parallel)
     name, model, parsed = _find_model(name_or_config)
     tokens = _find_sequence(name, model, sequence)
+    _check_tensor_parallel(name, model, recipe.tensor_parallel)
     designs = {
-        count: _design(model, Batch(micro_batch_size=count, sequence=tokens, element_bytes=_ELEMENT_BYTES[precision]))
+        count: with_checkpointing(
+            _design(model, Batch(micro_batch_size=count, sequence=tokens, recipe=recipe)), recipe.checkpointing
+        )
         for count in (micro_batch_size * multiple for multiple in ROW_MULTIPLES)
     }
-    notes = assumptions(model, precision, sequence=tokens, is_default_sequence=sequence is None)
+    notes = assumptions(model, recipe, sequence=tokens, is_default_sequence=sequence is None)
     notes += parsed.notes if parsed else ()
     if parsed and parsed.defaulted:
         notes.append(
@@ -72,11 +84,11 @@ def analytic_profile(
     return Profile(
         name=name,
         micro_batch_size=micro_batch_size,
-        units=_units(designs, device_kinds, precision),
+        units=_units(designs, [pricer(kind, recipe, all_reduce) for kind in device_kinds]),
         input_bytes=_within_limit(designs[micro_batch_size].input_bytes),
-        ties=_ties(designs[micro_batch_size], _ELEMENT_BYTES[precision]),
+        ties=_ties(designs[micro_batch_size], recipe.element_bytes),
         gradient_ratio=1.0,
-        optimizer_ratio=_OPTIMIZER_RATIO[precision],
+        optimizer_ratio=_OPTIMIZER_RATIO[recipe.element_bytes],
         assumptions=tuple(notes),
         parameter_counts=_parameter_counts(designs[micro_batch_size]),
         architecture=_architecture(model),
@@ -94,20 +106,42 @@ def _design(model: Model, batch: Batch) -> Design:
     return vgg_design(model, batch) if isinstance(model, VggConfig) else resnet_design(model, batch)
 
 
-def _units(designs: Mapping[int, Design], kinds: Sequence[DeviceKind], precision: Precision) -> tuple[Unit, ...]:
+def _check_recipe(recipe: Recipe) -> None:
+    for name, value, known in (
+        ("precision", recipe.precision, get_args(Precision)),
+        ("attention", recipe.attention, get_args(Attention)),
+        ("checkpointing", recipe.checkpointing, get_args(Checkpointing)),
+    ):
+        if value not in known:
+            raise InputError(f"unknown {name} {value!r:.60}", where=name, hint=f"Choose one of: {', '.join(known)}.")
+    _check_count(recipe.tensor_parallel, MAX_TENSOR_PARALLEL, "tensor_parallel")
+
+
+def _check_tensor_parallel(name: str, model: Model, count: int) -> None:
+    if count > 1 and not (isinstance(model, ModelConfig) and model.TENSOR_PARALLEL):
+        known = ", ".join(family for family, kind in ARCHITECTURES.items() if kind.TENSOR_PARALLEL)
+        raise InputError(
+            f"{name} cannot be computed with layers shared by {count} GPUs",
+            where="tensor_parallel",
+            hint=f"Use 1, or a model of these families: {known}.",
+        )
+
+
+def _units(designs: Mapping[int, Design], pricers: Sequence[Pricer]) -> tuple[Unit, ...]:
     # Each part is priced once, however many layers repeat it.
     first = next(iter(designs.values()))
+    element_bytes = pricers[0].recipe.element_bytes
     priced = {}
     for key, part in first.parts.items():
         sizes = tuple(part_sizes(design.parts[key], micro_batch_size) for micro_batch_size, design in designs.items())
         for size in sizes:
             _within_limit(max(size.cut_bytes, size.saved_bytes, size.pending_bytes or 0))
         times = tuple(
-            part_times(design.parts[key], micro_batch_size, kind, precision)
-            for kind in kinds
+            part_times(design.parts[key], micro_batch_size, each)
+            for each in pricers
             for micro_batch_size, design in designs.items()
         )
-        priced[key] = (_within_limit(part.parameters * _ELEMENT_BYTES[precision]), sizes, times)
+        priced[key] = (_within_limit(part.parameters * element_bytes), sizes, times)
     return tuple(
         Unit(name=layer.name, parameter_bytes=parameter_bytes, sizes=sizes, times=times)
         for layer in first.chain
@@ -168,18 +202,25 @@ def _find_sequence(name: str, model: Model, sequence: int | None) -> int:
     return sequence
 
 
-def _find_kinds(kinds: Sequence[str]) -> list[DeviceKind]:
+def _find_kinds(kinds: Sequence[str | DeviceKind], tensor_parallel: int) -> list[DeviceKind]:
     names = [kinds] if isinstance(kinds, str) else list(kinds)
     if not names:
         hint = f"Choose from: {', '.join(KINDS)}."
         raise InputError("at least one device kind is required", where="kinds", hint=hint)
     device_kinds = []
     for name in names:
-        kind = find_kind(name) if isinstance(name, str) else None
+        kind = name if isinstance(name, DeviceKind) else find_kind(name) if isinstance(name, str) else None
         if kind is None:
             question = ask_names(near_kinds(name)) if isinstance(name, str) else ""
             hint = f"{question} Choose from: {', '.join(KINDS)}.".strip()
             raise InputError(f"no data sheet for device kind {name!r}", where="kinds", hint=hint)
+        size = group_size(name) if isinstance(name, str) else 1
+        if size not in (1, tensor_parallel):
+            raise InputError(
+                f"{name} is a group of {size} GPUs, but the tensor-parallel degree is {tensor_parallel}",
+                where="kinds",
+                hint=f"Set the degree to {size} (--tensor-parallel {size}).",
+            )
         if kind in device_kinds:
             raise InputError(f"duplicate device kind {name!r}", where="kinds", hint="Name each kind once.")
         device_kinds.append(kind)

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from penstock.profile.analytic.operations import Operation
+from penstock.profile.analytic.operations import Kernel, Operation
+from penstock.profile.recipe import Recipe
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -11,7 +12,17 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     micro_batch_size: int
     sequence: int
     """Tokens of a row; 1 for convolutional networks."""
-    element_bytes: int
+    recipe: Recipe = Recipe()
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an activation or a parameter."""
+        return self.recipe.element_bytes
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether attention is eager."""
+        return self.recipe.attention == "eager"
 
     @property
     def tokens(self) -> int:
@@ -26,6 +37,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     cut_bytes: int
     takes_data: bool = False
     """The input is data: it has no gradient, so the whole backward is weight gradient."""
+    rerun: tuple[Kernel, ...] = ()
+    """Kernels of the forward that activation checkpointing runs again before the backward."""
+    kept_bytes: int | None = None
+    """Saved by the forward with activation checkpointing. None: without it."""
 
     @property
     def parameters(self) -> int:
@@ -40,6 +55,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def saved_bytes(self) -> int:
         """Bytes saved by the forward for the backward."""
+        return self.all_saved_bytes if self.kept_bytes is None else self.kept_bytes
+
+    @property
+    def all_saved_bytes(self) -> int:
+        """Bytes that the operations save without activation checkpointing."""
         return sum(operation.saved_bytes for operation in self.operations)
 
     @property

@@ -6,6 +6,8 @@ that several operations save is counted once, in the operation that has it as in
 
 import msgspec
 
+from penstock.profile.analytic.matmul import Product, Role
+
 FP32_BYTES = 4
 ID_BYTES = 8
 
@@ -17,6 +19,10 @@ class Kernel(msgspec.Struct, frozen=True):
     """Bytes read from and written to device memory."""
     flops: int = 0
     """Operations of matrix products. Element-wise kernels are memory-bound on every device kind and count none."""
+    product: Product | None = None
+    """The shape of the matrix product; None where it is not one product, or where its shape uses the device well."""
+    reduced_bytes: int = 0
+    """Bytes of an all-reduce over the GPUs that share the layer."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +39,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Saved by the forward for the backward."""
     pending_bytes: int = 0
     """Kept after the input gradient for the weight gradient."""
+    recomputed_bytes: int = 0
+    """Of `saved_bytes`, those that selective checkpointing computes again from the others."""
 
 
 def accumulate(parameters: int, element_bytes: int) -> Kernel:
@@ -49,13 +57,17 @@ def linear(
     bias: bool,
     element_bytes: int,
     keeps_input: bool = True,
+    role: Role = "weight",
 ) -> Operation:
     """A matrix product with a weight; `keeps_input` is False where another operation saves the same input."""
     weight = inputs * outputs
-    flops = 2 * tokens * weight
     input_bytes, output_bytes = tokens * inputs * element_bytes, tokens * outputs * element_bytes
-    product = Kernel(input_bytes + output_bytes + weight * element_bytes, flops)
-    weight_grad: tuple[Kernel, ...] = (product, accumulate(weight, element_bytes))
+
+    def product(rows: int, columns: int, depth: int) -> Kernel:
+        shape = Product(rows=rows, columns=columns, depth=depth, contiguous=(inputs, outputs), role=role)
+        return Kernel(input_bytes + output_bytes + weight * element_bytes, shape.flops, shape)
+
+    weight_grad: tuple[Kernel, ...] = (product(inputs, outputs, tokens), accumulate(weight, element_bytes))
     if bias:
         column_sum = Kernel(output_bytes + outputs * element_bytes)
         weight_grad = (*weight_grad, column_sum, accumulate(outputs, element_bytes))
@@ -63,8 +75,8 @@ def linear(
     return Operation(
         name=name,
         parameters=weight + (outputs if bias else 0),
-        forward=(product,),
-        input_grad=(product,),
+        forward=(product(tokens, outputs, inputs),),
+        input_grad=(product(tokens, inputs, outputs),),
         weight_grad=weight_grad,
         saved_bytes=kept,
         pending_bytes=kept + output_bytes,
@@ -124,71 +136,10 @@ def residual(name: str, tensor_bytes: int) -> Operation:
     return pointwise(name, tensor_bytes, forward=(3,), input_grad=(3,))
 
 
-def attention(
-    name: str,
-    micro_batch_size: int,
-    sequence: int,
-    *,
-    heads: int,
-    key_value_heads: int,
-    head_size: int,
-    causal: bool,
-    element_bytes: int,
-    value_size: int | None = None,
-    key_sequence: int | None = None,
-    window: int | None = None,
-    score_bias: bool = False,
-    sinks: bool = False,
-) -> Operation:
-    """Fused attention (FlashAttention): scores are never stored, the backward recomputes them.
-
-    The forward is two products, Q K^T and P V; the backward is five: the scores, and the gradients of V, P, Q and K.
-    It saves q, k, v and the fp32 log-sum-exp; the projection that follows saves its output.
-
-    Args:
-        name: Name of the operation.
-        micro_batch_size: Rows of the micro-batch.
-        sequence: Queries of a row.
-        heads: Query heads.
-        key_value_heads: Heads of keys and values.
-        head_size: Width of a query or key.
-        causal: A token sees itself and earlier tokens only.
-        element_bytes: Bytes of one element.
-        value_size: Width of a value (default: `head_size`).
-        key_sequence: Keys of a row, if they come from another sequence.
-        window: A causal token sees this many tokens.
-        score_bias: A tensor of heads x queries x keys is added to the scores and has a gradient.
-        sinks: Every head has one parameter that takes part in the softmax.
-    """
-    keys, value = key_sequence or sequence, value_size or head_size
-    query_bytes = micro_batch_size * sequence * heads * head_size * element_bytes
-    output_bytes = micro_batch_size * sequence * heads * value * element_bytes
-    key_value_bytes = micro_batch_size * keys * key_value_heads * (head_size + value) * element_bytes
-    log_sum_bytes = micro_batch_size * sequence * heads * FP32_BYTES
-    bias_bytes = heads * sequence * keys * element_bytes if score_bias else 0
-    # Operations of one product per element of width: two for every pair of a query and a key that it sees.
-    per_element = micro_batch_size * heads * _twice_pairs(sequence, keys, causal=causal, window=window)
-    inputs = query_bytes + key_value_bytes
-    return Operation(
-        name=name,
-        parameters=heads if sinks else 0,
-        forward=(Kernel(inputs + output_bytes + log_sum_bytes + bias_bytes, per_element * (head_size + value)),),
-        input_grad=(
-            Kernel(
-                2 * inputs + 2 * output_bytes + log_sum_bytes + 3 * bias_bytes,
-                per_element * (3 * head_size + 2 * value),
-            ),
-        ),
-        weight_grad=(accumulate(heads, element_bytes),) if sinks else (),
-        saved_bytes=inputs + log_sum_bytes + bias_bytes,
-    )
-
-
-def _twice_pairs(sequence: int, keys: int, *, causal: bool, window: int | None) -> int:
-    if not causal:
-        return 2 * sequence * keys
-    seen = min(window or sequence, sequence)
-    return 2 * sequence * seen - seen * seen
+def all_reduce(name: str, num_bytes: int, *, forward: bool, input_grad: bool) -> Operation:
+    """An all-reduce over the GPUs that share the layer, in the forward or in the input gradient."""
+    kernel = (Kernel(0, reduced_bytes=num_bytes),)
+    return Operation(name=name, forward=kernel if forward else (), input_grad=kernel if input_grad else ())
 
 
 def lookup(name: str, tokens: int, table_rows: int, hidden: int, *, element_bytes: int) -> Operation:

@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from penstock.profile.analytic.architectures import ARCHITECTURES
 from penstock.profile.analytic.configs import config_from_mapping
 from penstock.profile.analytic.model_parts import Batch
+from penstock.profile.recipe import Recipe
 from tests.profile.analytic.transformers_reference.reference import class_of, library, real_config
 
 ROWS, SEQUENCE = 2, 24
@@ -153,7 +154,7 @@ def computed(family: str, config: dict[str, Any]) -> tuple[int, int]:
     """
     parsed = config_from_mapping({**config, "model_type": family}, where="test").config
     sequence = parsed.longest if parsed.TAKES_IMAGES else SEQUENCE
-    design = parsed.design(Batch(micro_batch_size=ROWS, sequence=sequence, element_bytes=4))
+    design = parsed.design(Batch(micro_batch_size=ROWS, sequence=sequence, recipe=Recipe(precision="fp32")))
     forward = backward = 0
     for layer in design.chain:
         part = design.parts[layer.part]

@@ -13,6 +13,7 @@ Layers = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
 """Like Size, but may be zero."""
+FUSED_ATTENTION = "Attention is one fused kernel (FlashAttention): scores are not stored, the backward recomputes them"
 
 
 class ConfigError(ValueError):
@@ -49,6 +50,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     REQUIRED: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     """Keys that change the model in a way that is not understood, unless they have one of these values."""
     TAKES_IMAGES: ClassVar[bool] = False
+    TENSOR_PARALLEL: ClassVar[bool] = False
+    """Several GPUs can share every layer: attention and MLP are halves of their own, and the vocabulary is split."""
     LEARNED_POSITIONS: ClassVar[bool] = False
     """Rows cannot be longer than `longest`."""
 
@@ -140,10 +143,7 @@ def sliding_layers(layer_types: tuple[str, ...] | None, layers: int, default: li
 def attention_note(*, causal: bool) -> str:
     """Return the assumption about attention kernels."""
     causal_part = "; the causal mask halves its arithmetic" if causal else ""
-    return (
-        "Attention is one fused kernel (FlashAttention): scores are not stored, the backward recomputes them"
-        f"{causal_part}."
-    )
+    return f"{FUSED_ATTENTION}{causal_part}."
 
 
 def tie_note(what: str, *, tied: bool) -> str:

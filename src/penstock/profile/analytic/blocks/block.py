@@ -4,8 +4,9 @@ from typing import Literal
 
 import msgspec
 
+from penstock.errors import InputError
 from penstock.profile.analytic.model_parts import Batch
-from penstock.profile.analytic.operations import Operation, layer_norm, rms_norm
+from penstock.profile.analytic.operations import Operation, all_reduce, layer_norm, rms_norm
 
 NormKind = Literal["layer", "layer without parameters", "rms"]
 
@@ -40,6 +41,39 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     score_bias: bool = False
     """A tensor of heads x queries x keys is added to the scores."""
     sinks: bool = False
+
+    def split(self, count: int) -> "Block":
+        """Return what one of several GPUs has of the block: its part of the heads and of the MLP.
+
+        Raises:
+            InputError: The heads or the inner width are not divisible.
+        """
+        for what, size in (("heads", self.heads), ("heads of keys", self.key_value_heads), ("inner width", self.inner)):
+            if size % count:
+                raise InputError(
+                    f"{what} ({size:,}) must be divisible by the tensor-parallel degree ({count})",
+                    where="tensor_parallel",
+                    hint="Choose another degree.",
+                )
+        return msgspec.structs.replace(
+            self,
+            heads=self.heads // count,
+            key_value_heads=self.key_value_heads // count,
+            inner=self.inner // count,
+        )
+
+    def entry(self, batch: Batch) -> tuple[Operation, ...]:
+        """The all-reduce of the gradients of a split half's input, if GPUs share the layer."""
+        return self._reduction("input gradients", batch, forward=False)
+
+    def exit(self, batch: Batch) -> tuple[Operation, ...]:
+        """The all-reduce of a split half's output, if GPUs share the layer."""
+        return self._reduction("outputs", batch, forward=True)
+
+    def _reduction(self, name: str, batch: Batch, *, forward: bool) -> tuple[Operation, ...]:
+        if batch.recipe.tensor_parallel == 1:
+            return ()
+        return (all_reduce(name, self.stream_bytes(batch), forward=forward, input_grad=not forward),)
 
     def norm(self, name: str, batch: Batch) -> Operation:
         """Return the family's norm over the residual stream."""

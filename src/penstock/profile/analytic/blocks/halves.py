@@ -8,12 +8,12 @@ cross-attention.
 
 import msgspec
 
+from penstock.profile.analytic.attention import attention
 from penstock.profile.analytic.blocks.block import Block
 from penstock.profile.analytic.model_parts import Batch, Part
 from penstock.profile.analytic.operations import (
     Operation,
     activation,
-    attention,
     linear,
     pointwise,
     product,
@@ -34,7 +34,10 @@ def attention_half(block: Block, batch: Batch, *, window: int | None = None, ext
     return Part(
         operations=(
             block.norm("norm", batch),
-            *_self_attention(block, batch, window),
+            *block.entry(batch),
+            *_self_attention(block.split(batch.recipe.tensor_parallel), batch, window),
+            *block.exit(batch),
+            *branch_norm(block, batch),
             residual("residual", block.stream_bytes(batch)),
         ),
         cut_bytes=block.stream_bytes(batch) + extra_cut_bytes,
@@ -46,7 +49,9 @@ def mlp_half(block: Block, batch: Batch, *, extra_cut_bytes: int = 0) -> Part:
     return Part(
         operations=(
             block.norm("norm", batch),
-            *mlp(block, batch, block.inner),
+            *block.entry(batch),
+            *mlp(block, batch, block.inner // batch.recipe.tensor_parallel),
+            *block.exit(batch),
             *branch_norm(block, batch),
             residual("residual", block.stream_bytes(batch)),
         ),
@@ -70,6 +75,7 @@ def parallel_block(block: Block, batch: Batch, *, norms: int) -> Part:
         operations=(
             block.norm("norm", batch),
             *_self_attention(block, batch, None),
+            *branch_norm(block, batch),
             *((block.norm("mlp norm", batch),) if norms == 2 else ()),
             *projections,
             residual("attention residual", stream_bytes),
@@ -118,6 +124,7 @@ def cross_attention_half(block: Block, batch: Batch, *, source: int, source_hidd
                 causal=False,
                 element_bytes=size,
                 key_sequence=source,
+                eager=batch.is_eager,
             ),
             linear("projection", batch.tokens, query, block.hidden, bias=block.projection_bias, element_bytes=size),
             residual("residual", block.stream_bytes(batch)),
@@ -188,9 +195,9 @@ def _self_attention(block: Block, batch: Batch, window: int | None) -> tuple[Ope
             window=window,
             score_bias=block.score_bias,
             sinks=block.sinks,
+            eager=batch.is_eager,
         ),
         linear("projection", batch.tokens, query, block.hidden, bias=block.projection_bias, element_bytes=size),
-        *branch_norm(block, batch),
     )
 
 

@@ -3,8 +3,9 @@
 from typing import Literal
 
 from penstock.profile.analytic.blocks.block import Block
+from penstock.profile.analytic.blocks.chain import split_vocabulary
 from penstock.profile.analytic.model_parts import Batch
-from penstock.profile.analytic.operations import Operation, cross_entropy, linear, pointwise
+from penstock.profile.analytic.operations import FP32_BYTES, Operation, cross_entropy, linear, pointwise
 
 Task = Literal["language model", "row classes", "token classes", "pre-training", "images"]
 
@@ -41,17 +42,26 @@ def causal_head(
         )
     if task == "token classes":
         return (*norm, *classifier("classifier", batch.tokens, hidden, labels, batch, bias=True))
+    if batch.recipe.tensor_parallel > 1:
+        vocabulary = split_vocabulary(vocabulary, batch)
     logits, loss = classifier("head", batch.tokens, hidden, vocabulary, batch, bias=False)
     cap = (pointwise("soft cap", batch.tokens * vocabulary * size, forward=(2,), input_grad=(3,), saved=1),)
-    return (*norm, logits, *(cap if capped else ()), loss)
+    return (*norm, *block.entry(batch), logits, *(cap if capped else ()), loss)
 
 
 def classifier(
     name: str, tokens: int, hidden: int, classes: int, batch: Batch, *, bias: bool, keeps_input: bool = True
 ) -> tuple[Operation, Operation]:
     """A product with one output for every class, and its cross-entropy."""
-    size = batch.element_bytes
-    return (
-        linear(name, tokens, hidden, classes, bias=bias, element_bytes=size, keeps_input=keeps_input),
-        cross_entropy(f"{name} loss", tokens, classes, element_bytes=size),
+    size = FP32_BYTES if batch.recipe.fp32_head else batch.element_bytes
+    product = linear(
+        name,
+        tokens,
+        hidden,
+        classes,
+        bias=bias,
+        element_bytes=size,
+        keeps_input=keeps_input,
+        role="fp32" if batch.recipe.fp32_head else "weight",
     )
+    return product, cross_entropy(f"{name} loss", tokens, classes, element_bytes=size)

@@ -2,10 +2,11 @@
 
 import msgspec
 
+from penstock.profile.analytic.attention import attention
 from penstock.profile.analytic.blocks.block import Block
 from penstock.profile.analytic.blocks.halves import rotary
 from penstock.profile.analytic.model_parts import Batch, Part
-from penstock.profile.analytic.operations import Operation, attention, linear, pointwise, residual, rms_norm
+from penstock.profile.analytic.operations import Operation, linear, pointwise, residual, rms_norm
 
 
 class LatentAttention(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +64,7 @@ def latent_attention_half(block: Block, latent: LatentAttention, batch: Batch) -
                 value_size=latent.value_size,
                 causal=block.causal,
                 element_bytes=size,
+                eager=batch.is_eager,
             ),
             linear(
                 "projection",

@@ -51,6 +51,7 @@ class Gpt2Config(ModelConfig, frozen=True, kw_only=True):
     }
     REQUIRED: ClassVar = {"add_cross_attention": (False,)}
     LEARNED_POSITIONS: ClassVar = True
+    TENSOR_PARALLEL: ClassVar = True
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -16,6 +16,7 @@ class LlamaConfig(LlamaLike, frozen=True, kw_only=True):
     mlp_bias: bool = False
 
     CLASSES: ClassVar = causal_classes("Llama")
+    TENSOR_PARALLEL: ClassVar = True
 
     def design(self, batch: Batch) -> Design:
         """Return the layers."""

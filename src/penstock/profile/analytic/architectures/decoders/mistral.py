@@ -16,6 +16,7 @@ class MistralConfig(LlamaLike, frozen=True, kw_only=True):
     sliding_window: Size | None = 4096
 
     CLASSES: ClassVar = causal_classes("Mistral")
+    TENSOR_PARALLEL: ClassVar = True
     REQUIRED: ClassVar = {"layer_types": (None,)}
 
     @property

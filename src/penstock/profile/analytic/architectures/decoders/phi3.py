@@ -19,6 +19,7 @@ class Phi3Config(LlamaLike, frozen=True, kw_only=True):
     sliding_window: Size | None = None
 
     CLASSES: ClassVar = causal_classes("Phi3")
+    TENSOR_PARALLEL: ClassVar = True
 
     @property
     def window(self) -> int | None:

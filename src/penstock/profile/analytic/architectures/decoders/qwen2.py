@@ -35,6 +35,7 @@ class Qwen2Config(QwenWindows, frozen=True, kw_only=True):
     """Qwen2 and Qwen2.5."""
 
     CLASSES: ClassVar = causal_classes("Qwen2")
+    TENSOR_PARALLEL: ClassVar = True
 
     def design(self, batch: Batch) -> Design:
         """Return the layers."""

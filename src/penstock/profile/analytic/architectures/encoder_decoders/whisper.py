@@ -77,7 +77,7 @@ class WhisperConfig(ModelConfig, frozen=True, kw_only=True):
     def design(self, batch: Batch) -> Design:
         """Return the layers. The encoder takes the longest spectrogram; a row of the decoder is `batch.sequence`."""
         rows, size, source = batch.micro_batch_size, batch.element_bytes, self.max_source_positions
-        sound = Batch(micro_batch_size=rows, sequence=source, element_bytes=size)
+        sound = Batch(micro_batch_size=rows, sequence=source, recipe=batch.recipe)
         encoder = self._block(self.encoder_attention_heads, self.encoder_ffn_dim, causal=False)
         decoder = self._block(self.decoder_attention_heads, self.decoder_ffn_dim, causal=True)
         sound_bytes, stream_bytes = encoder.stream_bytes(sound), decoder.stream_bytes(batch)

@@ -111,7 +111,7 @@ class ClipConfig(ModelConfig, frozen=True, kw_only=True):
         text, vision, size, rows = self.text, self.vision, batch.element_bytes, batch.micro_batch_size
         id_bytes, projected_bytes = batch.tokens * ID_BYTES, rows * self.projection_dim * size
         image_tokens = (vision.image_size // vision.patch_size) ** 2 + 1
-        image_batch = Batch(micro_batch_size=rows, sequence=image_tokens, element_bytes=size)
+        image_batch = Batch(micro_batch_size=rows, sequence=image_tokens, recipe=batch.recipe)
         image_block, text_block = _block(vision, causal=False), _block(text, causal=True)
         parts = {
             "vision.embedding": self._image_embedding(image_block, image_batch, id_bytes),
