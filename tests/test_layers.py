@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "report/terminal": "report/analysis",
     "report/trace": "report/analysis",
     "report/html": "report/analysis report/text",
+    "calibration": "cluster plan profile simulate",
     "export": "cluster plan planners profile program schedules simulate timeline",
     "bundle": "cluster plan profile program schedules timeline",
     "device": "profile",
@@ -66,8 +67,8 @@ MAY_IMPORT = {
     "launch": "bundle cluster device dist emulation model plan profile profiler program report runtime simulate "
     "timeline",
     "launch/ranks": "launch/runs",
-    "cli": "bundle cluster dist emulation export launch plan planners probe profile profiler program report schedules "
-    "simulate timeline",
+    "cli": "bundle calibration cluster dist emulation export launch plan planners probe profile profiler program "
+    "report schedules simulate timeline",
     "cli/workflows": "cli/options cli/render",
     "cli/commands": "cli/options cli/render cli/workflows",
 }

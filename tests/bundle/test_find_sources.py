@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import penstock
@@ -83,3 +84,16 @@ def test_a_spec_is_never_taken_for_a_file(run: Run, made: Path, monkeypatch: pyt
     words = ("plan", "--planner", "balanced", "--profile", "p.json", "--cluster", "2 x T4 @ 2 GB/s", "-m", "2")
     assert run(*words, "-o", "short.json", "-q").code == 0
     assert opened_cluster("short.json").bandwidth[0, 1] == 2e9
+
+
+@pytest.mark.parametrize("with_option", [False, True])
+def test_a_plan_for_other_micro_batches_than_its_profile(
+    run: Run, made: Path, monkeypatch: pytest.MonkeyPatch, with_option: bool
+) -> None:
+    monkeypatch.chdir(made)
+    plan = penstock.load_plan("plan.json")
+    other = msgspec.structs.replace(plan, micro_batch_size=3, order=None)
+    assert penstock.load_profile("p.json").micro_batch_size != 3
+    penstock.save_plan(other, "other.json")
+    done = run("simulate", "other.json", *(("--profile", "p.json") if with_option else ()), "-q")
+    assert done.code == 0, done.err

@@ -36,9 +36,18 @@ def profile_of(plan: Plan, path: str, cluster: Cluster) -> Profile:
 
 
 def load_for(source: ProfileSource, plan: Plan, cluster: Cluster) -> Profile:
-    """Load a profile for a plan's micro-batch size, unless the source names another, and the cluster's device kinds."""
-    micro_batch_size = plan.micro_batch_size if source.micro_batch_size is None else source.micro_batch_size
-    return replace(source, micro_batch_size=micro_batch_size).for_cluster(cluster).load()
+    """Load a profile for a plan's micro-batch size, unless the source names another, and the cluster's device kinds.
+
+    A plan can be for other micro-batches than its profile: then the profile as it is has the plan's digest.
+    """
+    source = source.for_cluster(cluster)
+    if source.micro_batch_size is not None:
+        return source.load()
+    adapted = replace(source, micro_batch_size=plan.micro_batch_size).load()
+    if adapted.digest == plan.profile.digest:
+        return adapted
+    unchanged = source.load()
+    return unchanged if unchanged.digest == plan.profile.digest else adapted
 
 
 def parse_plan_source(text: str, path: str) -> ProfileSource:

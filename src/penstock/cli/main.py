@@ -26,6 +26,7 @@ class _Verbs(click.Group):
         "plan": "Cut a model, place it, order its actions; prove and simulate.",
         "compare": "Compare planners and schedules on one problem.",
         "simulate": "Simulate a plan or program.",
+        "calibrate": "Adapt a profile to measured iterations.",
         "report": "Write an HTML page with plans and timelines.",
         "check": "Prove that a plan or program can run.",
         "export": "Write a plan in the form of another training engine.",

@@ -10,6 +10,10 @@ LAUNCH_S = 110e-6
 and launch. An estimate."""
 
 
+MISALIGNED_FRACTION = 0.4
+"""Tensor cores read rows of 16 bytes. Products whose rows are no multiple of that run at less than half of the rate."""
+
+
 class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
     """A device model: figures of its data sheet, and the fractions of them that kernels attain."""
 
@@ -33,6 +37,8 @@ class DeviceKind(msgspec.Struct, frozen=True, kw_only=True):
     """Dense TF32 matrix products. None: the device has none."""
     fp8_flops_per_s: float | None = None
     """Dense fp8 matrix products. None: the device has none."""
+    misaligned_fraction: float = MISALIGNED_FRACTION
+    """Fraction of the attainable rate of products whose rows in memory are no multiple of 16 bytes."""
     launch_s: float = LAUNCH_S
     """Seconds that the host takes for an operation of the forward."""
 

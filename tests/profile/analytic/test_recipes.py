@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import InputError
 from penstock.profile.analytic import analytic_profile
-from penstock.profile.analytic.matmul import MISALIGNED_FRACTION, Product, product_rate
+from penstock.profile.analytic.matmul import Product, product_rate
+from penstock.profile.data_sheets import MISALIGNED_FRACTION
 from penstock.profile.device_kinds import KINDS
 from penstock.profile.recipe import Checkpointing, Precision, Recipe
 from penstock.profile.types import Profile

@@ -13,6 +13,8 @@ from penstock.timeline import Timeline
 from penstock.units import show_count, show_seconds
 
 MAX_LOSSES = 10
+OFFER_CALIBRATION = 0.05
+"""Relative difference of predicted and measured iterations above which calibration is offered."""
 MAX_PICTURED = 8
 """Maximum number of devices for which the predicted and the measured timeline are drawn."""
 
@@ -61,6 +63,9 @@ def show_prediction(console: Console, measured: Sequence[Timeline], predicted: E
     columns = ("action", "on", "number", "predicted", heading, "ratio")
     console.table("", columns, rows, left=2)
     console.show("", *difference_sentences(comparison))
+    measured_s = median_iteration(measured).iteration_s
+    if abs(predicted.timeline.iteration_s / measured_s - 1) > OFFER_CALIBRATION:
+        console.show(f"To predict what was measured: penstock calibrate PLAN={show_seconds(measured_s)} -o PROFILE")
 
 
 def _show_beside(console: Console, result: TrainResult, predicted: Evaluation, single: TrainResult) -> None:

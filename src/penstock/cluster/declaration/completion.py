@@ -35,6 +35,10 @@ def complete(declaration: ClusterDeclaration) -> Cluster:
     if probed is not None and probed.residuals and len(probed.residuals) != len(devices):
         what = f"residuals has {len(probed.residuals)} rows for {len(devices)} devices"
         raise InputError(what, where=declaration.at("probe.residuals"), hint="Remove it if devices were added by hand.")
+    counts = [entry.num_devices for entry in declaration.all_reduces]
+    if len(set(counts)) < len(counts):
+        what = "two all-reduces over the same number of devices"
+        raise InputError(what, where=declaration.at("all_reduce"), hint="Put all sizes into one [[all_reduce]].")
     return Cluster(
         name=declaration.name,
         hosts=wiring.hosts,
@@ -42,6 +46,7 @@ def complete(declaration: ClusterDeclaration) -> Cluster:
         between=wiring.between,
         links=wiring.links,
         assumptions=(*declaration.assumptions, *host_notes, *device_notes, *wiring.assumptions),
+        all_reduces=declaration.all_reduces,
         probed=msgspec.UNSET if probed is None else probed,
     )
 

@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.cluster.provenance import ProbeRecord
 from penstock.cluster.types import Wire
+from penstock.profile import MeasuredAllReduce
 
 UNLIMITED = "unlimited"
 """Keyword for a bandwidth or a memory without limit."""
@@ -78,6 +79,7 @@ class ClusterDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[LinkDeclaration, ...] = ()
     assumptions: tuple[str, ...] = ()
     probed: ProbeRecord | None = None
+    all_reduces: tuple[MeasuredAllReduce, ...] = ()
 
     def at(self, key: str) -> str:
         """Return the location of a key, for errors."""

@@ -17,14 +17,16 @@ from penstock.cluster.provenance import ProbeRecord
 from penstock.cluster.toml.table import Table
 from penstock.cluster.types import Cluster
 from penstock.errors import InputError
+from penstock.profile import MeasuredAllReduce
 
 _TOP_KEYS = (
     "name", "hosts", "devices_per_host", "kind", "memory", "speed", "inside", "between", "shared_interface",
-    "assumptions", "probe", "host", "device", "link",
+    "assumptions", "probe", "host", "device", "link", "all_reduce",
 )  # fmt: skip
 _HOST_KEYS = ("name", "devices", "kind", "memory", "speed", "inside", "shared_interface")
 _DEVICE_KEYS = ("name", "host", "kind", "memory", "speed")
 _LINK_KEYS = ("between", "from", "to", "wire")
+_ALL_REDUCE_KEYS = ("devices", "bytes", "seconds")
 _PROBE_KEYS = ("date", "backend", "rounds", "residuals")
 
 _TOP_LEVEL = "at the top of the file, before the first [[host]], [[device]] or [[link]]"
@@ -108,7 +110,23 @@ def _declaration(top: Table) -> ClusterDeclaration:
         links=tuple(link for table in top.tables("link") for link in _links(table)),
         assumptions=top.strings("assumptions"),
         probed=_probed(top),
+        all_reduces=tuple(_all_reduce(table) for table in top.tables("all_reduce")),
     )
+
+
+def _all_reduce(table: Table) -> MeasuredAllReduce:
+    table.refuse_unknown(_ALL_REDUCE_KEYS, _FROM_TOP | _FROM_HOST | _FROM_LINK)
+    try:
+        return MeasuredAllReduce(
+            num_devices=table.count("devices", least=2) or 0,
+            num_bytes=table.numbers("bytes"),
+            seconds=table.numbers("seconds"),
+        )
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        hint = "Write devices = 4, and as many ascending bytes as seconds."
+        raise InputError(str(error), where=table.where and f"{table.where}, at {table.path}", hint=hint) from None
 
 
 def _probed(top: Table) -> ProbeRecord | None:

@@ -15,6 +15,8 @@ from penstock.names import near_names
 from penstock.units import parse_bytes, parse_rate, parse_seconds
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+MAX_NUMBER = 1e18
+"""Largest number of a list of sizes or seconds."""
 MAX_ENTRY = 1e6
 """Largest entry of a matrix of fractions."""
 _WIRE_HINT = "Write a bandwidth and, if known, a latency: '25 GB/s, 5 us'."
@@ -108,6 +110,19 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
                 what = f"entries of {name} must be numbers from 0 to {MAX_ENTRY:g}, not {_show(number)}"
                 raise InputError(what, where=self.at(name))
         return tuple(tuple(float(number) for number in row) for row in value)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Return a list of positive numbers. The key is required."""
+        value = self.values.get(name)
+        if value is None:
+            raise InputError(f"{name} is missing", where=self.at(name), hint=f"Write {name} = [1e6, 2e6].")
+        if not isinstance(value, list):
+            raise self.wrong(name, "a list of numbers")
+        for number in value:
+            if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number <= MAX_NUMBER:
+                what = f"entries of {name} must be positive numbers up to {MAX_NUMBER:g}, not {_show(number)}"
+                raise InputError(what, where=self.at(name))
+        return tuple(float(number) for number in value)
 
     def tables(self, name: str) -> list["Table"]:
         """Return the tables `[[name]]`."""

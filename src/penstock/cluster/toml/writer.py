@@ -51,6 +51,9 @@ def write_cluster(cluster: Cluster) -> str:
     for link in cluster.links:
         lines += ["", "[[link]]", f"from = {_text(link.source)}", f"to = {_text(link.target)}"]
         lines.append(f"wire = {_wire(link.wire)}")
+    for entry in cluster.all_reduces:
+        lines += ["", "[[all_reduce]]", f"devices = {entry.num_devices}"]
+        lines += [f"bytes = {_numbers(entry.num_bytes)}", f"seconds = {_numbers(entry.seconds)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -59,6 +62,10 @@ def _inside_lines(cluster: Cluster, host: Host) -> list[str]:
     if is_alone and host.inside == cluster.between == NEVER_USED:
         return []
     return [f"inside = {_wire(host.inside)}"]
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return f"[{', '.join(repr(float(value)) for value in values)}]"
 
 
 def _probe_lines(probed: ProbeRecord) -> list[str]:

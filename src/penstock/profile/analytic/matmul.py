@@ -8,8 +8,6 @@ from penstock.profile.data_sheets import DeviceKind
 from penstock.profile.recipe import Precision
 
 ALIGNED_BYTES = 16
-MISALIGNED_FRACTION = 0.4
-"""Tensor cores read rows of 16 bytes. Products whose rows are no multiple of that run at about a third of the rate."""
 TILE = 64
 """Rows and columns of the smallest tile that kernels for large products compute."""
 SPLIT_DEPTH = 1024
@@ -69,6 +67,6 @@ def _shape_fraction(product: Product, kind: DeviceKind, precision: Precision) ->
     parts = max(1, product.depth // SPLIT_DEPTH)
     busy = min(1.0, product.batch * tiles_down * tiles_across * parts / kind.multiprocessors)
     elements = ALIGNED_BYTES // _PRODUCT_BYTES[precision]
-    aligned = 1.0 if all(length % elements == 0 for length in product.contiguous) else MISALIGNED_FRACTION
+    aligned = 1.0 if all(length % elements == 0 for length in product.contiguous) else kind.misaligned_fraction
     # A misaligned row length does not slow a product that is small for other reasons.
     return min(filled * busy, aligned)
