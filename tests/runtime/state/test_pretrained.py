@@ -2,6 +2,7 @@
 
 import json
 import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -278,7 +279,7 @@ def test_a_folder_with_contents_is_kept(rank_pool: RankPool, tmp_path: Path) -> 
 
 
 def test_adapters_of_peft(rank_pool: RankPool, tmp_path: Path) -> None:
-    pytest.importorskip("peft")
+    peft = pytest.importorskip("peft")
     write("llama", tmp_path / "base")
     alone = adapted("llama")
     penstock.materialize(alone, init=penstock.pretrained(tmp_path / "base"))
@@ -292,13 +293,23 @@ def test_adapters_of_peft(rank_pool: RankPool, tmp_path: Path) -> None:
         optimizer.step()
         losses.append(loss.detach())
     plan = plan_of([0, 2, num_blocks("llama")], [["d0"], ["d1"]])
-    ranks = rank_pool.run(2, train_adapters, "llama", plan, str(tmp_path / "base"))
-    assert {key for _, values, _, _ in ranks for key in values} == trained.keys()
-    for found, values, warned, error in ranks:
+    ranks = rank_pool.run(2, train_adapters, "llama", plan, str(tmp_path / "base"), str(tmp_path / "out"))
+    assert {key for _, values, _ in ranks for key in values} == trained.keys()
+    for found, values, warned in ranks:
         assert all(torch.allclose(one, other, rtol=1e-4) for one, other in zip(found, losses, strict=True))
         assert all(torch.allclose(item, trained[key], atol=1e-5) for key, item in values.items())
         assert warned == []
-        assert "adapters of peft cannot be written" in error
+    load_file = pytest.importorskip("safetensors.torch").load_file
+    alone.save_pretrained(tmp_path / "alone", save_embedding_layers=False)
+    written, expected = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("out", "alone"))
+    assert {key: item.shape for key, item in written.items()} == {key: item.shape for key, item in expected.items()}
+    base = make("llama")
+    penstock.materialize(base, init=penstock.pretrained(tmp_path / "base"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft reads attributes that transformers deprecates
+        loaded = dict(peft.PeftModel.from_pretrained(base, tmp_path / "out", is_trainable=True).named_parameters())
+    for _, values, _ in ranks:
+        assert all(torch.equal(loaded[key], item) for key, item in values.items())
 
 
 def test_adapters_of_peft_on_the_meta_device_are_refused(tmp_path: Path) -> None:

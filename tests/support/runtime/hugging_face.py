@@ -219,10 +219,11 @@ def adapted(name: str) -> Any:
     torch.manual_seed(7)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft reads attributes that transformers deprecates
-        return peft.get_peft_model(make(name), peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+        config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], modules_to_save=["norm"])
+        return peft.get_peft_model(make(name), config)
 
 
-def train_adapters(name: str, plan: Plan, folder: str) -> tuple[list[Tensor], dict[str, Tensor], list[str], str]:
+def train_adapters(name: str, plan: Plan, folder: str, out: str) -> tuple[list[Tensor], dict[str, Tensor], list[str]]:
     """Read the weights of the base model, and train adapters."""
     model = adapted(name)
     with warnings.catch_warnings(record=True) as caught:
@@ -235,6 +236,6 @@ def train_adapters(name: str, plan: Plan, folder: str) -> tuple[list[Tensor], di
         losses.append(pipe.step(sample(name, step), targets_of(name, step)))
         optimizer.step()
     values = {key: item.detach().clone() for key, item in pipe.named_parameters().items()}
-    error = error_of(lambda: pipe.save_pretrained(f"{folder}-out"))
+    pipe.save_pretrained(out)
     pipe.close()
-    return losses, values, [str(item.message) for item in caught if folder in str(item.message)], error
+    return losses, values, [str(item.message) for item in caught if folder in str(item.message)]

@@ -222,7 +222,7 @@ class Checkpoints:
             InputError: The folder has contents already.
             FileError: The folder cannot be written.
         """
-        from penstock.runtime.state.save_pretrained import save_pretrained
+        from penstock.runtime.state.pretrained_folder import save_pretrained
 
         rank_state = self._rank_state
         return save_pretrained(

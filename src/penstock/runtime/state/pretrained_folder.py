@@ -4,7 +4,8 @@
     model.safetensors.index.json       the file of each tensor; one file alone is model.safetensors, without an index
     config.json                        if the model has a config, and generation_config.json likewise
 
-A tied tensor is written once, under its first name. The folder gets its name when everything in it is on disk.
+A tied tensor is written once, under its first name. The folder gets its name when everything in it is on disk. Of a
+model with adapters of peft only the adapters are written, as peft does (`peft_adapters.py`).
 """
 
 import copy
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from penstock.dist import Consensus
 from penstock.errors import FileError, InputError
 from penstock.io import flush_to_disk, reason, write_whole
+from penstock.runtime.state.peft_adapters import adapter_entries, adapters, is_peft_model
 from penstock.runtime.state.safetensors_files import INDEX, SINGLE
 from penstock.runtime.state.state_index import Entry
 
@@ -50,11 +52,12 @@ def save_pretrained(
         read: Returns the tensor of an entry.
 
     Raises:
-        InputError: The folder has contents already, the model has adapters of peft, or safetensors is not installed.
+        InputError: The folder has contents already, or safetensors is not installed.
         FileError: A rank cannot write its files.
     """
-    files = _files(entries, writers)
     rank = consensus.rank
+    has_adapters = is_peft_model(model)
+    files = [] if has_adapters else _files(entries, writers)
     with ExitStack() as stack:
 
         def begin(_: list[None]) -> list[str]:
@@ -62,28 +65,39 @@ def save_pretrained(
             stack.callback(shutil.rmtree, unfinished, ignore_errors=True)
             return [unfinished.name] * consensus.world
 
-        name = consensus.decide("starting to write weights", lambda: _check_writable(model), begin)
+        name = consensus.decide("starting to write weights", _check_writable, begin)
         unfinished = folder.parent / name
         consensus.run_everywhere("looking for the folder of weights", lambda: await_folder(unfinished, rank))
 
-        def write() -> None:
+        def write() -> dict[str, Tensor]:
+            if has_adapters:
+                own = [entry for entry in entries if writers[entry.name] == rank]
+                return {entry.name: _own_memory(read(entry)) for entry in adapter_entries(model, own)}
             for number, (writer, part) in enumerate(files):
                 if writer == rank:
-                    _write(read, part, unfinished / _file_name(number, len(files)), rank)
+                    tensors = {entry.keys[0]: _own_memory(read(entry)) for entry in part}
+                    _write(tensors, unfinished / _file_name(number, len(files)), rank)
+            return {}
 
-        def finish(_: list[None]) -> list[None]:
-            _finish(model, [part for _, part in files], unfinished, folder)
+        def finish(parts: list[dict[str, Tensor]]) -> list[None]:
+            if has_adapters:
+                tensors = {name: tensor for part in parts for name, tensor in part.items()}
+                for path, adapter, config in adapters(model, tensors):
+                    (unfinished / path).parent.mkdir(exist_ok=True)
+                    _write({name: item.clone() for name, item in adapter.items()}, unfinished / path, rank)
+                    config.save_pretrained(str((unfinished / path).parent))
+            else:
+                _write_index([part for _, part in files], unfinished)
+                types = {item.dtype for _, part in files for item in part if item.is_parameter}
+                _write_configs(model, types, unfinished)
+            _finish(unfinished, folder)
             return [None] * consensus.world
 
         consensus.decide("writing weights", write, finish)
     return folder
 
 
-def _check_writable(model: nn.Module) -> None:
-    if hasattr(model, "peft_config"):
-        raise InputError(
-            "adapters of peft cannot be written with pipe.save_pretrained", hint="Save a checkpoint with pipe.save."
-        )
+def _check_writable() -> None:
     try:
         import safetensors.torch  # noqa: F401
     except ModuleNotFoundError:
@@ -130,11 +144,10 @@ def _begin(folder: Path) -> Path:
     return unfinished
 
 
-def _write(read: Callable[[Entry], Tensor], entries: Sequence[Entry], path: Path, rank: int) -> None:
+def _write(tensors: dict[str, Tensor], path: Path, rank: int) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    tensors = {entry.keys[0]: _own_memory(read(entry)) for entry in entries}
     try:
         save_file(tensors, path, metadata={"format": "pt"})
         flush_to_disk(path)
@@ -149,7 +162,7 @@ def _own_memory(tensor: Tensor) -> Tensor:
     return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
 
 
-def _finish(model: nn.Module, files: Sequence[Sequence[Entry]], unfinished: Path, folder: Path) -> None:
+def _write_index(files: Sequence[Sequence[Entry]], unfinished: Path) -> None:
     if len(files) > 1:
         index = {
             "metadata": {"total_size": sum(entry.num_bytes for part in files for entry in part)},
@@ -158,9 +171,12 @@ def _finish(model: nn.Module, files: Sequence[Sequence[Entry]], unfinished: Path
             },
         }
         write_whole(unfinished / INDEX, msgspec.json.format(msgspec.json.encode(index), indent=2))
-    _write_configs(model, {item.dtype for part in files for item in part if item.is_parameter}, unfinished)
+
+
+def _finish(unfinished: Path, folder: Path) -> None:
+    """Give the folder its name when all of it is on disk."""
     try:
-        for path in unfinished.iterdir():
+        for path in unfinished.rglob("*"):
             flush_to_disk(path)
         flush_to_disk(unfinished)
         unfinished.rename(folder)
