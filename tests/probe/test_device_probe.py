@@ -32,6 +32,7 @@ class Clock:
 def test_the_best_of_many_products_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(KERNEL_S / 2, KERNEL_S / 8, KERNEL_S / 4, KERNEL_S / 4, KERNEL_S / 100)
     monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr("penstock.device.clock.perf_counter", clock.perf_counter)
     monkeypatch.setattr(torch, "mm", clock.mm)
     # It ends as soon as the time is over, so the last one is not run.
     assert measure_kernel(CPU) == pytest.approx(2 * CPU_SIZE**3 / (KERNEL_S / 8))

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from penstock.probe import traffic as traffic_module
 from penstock.probe.traffic import REPORT_TAG, TAG, Traffic
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Wires:
         self.own = threading.local()
         self.sent: list[tuple[int, int, int]] = []
         """Receiver, bytes, tag."""
+        self.limit: timedelta | None = timedelta(seconds=LIMIT_S)
+        """What every wait must be given."""
 
     def _queue(self, source: int, target: int, tag: int) -> "queue.Queue[Any]":
         with self.lock:
@@ -43,7 +46,7 @@ class Wires:
     def irecv(self, tensor: torch.Tensor, peer: int, *, tag: int = 0) -> SimpleNamespace:
         source = self._queue(peer, self.own.rank, tag)
 
-        def wait(limit: timedelta) -> None:
+        def wait(limit: timedelta | None = None) -> None:
             self._check_limit(limit)
             message = source.get(timeout=LIMIT_S)
             assert (message.shape, message.dtype) == (tensor.shape, tensor.dtype)
@@ -51,8 +54,8 @@ class Wires:
 
         return SimpleNamespace(wait=wait)
 
-    def _check_limit(self, limit: timedelta) -> None:
-        assert limit == timedelta(seconds=LIMIT_S)
+    def _check_limit(self, limit: timedelta | None = None) -> None:
+        assert limit == self.limit
 
 
 @pytest.fixture
@@ -91,6 +94,22 @@ def serve_on_thread(wires: Wires, backend: str, serve: Callable[[Traffic], None]
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread, outcome
+
+
+def test_the_streams_of_accelerators_wait_and_not_the_host(wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_wait(_device: torch.device) -> None:
+        raise AssertionError("the host waits for the device")
+
+    monkeypatch.setattr(traffic_module, "is_accelerator", lambda _device: True)
+    monkeypatch.setattr(traffic_module, "synchronize", no_wait)
+    wires.limit = None
+    thread, outcome = serve_on_thread(wires, "nccl", lambda traffic: traffic.serve(0))
+    traffic = traffic_of(wires, "nccl", 0)
+    assert len(traffic.ping(1, 5)) == 5
+    assert traffic.train(1, 8, 64, 3) >= 0
+    traffic.finish(1)
+    thread.join(LIMIT_S)
+    assert isinstance(outcome[0], int)
 
 
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])

@@ -14,7 +14,7 @@ from penstock.device.identity import DeviceIdentity, device_kind_of, identify
 from penstock.device.memory import total_memory_bytes
 from penstock.device.run_ahead import RunAhead
 from penstock.device.selection import find_accelerator, is_accelerator, select_device
-from penstock.device.streams import synchronize
+from penstock.device.streams import own_stream, synchronize
 
 __all__ = [
     "TAGGED_BACKEND",
@@ -33,6 +33,7 @@ __all__ = [
     "identify",
     "is_accelerator",
     "is_tagged",
+    "own_stream",
     "preserve_rng_states",
     "select_device",
     "synchronize",

@@ -2,9 +2,11 @@
 
 The first message of a train is not timed: it fills the path, uses up the burst of a traffic shaper, and starts the
 clock when it arrives. The other messages then arrive at the rate of the link, so the clock of one host suffices.
+
+[Note: messages of accelerators] Their streams wait for messages, one after another, and note the times. The host only
+queues them: if it waited for each, its polling would be measured. A device that waits forever is the watchdog's case.
 """
 
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from penstock.device import is_tagged, synchronize
+from penstock.device import DeviceClock, Mark, is_accelerator, is_tagged, own_stream, synchronize
 from penstock.probe.rank_group import Group
 
 _END, _PING, _TRAIN = 0, 1, 2
@@ -30,6 +32,8 @@ class Traffic:
         self._group = group
         self.device = group.device
         self._has_tags = is_tagged(group.backend)
+        self._orders_streams = not self._has_tags and is_accelerator(group.device)
+        self._clock = DeviceClock(group.device)
         self._limit = timedelta(seconds=group.timeout_s)
         self._buffer = torch.zeros(1 << 16, dtype=torch.uint8, device=self.device)
         self.num_sent = 0
@@ -37,15 +41,16 @@ class Traffic:
     def ping(self, peer: int, count: int) -> list[float]:
         """Return half the round-trip time of `count` small messages."""
         small = self._small()
-        latencies_s = []
+        marks: list[Mark] = []
         with self._group.translate_errors(peer, "sending to"):
             self._request(peer, _PING, count)
             for _ in range(count):
-                start_s = time.perf_counter()
+                marks.append(self._clock.mark())
                 self._send(small, peer)
                 self._receive(small, peer)
-                latencies_s.append((time.perf_counter() - start_s) / 2)
-        return latencies_s
+                marks.append(self._clock.mark())
+            times_s = self._clock.seconds(marks)
+        return [(end_s - start_s) / 2 for start_s, end_s in zip(times_s[::2], times_s[1::2], strict=True)]
 
     def train(self, peer: int, first: int, num_bytes: int, count: int) -> float:
         """Return the seconds from the arrival of the first message to that of the last of `count` more.
@@ -108,14 +113,15 @@ class Traffic:
 
     def wait_arrivals(self, posted: Sequence[Any]) -> list[float]:
         """Wait for the messages and return the arrival time of each."""
-        arrived_s = []
-        for item in posted:
-            if isinstance(item, tuple):
-                self._receive(*item)
-            else:
-                item.wait(self._limit)
-            arrived_s.append(time.perf_counter())
-        return arrived_s
+        marks: list[Mark] = []
+        with own_stream(self.device):
+            for item in posted:
+                if isinstance(item, tuple):
+                    self._receive(*item)
+                else:
+                    item.wait(self._limit)
+                marks.append(self._clock.mark())
+            return self._clock.seconds(marks)
 
     def _request(self, peer: int, what: int, count: int, first: int = 0, num_bytes: int = 0) -> None:
         self._send(torch.tensor([what, count, first, num_bytes], dtype=torch.int64, device=self.device), peer)
@@ -130,8 +136,12 @@ class Traffic:
 
     def _wait(self, works: Sequence[Any]) -> None:
         for work in works:
-            work.wait(self._limit)
-        synchronize(self.device)
+            if self._orders_streams:
+                work.wait()
+            else:
+                work.wait(self._limit)
+        if not self._orders_streams:
+            synchronize(self.device)
 
     def _send(self, tensor: Tensor, peer: int) -> None:
         self.num_sent += tensor.nbytes
