@@ -11,7 +11,7 @@ from penstock.device.float32 import float32_products
 from penstock.device.generators import default_generators, preserve_rng_states
 from penstock.device.hardware_queues import warn_of_one_queue
 from penstock.device.identity import DeviceIdentity, device_kind_of, identify
-from penstock.device.memory import total_memory_bytes
+from penstock.device.memory import MemoryUse, memory_use, total_memory_bytes
 from penstock.device.run_ahead import RunAhead
 from penstock.device.selection import find_accelerator, is_accelerator, select_device
 from penstock.device.streams import own_stream, synchronize
@@ -22,6 +22,7 @@ __all__ = [
     "DeviceIdentity",
     "HostCopy",
     "Mark",
+    "MemoryUse",
     "RunAhead",
     "backend_for",
     "copy_to_device",
@@ -33,6 +34,7 @@ __all__ = [
     "identify",
     "is_accelerator",
     "is_tagged",
+    "memory_use",
     "own_stream",
     "preserve_rng_states",
     "select_device",

@@ -5,9 +5,9 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from penstock.launch.ranks.train_main import state_path
 from penstock.launch.runs import (
     Event,
     LocalRanks,
+    MemoryMeasured,
     Run,
     Sampled,
     SingleProcess,
@@ -53,6 +54,8 @@ class TrainResult:
     failure: PenstockError | None
     states: tuple[bytes, ...] = ()
     """Parameters and buffers of each rank in torch's format, if `keep_state` was set."""
+    memory: Mapping[str, MemoryMeasured] = field(default_factory=dict)
+    """By device: the memory of the ranks of this host that have accelerators."""
 
     @property
     def step_s(self) -> float | None:
@@ -162,6 +165,7 @@ def train(
             was_stopped=run.was_stopped,
             failure=failure,
             states=tuple(path.read_bytes() for path in paths),
+            memory={state.device: state.memory for state in run.ranks if state.device and state.memory is not None},
         )
 
 

@@ -1,13 +1,15 @@
 """The text and the data of a training run."""
 
+import dataclasses
 import math
 import re
 
+import numpy as np
 import pytest
 
 from penstock.cli.console import Console
 from penstock.cli.render.training import show_training, training_data
-from penstock.launch.runs.events import Stepped
+from penstock.launch.runs.events import MemoryMeasured, Stepped
 from penstock.launch.training import TrainResult
 from penstock.plan.types import Stage, on
 from penstock.simulate.evaluation import Evaluation, evaluate
@@ -25,8 +27,9 @@ def trained(losses: list[float], seconds: float = 1.0) -> TrainResult:
     return TrainResult(tuple(Stepped(step, loss, 8, seconds) for step, loss in enumerate(losses)), (), (), False, None)
 
 
-def shown(capsys: pytest.CaptureFixture[str], predicted: Evaluation, *runs: TrainResult, **options: bool) -> str:
+def shown(capsys: pytest.CaptureFixture[str], predicted: Evaluation, *runs: TrainResult | None, **options: bool) -> str:
     result, single = runs
+    assert result is not None
     show_training(Console(**options), result, predicted, single)
     return capsys.readouterr().out
 
@@ -90,3 +93,19 @@ def test_a_speed_up_that_cannot_be_is_marked(capsys: pytest.CaptureFixture[str],
         assert f"{single_s:.2f} x speed-up" in out
         assert f"(quartiles {single_s:.2f} s and {single_s:.2f} s) in a single process" in out
         assert ("is not plausible" in err) == is_marked
+
+
+def test_memory_of_accelerators_beside_the_prediction(
+    capsys: pytest.CaptureFixture[str], predicted: Evaluation
+) -> None:
+    proof = dataclasses.replace(predicted.proof, peak_bytes=np.array([0.0, 8e9]))
+    predicted = dataclasses.replace(predicted, proof=proof)
+    used = MemoryMeasured(10_000_000_000, 12_000_000_000, 500_000_000, 16_000_000_000)
+    result = dataclasses.replace(trained([1.0]), memory={"d1": used})
+    (line,) = [line for line in shown(capsys, predicted, result, None).splitlines() if line.split()[:1] == ["d1"]]
+    assert "1.25" in line
+    assert "500 MB" in line
+    assert "16.0 GB" in line
+    (row,) = training_data(result, predicted, None)["memory"]
+    assert (row["device"], row["predicted_bytes"], row["ratio"]) == ("d1", 8e9, 1.25)
+    assert training_data(trained([1.0]), predicted, None)["memory"] == []

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from penstock.cli.console import Console
 from penstock.launch import TrainResult, loss_difference
 from penstock.launch.runs import Stepped
@@ -10,7 +12,7 @@ from penstock.report.analysis import reordered_sums
 from penstock.report.analysis.prediction import compare_timelines, difference_sentences, median_iteration, row_name
 from penstock.simulate import Evaluation
 from penstock.timeline import Timeline
-from penstock.units import show_count, show_seconds
+from penstock.units import show_bytes, show_count, show_seconds
 
 MAX_LOSSES = 10
 OFFER_CALIBRATION = 0.05
@@ -32,6 +34,8 @@ def show_training(console: Console, result: TrainResult, predicted: Evaluation, 
         console.show(f"  {note}")
     if result.timelines:
         show_prediction(console, result.timelines, predicted)
+    if result.memory:
+        _show_memory(console, result, predicted)
     if single is not None and result.steps and single.steps:
         _show_beside(console, result, predicted, single)
 
@@ -66,6 +70,39 @@ def show_prediction(console: Console, measured: Sequence[Timeline], predicted: E
     measured_s = median_iteration(measured).iteration_s
     if abs(predicted.timeline.iteration_s / measured_s - 1) > OFFER_CALIBRATION:
         console.show(f"To predict what was measured: penstock calibrate PLAN={show_seconds(measured_s)} -o PROFILE")
+
+
+def _show_memory(console: Console, result: TrainResult, predicted: Evaluation) -> None:
+    """Show the predicted and the measured memory of every accelerator."""
+    rows = [
+        (
+            row["device"],
+            show_bytes(row["predicted_bytes"]),
+            show_bytes(row["peak_bytes"]),
+            "" if row["ratio"] is None else f"{row['ratio']:.2f}",
+            show_bytes(row["reserved_bytes"]),
+            show_bytes(row["outside_bytes"]),
+            show_bytes(row["total_bytes"]),
+        )
+        for row in _memory_rows(result, predicted)
+    ]
+    columns = ("memory", "predicted", "measured", "ratio", "allocator", "driver, communicators", "device")
+    console.show("")
+    console.table("", columns, rows, left=1)
+
+
+def _memory_rows(result: TrainResult, predicted: Evaluation) -> list[dict[str, Any]]:
+    """Predicted and measured peaks of each accelerator, as data."""
+    peaks = dict(zip(predicted.program.devices, predicted.proof.peak_bytes.tolist(), strict=True))
+    return [
+        {
+            "device": device,
+            "predicted_bytes": peaks[device],
+            **msgspec.structs.asdict(used),
+            "ratio": used.peak_bytes / peaks[device] if peaks[device] else None,
+        }
+        for device, used in result.memory.items()
+    ]
 
 
 def _show_beside(console: Console, result: TrainResult, predicted: Evaluation, single: TrainResult) -> None:
@@ -143,6 +180,7 @@ def training_data(result: TrainResult, predicted: Evaluation, single: TrainResul
         "was_stopped": result.was_stopped,
         "error": str(result.failure) if result.failure else None,
         "notes": result.notes,
+        "memory": _memory_rows(result, predicted),
         "comparison": prediction_data(predicted, result.timelines) if result.timelines else None,
     }
     if single is not None:

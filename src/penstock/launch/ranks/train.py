@@ -13,7 +13,7 @@ from penstock.errors import InputError, ProfileWarning
 from penstock.launch.model_script import ModelSpec, Script, load_script, run_in_script
 from penstock.launch.ranks.checkpoints import Checkpoints
 from penstock.launch.ranks.placement import place_model
-from penstock.launch.runs import Began, Event, Noted, Sampled, Stepped
+from penstock.launch.runs import Began, Event, MemoryMeasured, Noted, Sampled, Stepped
 from penstock.launch.train_options import TrainOptions
 from penstock.profile import Profile
 
@@ -56,6 +56,7 @@ def train_rank(
     import torch
     import torch.distributed as dist
 
+    from penstock.device import memory_use
     from penstock.runtime import Recipe, train_steps
     from penstock.runtime.verify import ReferenceGradients, copy_gradients
 
@@ -125,6 +126,9 @@ def train_rank(
         if num_done < options.steps:
             report(Noted(f"the script's batches ended after {num_done} of {options.steps} steps"))
         board.enter_phase(Phase.SHUTDOWN)
+        used = memory_use(device)
+        if used is not None:
+            report(MemoryMeasured(used.peak_bytes, used.reserved_bytes, used.outside_bytes, used.total_bytes))
         trainer.close()
         named = {name: item.detach() for name, item in trainer.named_parameters().items()}
         gradients = kept if references is None else references.errors

@@ -52,6 +52,18 @@ class Sampled(msgspec.Struct, frozen=True, tag="sampled"):
     end_s: tuple[float, ...]
 
 
+class MemoryMeasured(msgspec.Struct, frozen=True, tag="memory_measured"):
+    """The memory that a rank has used on its accelerator, in bytes."""
+
+    peak_bytes: int
+    """The most that tensors have taken at a time."""
+    reserved_bytes: int
+    """The most that the allocator has taken."""
+    outside_bytes: int
+    """What the driver, communicators and libraries take."""
+    total_bytes: int
+
+
 class Noticed(msgspec.Struct, frozen=True, tag="noticed"):
     """How well this machine kept up with an emulated iteration. Rank 0 reports it."""
 
@@ -110,7 +122,9 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
         return -self.code if self.code < 0 else self.code - 128 if self.code > 128 else None
 
 
-Event: TypeAlias = Started | Noted | Began | Stepped | Sampled | Noticed | LinksChanged | Failed | Done | Exited
+Event: TypeAlias = (
+    Started | Noted | Began | Stepped | Sampled | MemoryMeasured | Noticed | LinksChanged | Failed | Done | Exited
+)
 
 
 def failed_event(error: BaseException) -> Failed:

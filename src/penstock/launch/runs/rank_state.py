@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.dist import LastStatus
-from penstock.launch.runs.events import Exited, Failed, Sampled, Stepped
+from penstock.launch.runs.events import Exited, Failed, MemoryMeasured, Sampled, Stepped
 
 
 @dataclass
@@ -24,6 +24,8 @@ class RankState:
     host: str = field(default_factory=socket.gethostname)
     device: str = ""
     """Its device in the plan, if known."""
+    memory: MemoryMeasured | None = None
+    """The memory of its accelerator, if it has one."""
     status: LastStatus | None = None
     """What it did last: when the first failure was noticed, or when it ended."""
     is_stopped: bool = False

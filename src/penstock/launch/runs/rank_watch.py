@@ -13,6 +13,7 @@ from penstock.launch.runs.events import (
     Exited,
     Failed,
     LineReader,
+    MemoryMeasured,
     Noted,
     Sampled,
     Started,
@@ -150,6 +151,8 @@ def update_run(run: Run, state: RankState, event: Event) -> None:
             state.exited = event
             if event.code and run.first_exited is None:
                 run.first_exited = state.rank
+        case MemoryMeasured():
+            state.memory = event
         case Stepped():
             run.steps.append(event)
         case Sampled():
