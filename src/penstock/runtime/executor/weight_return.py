@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from penstock.errors import InputError
 from penstock.program import Action, Kind
 from penstock.runtime.executor.messages import Message, Routing
-from penstock.runtime.tensors import PackedPayload, pack
+from penstock.runtime.tensors import PackedPayload, PayloadMeta, pack
 from penstock.runtime.transport import PendingReceive, Transport
 
 SIGNATURE = ("parameters",)
@@ -45,6 +45,9 @@ class WeightReturn:
         self._routing = routing
         self._pending: dict[int, list[PendingReceive]] = {}
         self._sent_versions: dict[nn.Parameter, int] = {}
+        for action in self._actions:
+            peer, tag = routing.rank_of[action.peer], routing.tag(Message.WEIGHTS, action.stage)
+            transport.agree_on_form(peer, tag, SIGNATURE, _joined_form(self._parameters[action.stage]))
         self.note_versions()
 
     @property
@@ -115,6 +118,12 @@ class WeightReturn:
         """Block until the weights of all stages have arrived."""
         for stage in list(self._pending):
             self.finish(stage)
+
+
+def _joined_form(buckets: Sequence[Sequence[nn.Parameter]]) -> PayloadMeta:
+    """The form of all parameters as one tensor per dtype."""
+    sizes = [(sum(item.numel() for item in bucket), bucket[0].dtype) for bucket in buckets]
+    return pack([torch.empty(size, dtype=dtype, device="meta") for size, dtype in sizes])[0].meta
 
 
 def _by_dtype(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from penstock.device import Mark
 from penstock.dist import Describe
-from penstock.runtime.tensors import PackedPayload
+from penstock.runtime.tensors import PackedPayload, PayloadMeta
 
 
 class PendingReceive(Protocol):
@@ -57,6 +57,9 @@ class Transport(Protocol):
 
     def receive_object(self, peer: int, tag: int, describe: Describe, extra_s: float = 0.0) -> Any:
         """Return the next object from a peer. The deadline is `timeout_s + extra_s`."""
+
+    def agree_on_form(self, peer: int, tag: int, signature: Any, meta: PayloadMeta) -> None:
+        """Note the form of payloads that both ends know, if that spares a message."""
 
     def check_peer(self, peer: int, describe: Describe) -> None:
         """Run the pending entry of `peer_checks` for this peer, if there is one."""

@@ -201,6 +201,15 @@ class TorchTransport:
             receive.post(meta)
         return receive
 
+    def agree_on_form(self, peer: int, tag: int, signature: Any, meta: PayloadMeta) -> None:
+        """Note the form of payloads that both ends know, so that it need not be sent.
+
+        Only where messages match by order: there a receive whose form is not known is posted late, and a device that is
+        waited for as a whole could not finish its send until then.
+        """
+        if self._groups.is_in_order:
+            self._sent[signature, peer, tag] = self._received[signature, peer, tag] = meta
+
     def check_peer(self, peer: int, describe: Describe) -> None:
         """Run the pending entry of `peer_checks` for this peer, if there is one."""
         if peer in self.peer_checks:
