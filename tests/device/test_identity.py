@@ -18,7 +18,7 @@ def test_a_cpu_is_named_after_its_threads() -> None:
 
 @pytest.mark.parametrize(
     ("driver", "kind"),
-    [("NVIDIA A100-SXM4-40GB", "A100-40"), ("Tesla T4", "T4"), ("AMD Instinct MI300X", "AMD-Instinct-MI300X")],
+    [("NVIDIA A100-SXM4-40GB", "A100-40"), ("Tesla T4", "T4"), ("AMD Instinct MI50", "AMD-Instinct-MI50")],
 )
 def test_an_accelerator_is_named_after_its_data_sheet(monkeypatch: pytest.MonkeyPatch, driver: str, kind: str) -> None:
     pretend_accelerator(monkeypatch, name="cuda", count=2, kind=driver)
