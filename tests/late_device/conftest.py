@@ -6,13 +6,14 @@ import pytest
 
 from tests.support.late_device.build import build
 from tests.support.late_device.ranks import GROUP_BACKEND, prepare_rank
-from tests.support.runtime.rank_pool import RankPool
+from tests.support.runtime.rank_pool import Deadlines, RankPool
 
 
 @pytest.fixture(scope="session")
 def late_pool() -> Iterator[RankPool]:
     """Ranks whose tensors are on the test device, over the strict process group."""
     build()  # before the deadlines of the pool start
-    pool = RankPool(backend=GROUP_BACKEND, prepare=prepare_rank)
+    deadlines = Deadlines(call_s=60, margin_s=10)
+    pool = RankPool(backend=GROUP_BACKEND, deadlines=deadlines, prepare=prepare_rank)
     yield pool
     pool.close()

@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 SETTINGS = [
     Settings(pace="lazy"),
     Settings(pace="random", seed=1),
-    Settings(pace="eager"),
+    Settings(pace="eager", num_queues=1),
     Settings(pace="random", seed=2, num_queues=8),
     Settings(pace="lazy", num_queues=8),
 ]
