@@ -54,9 +54,11 @@ MEDIUM = 30_000
 """Jobs above which list scheduling is tried with fewer rules."""
 LARGE = 200_000
 """Jobs above which only a few orders are tried."""
-NUM_ROOMS = 6
-"""Amounts of memory that are tried for plans without memory limits."""
-MAX_FITTING = 24
+LESS = (0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 1.125, 1.375, 1.75, 2.5)
+"""Further amounts of memory for plans with memory limits, as multiples of what 1F1B's fullest device keeps."""
+NUM_NEAREST = 8
+"""Orders to choose from if none fits: those that keep least beyond the limits."""
+MAX_FITTING = 16
 """Orders that fit into memory, the fastest by their estimates, among which auto chooses and from which it polishes."""
 
 
@@ -79,16 +81,21 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
     memory = MemoryFit(costs, estimator)
     greedy = Greedy(costs)
     tried = _estimated(candidates(costs, split, greedy), costs, estimator)
-    if memory.is_limited:
-        limited, ways = LimitedGreedy(greedy, memory, estimator), greedy_rules(costs, split)
-        tried += limited.orders(ways)
-        if not any(memory.fits(program) for _, program in tried):
-            tried += limited.last_orders(ways)
-    tried.sort(key=lambda item: item[0])
-    found = memory.first_fitting(tried, MAX_FITTING) or tried
-    best, chosen = best_of(found, costs)
     floor_s = estimator.floor_s()
     to_beat = beat.seconds if beat is not None and beat.over_bytes == 0 else np.inf
+    if memory.is_limited and floor_s < to_beat and min(seconds for seconds, _ in tried) < POLISHING * to_beat:
+        limited, ways = LimitedGreedy(greedy, memory, estimator), greedy_rules(costs, split)
+        if _num_jobs(costs) <= MEDIUM:
+            tried += limited.orders(ways, rooms(costs, greedy.kept, LESS))
+        if to_beat == np.inf and not any(memory.fits(program) for _, program in tried):
+            tried += limited.last_orders(ways)
+    tried.sort(key=lambda item: item[0])
+    found = memory.first_fitting(tried, MAX_FITTING)
+    best, chosen = best_of(found or memory.nearest(tried, NUM_NEAREST), costs)
+    if best.is_refused:
+        best, chosen = best_of(tried, costs)
+    if not found:
+        return best, chosen
     # Orders with fused backwards only are polished separately too, so that auto is never worse than auto_fused.
     fused = [item for item in tried if not (item[1].kind == Kind.I).any()]
     whole = memory.first_fitting(fused, MAX_FITTING) if len(fused) < len(tried) else []
@@ -141,7 +148,7 @@ def candidates(costs: Costs, split: bool = True, greedy: Greedy | None = None) -
     if _num_jobs(costs) > MEDIUM:
         amounts = amounts[1:2] if is_large else amounts[:2]
     if split and not is_large and is_straight(costs):
-        for room in {tuple(room.tolist()): room for room in amounts[:NUM_ROOMS]}.values():
+        for room in {tuple(room.tolist()): room for room in (*amounts[:2], amounts[-1])}.values():
             yield from rounds(costs, room)
     seen: set[int] = set()
     for room in amounts:
@@ -169,7 +176,7 @@ def _num_jobs(costs: Costs) -> int:
     return 3 * costs.num_replicas * costs.num_microbatches
 
 
-def rooms(costs: Costs, kept: Floats) -> list[Floats]:
+def rooms(costs: Costs, kept: Floats, multiples: Sequence[float] | None = None) -> list[Floats]:
     """Bytes that each device may keep: multiples of what 1F1B's fullest device keeps, up to all memory."""
     in_flight = np.minimum(costs.plan.num_stages - costs.replica_stage, costs.num_microbatches)
     fullest = float(np.bincount(costs.backward_device, weights=in_flight).max())
@@ -180,7 +187,5 @@ def rooms(costs: Costs, kept: Floats) -> list[Floats]:
     passing = np.zeros(costs.num_devices)
     np.maximum.at(passing, costs.backward_device, again)
     free = np.maximum(costs.memory_limit - costs.static_bytes - passing, 0.0)
-    multiples = (1.0, 2.0, 1.5, 1.25, 3.0, float(costs.num_microbatches))
-    # Little memory, or orders with less of it than there is.
-    less = (0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 1.125, 1.375, 1.75, 2.5) if np.isfinite(free).any() else ()
-    return [np.minimum(multiple * fullest * mean_kept, free) for multiple in (*multiples, *less)]
+    multiples = multiples or (1.0, 2.0, 1.5, 1.25, 3.0, float(costs.num_microbatches))
+    return [np.minimum(multiple * fullest * mean_kept, free) for multiple in multiples]

@@ -59,11 +59,19 @@ class MemoryFit:
         """Whether the order fits. Most that do not are found without lowering: by what they keep."""
         if not self.is_limited:
             return True
-        if id(program) not in self._peak_of:
-            least = self._costs.static_bytes + self._estimator.held(self._estimator.order_of(program))
-            if self._costs.over_bytes(least).any():
-                return False
+        if id(program) not in self._peak_of and self._costs.over_bytes(self._least(program)).any():
+            return False
         return not self._costs.over_bytes(self.peak(program)).any()
+
+    def nearest(self, estimates: Sequence[Estimate], most: int) -> list[Estimate]:
+        """Of orders that do not fit, those that keep least beyond the limit of a device; in the same order."""
+        over = [float(self._costs.over_bytes(self._least(program)).max(initial=0.0)) for _, program in estimates]
+        chosen = sorted(np.argsort(over, kind="stable")[:most].tolist())
+        return [estimates[number] for number in chosen]
+
+    def _least(self, program: Program) -> Floats:
+        """Over devices: less than the peak of an order, without buffers."""
+        return np.asarray(self._costs.static_bytes + self._estimator.held(self._estimator.order_of(program)))
 
     def first_fitting(self, estimates: Sequence[Estimate], most: int) -> list[Estimate]:
         """The first of some orders that fit; all of them if there are no limits."""
@@ -98,11 +106,17 @@ class LimitedGreedy:
         """Over devices: bytes that parameters, and tensors that are recomputed for one backward, leave."""
         return np.maximum(self._greedy.costs.memory_limit - self._fixed, 0.0)
 
-    def orders(self, ways: Sequence[Rules]) -> list[Estimate]:
-        """Orders by these rules, whose own room is ignored, with the room that the limits leave or a little less."""
+    def orders(self, ways: Sequence[Rules], rooms: Sequence[Floats] = ()) -> list[Estimate]:
+        """Orders with the room that the limits leave, and with less.
+
+        Args:
+            ways: The rules; their own room is ignored.
+            rooms: Amounts to try beside parts of the memory. They do not depend on limits that do not bind, so that an
+                order that is found within a limit is also found within a higher one.
+        """
         tried = {id(program): (seconds, program) for rules in ways for seconds, program in self._largest(rules, 1.0)}
-        for portion in PORTIONS:
-            room = np.maximum(portion * self.free, self._least)
+        for room in (*(portion * self.free for portion in PORTIONS), *rooms):
+            room = np.maximum(room, self._least)  # noqa: PLW2901
             for rules in ways:
                 program = self._greedy.run(rules._replace(room=room))
                 if program is not None and id(program) not in tried:
