@@ -1,0 +1,69 @@
+"""One rank's start-up up to its first connection, in a process of its own. Prints seconds and megabytes as JSON."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed
+from torch import nn
+
+WIDTH = 8
+REPEATS = 20
+
+
+def make_model(num_layers: int) -> nn.Module:
+    """A chain of one small layer per rank."""
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(num_layers)))
+
+
+def _resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+
+
+def main(folder: Path, num_ranks: int) -> dict[str, float]:
+    model, inputs = make_model(num_ranks), torch.zeros(1, WIDTH)
+    began_s, began_mb = time.process_time(), _resident_mb()
+    import penstock
+    from penstock.runtime.assembly.compilation import compile_program, validate
+    from penstock.runtime.checks import batch_check_pairs
+    from penstock.runtime.layout import find_grad_owners, find_split_backwards
+    from penstock.runtime.options import PipelineOptions
+    from penstock.runtime.state import state_entries, writers
+
+    plan = penstock.load_plan(folder / "plan.json")
+    options = PipelineOptions(
+        inputs=inputs,
+        profile=penstock.load_profile(str(folder / "profile.json")),
+        cluster=penstock.load_cluster(str(folder / "cluster.toml")),
+        slices=folder / "slices",
+    )
+    validated = validate(model, plan, options)
+    compiled = compile_program(validated, options)
+    rank = num_ranks // 2
+    program = compiled.slice_of(rank)
+    actions, layout = list(program.actions()), compiled.layout
+    find_grad_owners(layout, validated.blocks)
+    find_split_backwards(program, layout)
+    writers(state_entries(model), validated.blocks, layout.stages)
+    batch_check_pairs(program, layout, num_ranks, in_order=True)
+    start_s, start_mb = time.process_time() - began_s, _resident_mb() - began_mb
+    assert "proof" not in vars(compiled), "the rank must not lower the whole program"
+    assert "numba" not in sys.modules
+    steps = [_step_s(layout, actions, plan.num_microbatches, number) for number in range(REPEATS)]
+    return {"start_s": start_s, "start_mb": start_mb, "step_s": min(steps)}
+
+
+def _step_s(layout, actions, num_microbatches: int, number: int) -> float:  # type: ignore[no-untyped-def]
+    """Find the rows of each of the rank's actions, for a batch of a size that has not been seen."""
+    began_s = time.process_time()
+    rows = layout.rows(num_microbatches * (number + 1))
+    for action in actions:
+        if action.microbatch >= 0:
+            rows[action.stage][action.microbatch]
+    return time.process_time() - began_s
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))))
