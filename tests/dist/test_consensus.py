@@ -169,3 +169,20 @@ def test_other_ranks_wait_longer_than_rank_0() -> None:
     PeerExchange(Noting(), 2, WORLD).gather(0, "saving", 7.0)
     PeerExchange(Noting(), 2, WORLD).scatter(None, "saving", 7.0)
     assert limits == [(1, 7.0), (2, 7.0), (0, 7.0 + GRACE_S)]
+
+
+def test_a_deadline_of_its_own() -> None:
+    """Ranks that save a checkpoint may take longer than those that exchange activations."""
+    waits: list[float] = []
+
+    class Transport:
+        def send_object(self, value: object, peer: int, tag: int, describe: object) -> None:
+            pass
+
+        def receive_object(self, peer: int, tag: int, describe: object, extra_s: float = 0.0) -> str:
+            waits.append(extra_s)
+            return "result"
+
+    exchange = PeerExchange(Transport(), 0, 3, extra_s=100.0)
+    assert exchange.gather("own", "saves", 7.0) == ["own", "result", "result"]
+    assert waits == [107.0, 107.0]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess  # noqa: TC003 - cheap, and plain to read
 import sys
 import time
@@ -161,6 +162,21 @@ def test_a_host_that_does_not_come_and_one_that_comes_late(tmp_path: Path) -> No
         training.await_text(training.log_path(first), "waiting for node rank 1 of 2 hosts (10 s)")
         training.start(second, "--timeout", "3", "--steps", "2")
         assert training.wait() == [0, 0], training.log(first)
+
+
+@only_thorough
+def test_a_signal_on_any_host_ends_the_run_after_a_step(tmp_path: Path) -> None:
+    with host_lab(tmp_path, 2) as lab:
+        first, second = lab.hosts
+        fault = "time.sleep(0.1); open('begun', 'a').write('x' * (step > 3))"
+        training = Training(lab, lab.shared, fault, "--checkpoint", str(lab.shared / "checkpoints"))
+        for host in lab.hosts:
+            training.start(host, "--steps", "1000")
+        training.await_text(lab.shared / "begun", "xx")
+        second.signal(training.running[1], signal.SIGUSR1)
+        assert training.wait() == [130, 130]
+        for host in (first, second):
+            assert "To go on, run the same command again" in training.log(host)
 
 
 @only_thorough

@@ -24,8 +24,10 @@ from penstock.dist.shutdown import (
     delay_sigterm,
     exit_now,
     exit_with_message,
+    ignore_stop_signals,
     prepare_rank,
     sigterm_as_ctrl_c,
+    stop_signals,
 )
 from penstock.dist.rank_status import NO_ACTION, LastStatus, Phase, open_status_board, read_status_board, status_board
 from penstock.dist.watchdog import Watchdog
@@ -51,6 +53,7 @@ __all__ = [
     "exit_now",
     "exit_with_message",
     "exit_with_parent",
+    "ignore_stop_signals",
     "interface_of",
     "is_local",
     "is_loopback",
@@ -65,6 +68,7 @@ __all__ = [
     "started_by",
     "status_board",
     "stderr_path",
+    "stop_signals",
     "store_file",
     "translate_error",
     "translate_errors",

@@ -155,10 +155,12 @@ class PeerExchange:
         transport: Sends the messages.
         rank: This rank.
         world: Number of ranks.
+        extra_s: Time that ranks may take for anything, in addition to the deadline of the transport.
     """
 
-    def __init__(self, transport: ObjectTransport, rank: int, world: int) -> None:
+    def __init__(self, transport: ObjectTransport, rank: int, world: int, extra_s: float = 0.0) -> None:
         self._transport = transport
+        self._extra_s = extra_s
         self._rank = rank
         self._world = world
 
@@ -186,7 +188,9 @@ class PeerExchange:
         self._transport.send_object(value, peer, CONSENSUS_TAG, self._describe(what, peer))
 
     def _receive(self, peer: int, what: str, extra_s: float) -> Any:
-        return self._transport.receive_object(peer, CONSENSUS_TAG, self._describe(what, peer), extra_s)
+        return self._transport.receive_object(
+            peer, CONSENSUS_TAG, self._describe(what, peer), extra_s + self._extra_s
+        )
 
     def _describe(self, what: str, peer: int) -> Describe:
         return lambda: f"rank {self._rank}, {what} (with rank {peer})"

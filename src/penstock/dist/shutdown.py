@@ -71,6 +71,41 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def stop_signals(ask: Callable[[str], None]) -> Iterator[None]:
+    """Take the first SIGTERM, and every SIGUSR1, as a wish to end soon. The next SIGTERM does what it did before.
+
+    Args:
+        ask: Called with the name of the signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may handle signals
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+        ask(signal.Signals(number).name)
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def ignore_stop_signals() -> None:
+    """Ignore SIGTERM and SIGUSR1 in a rank whose launcher handles them.
+
+    A batch system may send a signal to all processes of a job. The launcher kills ranks that must end.
+    """
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def exit_now(code: int) -> NoReturn:
     """Exit at once, after all output is written: torch's own clean-up at exit could wait for ranks that have ended."""
     for stream in (sys.stdout, sys.stderr):

@@ -14,6 +14,8 @@ from penstock.launch.model_script import (
 )
 from penstock.launch.numerics import check_numerics
 from penstock.launch.probe import is_rank, run_local
+from penstock.launch.runs import Stopping
+from penstock.launch.slurm import sbatch_script, slurm_hosts
 from penstock.launch.train_options import DEFAULT_STEPS, DEFAULT_TIMEOUT_S, TrainOptions, shell_command
 from penstock.launch.training import TrainResult, loss_difference, train, train_command
 
@@ -23,6 +25,7 @@ __all__ = [
     "DEFAULT_TIMEOUT_S",
     "EmulationRun",
     "Hosts",
+    "Stopping",
     "TrainOptions",
     "TrainResult",
     "busy_processes",
@@ -36,9 +39,11 @@ __all__ = [
     "loss_difference",
     "run_in_script",
     "run_local",
+    "sbatch_script",
     "script_function",
     "script_path",
     "shell_command",
+    "slurm_hosts",
     "train",
     "train_command",
 ]

@@ -18,6 +18,7 @@ from penstock.plan.pricing import price
 DEFAULT_STEPS = 100
 DEFAULT_TIMEOUT_S = 120.0
 DEFAULT_STARTUP_S = 600.0
+DEFAULT_CHECKPOINT_TIMEOUT_S = 1800.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class TrainOptions:
     seed: int = 0
     timeout: float = DEFAULT_TIMEOUT_S
     startup_timeout: float | None = None
+    checkpoint_timeout: float = DEFAULT_CHECKPOINT_TIMEOUT_S
     threads: int | None = None
     gradient_accumulation_steps: int = 1
     clip_grad_norm: float | None = None

@@ -25,6 +25,7 @@ from penstock.launch.runs import (
     Sampled,
     SingleProcess,
     Stepped,
+    Stopping,
     find_failure,
     run_ranks,
 )
@@ -52,6 +53,8 @@ class TrainResult:
     notes: tuple[str, ...]
     was_stopped: bool
     failure: PenstockError | None
+    stopping: Stopping | None = None
+    """Set if SIGTERM or SIGUSR1 ended the run after a step."""
     states: tuple[bytes, ...] = ()
     """Parameters and buffers of each rank in torch's format, if `keep_state` was set."""
     memory: Mapping[str, MemoryMeasured] = field(default_factory=dict)
@@ -102,6 +105,7 @@ def train(
     single_process: bool = False,
     keep_state: bool = False,
     reference: bytes | None = None,
+    may_stop: bool = False,
 ) -> TrainResult:
     """Train with the plan on the ranks of this host, or in a single process.
 
@@ -114,6 +118,7 @@ def train(
         single_process: Train the whole model in one process instead.
         keep_state: Return parameters and buffers, and in a single process the gradients of every step.
         reference: The state of a single process. Every step then uses its gradients.
+        may_stop: Whether SIGTERM and SIGUSR1 end training after a step, with a checkpoint.
     """
     with run_dir("penstock-train-") as folder:
         arguments = [*options.arguments, "--events", str(folder)]
@@ -150,6 +155,7 @@ def train(
                 devices=[] if single_process else [predicted.costs.plan.devices[rank] for rank in ranks],
                 stopped_s=options.timeout,
                 link=link,
+                may_stop=may_stop,
                 on_event=progress.update,
                 on_output=lambda line: display.notice(escape_text(line)),
             )
@@ -164,6 +170,7 @@ def train(
             notes=tuple(run.notes),
             was_stopped=run.was_stopped,
             failure=failure,
+            stopping=run.stopping,
             states=tuple(path.read_bytes() for path in paths),
             memory={state.device: state.memory for state in run.ranks if state.device and state.memory is not None},
         )

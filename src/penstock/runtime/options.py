@@ -15,6 +15,7 @@ from penstock.profile import Profile, TrainingPrecision, find_precision
 from penstock.runtime.state import Init
 
 DEFAULT_TIMEOUT_S = 120.0
+DEFAULT_CHECKPOINT_TIMEOUT_S = 1800.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class PipelineOptions:
     inputs: Activations = None
     seed: int = 0
     timeout_s: float = DEFAULT_TIMEOUT_S
+    checkpoint_timeout_s: float = DEFAULT_CHECKPOINT_TIMEOUT_S
     check_finite: bool = False
     device: torch.device | str | None = None
     init: Init | None = None

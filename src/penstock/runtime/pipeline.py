@@ -53,6 +53,7 @@ class Pipeline:
             - inputs: Example inputs, if the layers can only be found by running the model.
             - seed: Seed of the random numbers in forwards.
             - timeout_s: Deadline of every wait for another rank, in seconds (120).
+            - checkpoint_timeout_s: That of ranks that save or load a checkpoint (1800).
             - check_finite: Whether to stop at the first layer whose output is not finite.
             - device: Device of this rank: "cpu", "cuda", "cuda:1", "xpu", or "auto" for an accelerator if there is
               one. None: that of the model; the CPU for a model on the meta device. Only "cpu" lets a plan for GPUs

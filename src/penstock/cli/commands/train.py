@@ -13,16 +13,20 @@ from penstock.cli.render import show_training, training_data, warn_if_old
 from penstock.errors import InputError
 from penstock.launch import (
     Hosts,
+    Stopping,
     TrainOptions,
     TrainResult,
     check_script,
     default_threads,
+    sbatch_script,
     script_path,
     shell_command,
     train,
     train_command,
 )
 from penstock.timeline import Timeline
+
+INTERRUPTED = 130
 
 
 @click.command("train")
@@ -32,6 +36,7 @@ from penstock.timeline import Timeline
     "--also-single-process", is_flag=True, help="Also train in a single process, and compare losses and speed."
 )
 @click.option("--dry-run", is_flag=True, help="Print the command that starts the ranks, and exit.")
+@click.option("--slurm", is_flag=True, help="With --dry-run: print a script for sbatch instead.")
 @click.option("-o", "--output", help="Write the timeline of a measured iteration to this file.")
 @click.option("--trace", help="Write this iteration as a Chrome trace for Perfetto to this file.")
 @console_options
@@ -41,6 +46,7 @@ def command(
     hosts: Hosts,
     also_single_process: bool,
     dry_run: bool,
+    slurm: bool,
     output: str | None,
     trace: str | None,
 ) -> int:
@@ -60,6 +66,11 @@ def command(
     num_ranks = hosts.num_local_ranks(bundle)
     options = replace(options, threads=options.threads or default_threads(num_ranks))
     arguments = train_command(options, hosts, num_ranks)
+    if slurm:
+        if not dry_run:
+            raise InputError("--slurm requires --dry-run", hint="Slurm jobs need no option: srun penstock train ...")
+        console.show(_sbatch_script(options, bundle).rstrip())
+        return 0
     if dry_run:
         console.data({"command": arguments})
         console.show(shell_command(arguments))
@@ -81,7 +92,7 @@ def command(
             raise single.failure
     result = TrainResult((), (), (), True, None)
     if single is None or not single.was_stopped:
-        result = train(console, options, predicted, hosts=hosts, num_ranks=num_ranks)
+        result = train(console, options, predicted, hosts=hosts, num_ranks=num_ranks, may_stop=True)
     write_timeline(console, result.timelines, output, trace)
     if console.as_json:
         console.data(training_data(result, predicted, single))
@@ -91,8 +102,32 @@ def command(
         raise result.failure
     if result.was_stopped:
         raise KeyboardInterrupt
+    if result.stopping is not None:
+        console.warn(_how_to_go_on(result.stopping, options))
+        return INTERRUPTED
     console.next(f"penstock check --numerics {options.script} {options.plan}")
     return 0
+
+
+def _sbatch_script(options: TrainOptions, bundle: PlanBundle) -> str:
+    """A script for sbatch with a host for each of the plan."""
+    from penstock.profile import find_kind
+
+    used = [device for device in bundle.cluster.devices if device.name in bundle.plan.devices]
+    nnodes = len({device.host for device in used})
+    endpoint = "host" if nnodes > 1 else None  # Slurm tells the real one
+    num_ranks = max(Hosts(nnodes, number, endpoint).num_local_ranks(bundle) for number in range(nnodes))
+    uses_accelerators = any(find_kind(device.kind) is not None for device in used)
+    threads = options.threads or 1
+    return sbatch_script(options.arguments, nnodes, num_ranks, threads=threads, uses_accelerators=uses_accelerators)
+
+
+def _how_to_go_on(stopping: Stopping, options: TrainOptions) -> str:
+    """What follows after a signal has ended the run."""
+    done = f"a signal ended the run after {stopping.num_steps} of {options.steps} steps"
+    if stopping.is_saved:
+        return f"{done}; they are saved in {options.checkpoint}. To go on, run the same command again."
+    return f"{done}, and nothing is saved. Use --checkpoint to be able to go on."
 
 
 def _thread_notes(bundle: PlanBundle, options: TrainOptions) -> list[str]:

@@ -74,6 +74,12 @@ def training_options(verb: F) -> F:
             help="Seconds that a rank waits for another one [default: 120].",
         ),
         click.option(
+            "--checkpoint-timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            default=1800.0,
+            help="Seconds that ranks wait for each other while they save or load a checkpoint [default: 1800].",
+        ),
+        click.option(
             "--startup-timeout",
             type=click.FloatRange(min=0, min_open=True),
             help="Seconds until all hosts and ranks must have started [default: 600, or --timeout if that is longer].",

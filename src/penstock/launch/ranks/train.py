@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.bundle import PlanBundle
@@ -13,7 +14,9 @@ from penstock.errors import InputError, ProfileWarning
 from penstock.launch.model_script import ModelSpec, Script, load_script, run_in_script
 from penstock.launch.ranks.checkpoints import Checkpoints
 from penstock.launch.ranks.placement import place_model
-from penstock.launch.runs import Began, Event, MemoryMeasured, Noted, Sampled, Stepped
+from penstock.launch.ranks.samples import sample_timeline
+from penstock.launch.ranks.stop_agreement import StopAgreement
+from penstock.launch.runs import Began, Event, MemoryMeasured, Noted, Stepped, Stopping
 from penstock.launch.train_options import TrainOptions
 from penstock.profile import Profile
 
@@ -24,10 +27,6 @@ Report = Callable[[Event], None]
 
 DEFAULT_LR = 3e-4
 REPEATED = re.compile(r" \(\d+\)$")
-SAMPLE_EVERY_S = 0.5
-"""Ranks collect a timeline about this often; it costs a few milliseconds."""
-SAMPLE_EVERY_PART = 0.01
-"""Minimum distance of two timelines as a fraction of the steps so far: all are kept, and a run may take weeks."""
 
 
 def train_rank(
@@ -38,6 +37,7 @@ def train_rank(
     keep_gradients: bool = False,
     reference: str | None = None,
     slices: str | None = None,
+    run_folder: Path | None = None,
 ) -> dict[str, Any]:
     """Train.
 
@@ -48,6 +48,7 @@ def train_rank(
         keep_gradients: Keep the gradients of every step.
         reference: A file with the state of a single process, whose gradients every step uses.
         slices: A file with the program slices of the ranks; None: every rank lowers the program.
+        run_folder: The directory of the run, where a signal may ask the ranks to end early.
 
     Returns:
         This rank's parameters and buffers at the end, the kept gradients or their differences to the reference, and
@@ -87,6 +88,7 @@ def train_rank(
         recipe = Recipe(options.steps, options.gradient_accumulation_steps, options.clip_grad_norm, first)
         batches = _batches(script, spec, options, report)
         next_sample, num_done = 0, first
+        stop = StopAgreement(run_folder, is_distributed=not single_process)
         kept: list[Any] = []
         references = ReferenceGradients(torch.load(reference, map_location="cpu")["gradients"]) if reference else None
 
@@ -120,11 +122,16 @@ def train_rank(
             if is_first:
                 report(Stepped(result.step, result.loss, result.num_rows, result.seconds))
             if not single_process and (result.step >= next_sample or num_done == options.steps):
-                next_sample = result.step + _sample(trainer, result, report)
+                next_sample = result.step + sample_timeline(trainer, result, report)
             checkpoints.after_step(num_done)
-        checkpoints.finish(num_done)
-        if num_done < options.steps:
-            report(Noted(f"the script's batches ended after {num_done} of {options.steps} steps"))
+            if num_done < options.steps and stop.after_step(result.step, result.seconds):
+                checkpoints.finish(num_done)
+                report(Stopping(num_done, is_saved=options.checkpoint is not None))
+                break
+        else:
+            checkpoints.finish(num_done)
+            if num_done < options.steps:
+                report(Noted(f"the script's batches ended after {num_done} of {options.steps} steps"))
         board.enter_phase(Phase.SHUTDOWN)
         used = memory_use(device)
         if used is not None:
@@ -202,6 +209,7 @@ def _pipeline(
         inputs=spec.inputs,
         seed=options.seed,
         timeout_s=options.timeout,
+        checkpoint_timeout_s=options.checkpoint_timeout,
         device="cpu" if options.device == "cpu" else device if is_accelerator(device) else None,
         any_kind=options.any_kind,
         precision=options.precision,
@@ -283,22 +291,3 @@ def _batches(script: Script, spec: ModelSpec, options: TrainOptions, report: Rep
         return repeat_sample((spec.inputs, spec.targets), options.global_batch_size)
     _seed(options.seed)
     return with_own_rng(make(options.global_batch_size), options.seed, has_targets=spec.loss is not None)
-
-
-def _sample(pipe: Any, result: Any, report: Report) -> int:
-    """Collect the timeline of a step. Returns the number of steps until the next one, the same on every rank."""
-    import torch
-    import torch.distributed as dist
-
-    from penstock.dist import translate_errors
-    from penstock.runtime import check_same_batch
-
-    rank = dist.get_rank()
-    step_s = torch.tensor([result.seconds], dtype=torch.float64)
-    with translate_errors(lambda: f"rank {rank}, step {result.step}, comparing batches with other ranks"):
-        check_same_batch(result.batch, result.step)
-        dist.broadcast(step_s, 0)
-    timeline = pipe.last_timeline()
-    if rank == 0:
-        report(Sampled(result.step, tuple(timeline.start_s.tolist()), tuple(timeline.end_s.tolist())))
-    return max(1, round(SAMPLE_EVERY_S / float(step_s)), int(SAMPLE_EVERY_PART * result.step))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from penstock.dist import exit_now, open_status_board, prepare_rank, status_board
+from penstock.dist import exit_now, ignore_stop_signals, open_status_board, prepare_rank, status_board
 from penstock.errors import PenstockError
 from penstock.launch.ranks.failures import describe_failure
 from penstock.launch.runs import (
@@ -71,6 +71,8 @@ def main(arguments: Sequence[str]) -> None:
         # Every rank runs the script, and its output should appear once.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     prepare_rank()
+    if more.events and not more.single_process:
+        ignore_stop_signals()
     try:
         from penstock.launch.ranks.train import train_rank
 
@@ -81,6 +83,7 @@ def main(arguments: Sequence[str]) -> None:
             keep_gradients=more.keep_state and more.single_process,
             reference=more.reference_gradients,
             slices=more.slices,
+            run_folder=Path(more.events) if more.events else None,
         )
         if more.keep_state and more.events:
             import torch

@@ -14,6 +14,7 @@ from penstock.launch.runs.events import (
     Sampled,
     Started,
     Stepped,
+    Stopping,
     failed_event,
 )
 from penstock.launch.runs.failures import RunFailed, find_failure
@@ -22,6 +23,7 @@ from penstock.launch.runs.host_link import HostLink
 from penstock.launch.runs.host_messages import Join
 from penstock.launch.runs.rank_run import LocalRanks, RankAgent, SingleProcess, run_ranks
 from penstock.launch.runs.rank_state import Run
+from penstock.launch.runs.rank_watch import stop_file
 from penstock.launch.runs.torchrun import parse_endpoint, torchrun_command
 
 __all__ = [
@@ -45,10 +47,12 @@ __all__ = [
     "SingleProcess",
     "Started",
     "Stepped",
+    "Stopping",
     "failed_event",
     "find_failure",
     "open_link",
     "parse_endpoint",
     "run_ranks",
+    "stop_file",
     "torchrun_command",
 ]

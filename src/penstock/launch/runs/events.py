@@ -101,6 +101,15 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """What each rank did last, if this rank has collected it."""
 
 
+class Stopping(msgspec.Struct, frozen=True, tag="stopping"):
+    """The rank ends before all steps are done, because a signal asked for it."""
+
+    num_steps: int
+    """The number of steps that are done."""
+    is_saved: bool
+    """Whether there is a checkpoint of them."""
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """The rank has finished its work."""
 
@@ -123,7 +132,18 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
 
 
 Event: TypeAlias = (
-    Started | Noted | Began | Stepped | Sampled | MemoryMeasured | Noticed | LinksChanged | Failed | Done | Exited
+    Started
+    | Noted
+    | Began
+    | Stepped
+    | Sampled
+    | MemoryMeasured
+    | Noticed
+    | LinksChanged
+    | Failed
+    | Stopping
+    | Done
+    | Exited
 )
 
 

@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from penstock.dist import (
     RankModule,
     sigterm_as_ctrl_c,
     stderr_path,
+    stop_signals,
 )
 from penstock.launch.runs.events import Event
 from penstock.launch.runs.host_link import HostLink
@@ -101,6 +102,7 @@ def run_ranks(
     devices: Sequence[str] = (),
     stopped_s: float = STOPPED_S,
     link: HostLink | None = None,
+    may_stop: bool = False,
 ) -> Run:
     """Run ranks that write their events to `folder`, until all have ended.
 
@@ -116,6 +118,8 @@ def run_ranks(
         devices: Names of the ranks' devices in the plan.
         stopped_s: How long a signal may have stopped a rank until the run ends.
         link: The link to the other hosts of the run, which have joined.
+        may_stop: Whether SIGTERM and SIGUSR1 ask the ranks to finish their step, save and end. A second SIGTERM ends
+            them at once.
     """
     names = [*devices, *[""] * (len(ranks) - len(devices))]
     run = Run([RankState(rank, device=name) for rank, name in zip(ranks, names, strict=True)])
@@ -123,7 +127,7 @@ def run_ranks(
     kills_before = count_memory_kills()
     with Launcher(watch.on_exit, watch.has_failed) as launcher:
         try:
-            with sigterm_as_ctrl_c():
+            with sigterm_as_ctrl_c(), stop_signals(watch.ask_to_stop) if may_stop else nullcontext():
                 launch.start(launcher, folder, **{"OMP_NUM_THREADS": "1", **(settings or {})})
                 launcher.wait(lambda: watch.look(launcher))
         except KeyboardInterrupt:

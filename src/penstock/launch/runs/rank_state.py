@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.dist import LastStatus
-from penstock.launch.runs.events import Exited, Failed, MemoryMeasured, Sampled, Stepped
+from penstock.launch.runs.events import Exited, Failed, MemoryMeasured, Sampled, Stepped, Stopping
 
 
 @dataclass
@@ -71,8 +71,8 @@ class Run:
     """The rank that was first to end with a failure, if known."""
     ended_why: str = ""
     """Why the run was ended from outside of its ranks, such as by a host that is lost."""
-    stop_signal: str = ""
-    """The signal after which the ranks finished their step, saved and ended; empty if none."""
+    stopping: Stopping | None = None
+    """Set if a signal asked the ranks to finish their step, save and end."""
     memory_kills: int | None = None
     """How many processes the kernel has killed for lack of memory on this host meanwhile; None if it does not tell."""
 

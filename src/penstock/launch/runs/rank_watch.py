@@ -18,6 +18,7 @@ from penstock.launch.runs.events import (
     Sampled,
     Started,
     Stepped,
+    Stopping,
 )
 from penstock.launch.runs.first_cause import is_certain
 from penstock.launch.runs.host_link import HostLink
@@ -25,6 +26,11 @@ from penstock.launch.runs.rank_state import RankState, Run, is_process_stopped
 
 KILL_S = 1.0
 """Once the first cause is known, the other ranks get this long to end by themselves."""
+
+
+def stop_file(folder: Path) -> Path:
+    """The file with the name of the signal that asks the ranks to finish their step, save and end."""
+    return folder / "stop"
 
 
 def stdout_path(folder: Path) -> Path:
@@ -91,6 +97,8 @@ class RankWatch:
     def _look_at_hosts(self, launcher: Launcher, link: HostLink) -> None:
         """Pass on where the store is, and end the ranks if another host ends the run."""
         link.look()
+        if link.stop_signal and self._run.ranks[0].rank == 0:
+            stop_file(self._folder).write_text(link.stop_signal)
         path = store_file(self._folder)
         if link.store_port is None and path.exists() and self._run.ranks[0].rank == 0:
             link.share_store(int(path.read_text().split()[1]))
@@ -102,6 +110,17 @@ class RankWatch:
             launcher.shut_down()
         if link.is_end_certain:
             launcher.shut_down(KILL_S)
+
+    def ask_to_stop(self, name: str) -> None:
+        """Ask the ranks to finish their step, save and end.
+
+        Args:
+            name: The signal that asks for it.
+        """
+        if self._link is None or self._run.ranks[0].rank == 0:
+            stop_file(self._folder).write_text(name)
+        else:
+            self._link.ask_to_stop(name)
 
     def has_failed(self, process: Process, code: int) -> bool:
         """Whether a process that has ended has failed: with an exit code, or without having finished its work."""
@@ -155,6 +174,8 @@ def update_run(run: Run, state: RankState, event: Event) -> None:
             state.memory = event
         case Stepped():
             run.steps.append(event)
+        case Stopping():
+            run.stopping = event
         case Sampled():
             run.samples.append(event)
         case Noted() if event.text not in run.notes:

@@ -129,7 +129,9 @@ def arm(
     batch_check = BatchShapeCheck(pairs, rank, transport, routing.num_tags, store, control.group_name)
     heartbeat = Heartbeat(control, layout.devices, read_status, transport.abandon)
     transport.watch.on_stuck = heartbeat.end
-    exchange = PeerExchange(transport, rank, connection.world)
+    # Consensus is for checkpoints only, which have a deadline of their own.
+    extra_s = max(0.0, options.checkpoint_timeout_s - options.timeout_s)
+    exchange = PeerExchange(transport, rank, connection.world, extra_s)
     consensus = Consensus(exchange, rank, connection.world, heartbeat.report_failure)
     state = RankState(
         model=model,

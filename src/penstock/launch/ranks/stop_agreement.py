@@ -1,0 +1,46 @@
+"""How ranks end after the same step, when a signal asked the command to end.
+
+The command writes the name of the signal to a file in the directory of the run. Rank 0 looks for it, and tells all
+ranks in a broadcast after the same step, about twice a second.
+"""
+
+from pathlib import Path
+
+from penstock.dist import translate_errors
+from penstock.launch.runs import stop_file
+
+CHECK_EVERY_S = 0.5
+
+
+class StopAgreement:
+    """One rank's part in the agreement. Every rank calls `after_step` after every step.
+
+    Args:
+        folder: The directory of the run; None: nothing asks these ranks to end.
+        is_distributed: Whether there are other ranks.
+    """
+
+    def __init__(self, folder: Path | None, *, is_distributed: bool) -> None:
+        self._path = None if folder is None else stop_file(folder)
+        self._is_distributed = is_distributed
+        self._next_step = 0
+
+    def after_step(self, step: int, step_s: float) -> bool:
+        """Whether all ranks end after this step. Collective, in the same steps on all ranks."""
+        if self._path is None or step < self._next_step:
+            return False
+        is_asked = self._path.exists()
+        if self._is_distributed:
+            step_s, is_asked = _take_from_first(step, step_s, is_asked=is_asked)
+        self._next_step = step + max(1, round(CHECK_EVERY_S / max(step_s, 1e-6)))
+        return is_asked
+
+
+def _take_from_first(step: int, step_s: float, *, is_asked: bool) -> tuple[float, bool]:
+    import torch
+    import torch.distributed as dist
+
+    values = torch.tensor([step_s, float(is_asked)], dtype=torch.float64)
+    with translate_errors(lambda: f"rank {dist.get_rank()}, step {step}, agreeing whether to go on"):
+        dist.broadcast(values, 0)
+    return float(values[0]), bool(values[1])
