@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from penstock.profiler.clock import seconds_now
+from penstock.profiler import clock as clock_module
+from penstock.profiler.clock import mark_now, seconds_now
+from tests.device.fake_streams import DEVICE, pretend_streams
 
 CPU = torch.device("cpu")
 WAIT_S = 0.2
@@ -36,3 +38,12 @@ def test_computation_counts() -> None:
     for _ in range(30):
         x = x @ x
     assert 0 < seconds_now(CPU) - started < 1.1 * (time.perf_counter() - wall) + 0.01
+
+
+def test_passes_of_an_accelerator_are_marked_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(mark_now(CPU), float)
+    streams = pretend_streams(monkeypatch)
+    monkeypatch.setattr(clock_module, "synchronize", lambda _device: pytest.fail("the host waits"))
+    marks = [mark_now(DEVICE) for _ in range(3)]
+    assert all(isinstance(mark, torch.Event) for mark in marks)
+    assert streams.host_waits == 0

@@ -8,15 +8,21 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward, get_gradient_edge, saved_tensors_hooks
 
+from penstock.device import DeviceClock, Mark
 from penstock.errors import InputError, PenstockError
 from penstock.model import Activations, Block, as_leaves, bytes_of, map_tensors, needs_gradient, tensors_of
 from penstock.model.tracing import Placeholder
-from penstock.profiler.clock import seconds_now
+from penstock.profiler.clock import mark_now
 from penstock.runtime.stage import NULL_CONTEXT, DeferredFunction, EnterLayer, Graph, Instrumentation, WeightGradQueue
 from penstock.runtime.tensors import Rows
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+
+MarkSpan = tuple[Mark, Mark]
+"""Begin and end of a pass."""
+NO_TIME: MarkSpan = (0.0, 0.0)
 
 
 class Passes(NamedTuple):
@@ -38,7 +44,7 @@ class Bytes(NamedTuple):
 class Forward(NamedTuple):
     """One forward pass: its input tensors and the leaves among them, its result and the outputs with a gradient."""
 
-    seconds: float
+    span: MarkSpan
     inputs: list[Tensor]
     leaves: list[Tensor]
     activations: Activations
@@ -83,7 +89,7 @@ class BlockHarness:
         # A fresh copy of the structure, as in training: nothing is kept from an earlier pass.
         inputs = map_tensors(lambda tensor: tensor, self.inputs)
         with torch.enable_grad(), intercepted as enter_layer:
-            started = seconds_now(self.device)
+            started = mark_now(self.device)
             if enter_layer is not None:
                 enter_layer(self.number)
             result = self.block.call(activations, inputs)
@@ -91,38 +97,38 @@ class BlockHarness:
                 if enter_layer is not None:
                     enter_layer(self.number + 1)
                 result = self.loss(result)
-            seconds = seconds_now(self.device) - started
+            span = started, mark_now(self.device)
         unique = {id(tensor): tensor for tensor in tensors_of(result) if tensor.requires_grad}
-        return Forward(seconds, tensors_of(activations), leaves, result, tuple(unique.values()), graph)
+        return Forward(span, tensors_of(activations), leaves, result, tuple(unique.values()), graph)
 
-    def backward(self, forward: Forward) -> float:
-        """Run the backward and return its seconds. Weight gradients accumulate, or go to the queue of the forward."""
+    def backward(self, forward: Forward) -> MarkSpan:
+        """Run the backward and return its span. Weight gradients accumulate, or go to the queue of the forward."""
         queue = forward.graph.queue
         if not forward.outputs:
-            return 0.0
+            return NO_TIME
         edges = tuple(map(get_gradient_edge, forward.outputs))
         gradients = tuple(torch.ones_like(output) for output in forward.outputs)
         capture = NULL_CONTEXT if queue is None else queue.capture_grads(self.trained)
         intercepted = NULL_CONTEXT if self.instrumentation is None else self.instrumentation.at_backward(forward.graph)
         with torch.autocast(self.device.type, enabled=False), capture, intercepted:
-            started = seconds_now(self.device)
+            started = mark_now(self.device)
             # As the runtime does. torch.autograd.backward would run without the function mode of the instrumentation.
             _engine_run_backward(edges, gradients, False, False, (), allow_unreachable=True, accumulate_grad=True)
-            return seconds_now(self.device) - started
+            return started, mark_now(self.device)
 
-    def split_backward(self, forward: Forward, queue: WeightGradQueue) -> tuple[float, float]:
-        """Run the backward to the inputs, then that to the parameters. Return the seconds of both.
+    def split_backward(self, forward: Forward, queue: WeightGradQueue) -> tuple[MarkSpan, MarkSpan]:
+        """Run the backward to the inputs, then that to the parameters. Return begin and end of both.
 
         What the runtime cannot defer is part of the first. A backward that only defers takes no time.
         """
         only_defers = not forward.leaves and _only_defers(forward.outputs)
-        input_s = self.backward(forward)
+        of_inputs = self.backward(forward)
         has_deferred = len(queue) > 0
         with torch.autocast(self.device.type, enabled=False):
-            started = seconds_now(self.device)
+            started = mark_now(self.device)
             queue.run()
-            weight_s = seconds_now(self.device) - started
-        return (0.0 if only_defers else input_s), (weight_s if has_deferred else 0.0)
+            of_weights = started, mark_now(self.device)
+        return (NO_TIME if only_defers else of_inputs), (of_weights if has_deferred else NO_TIME)
 
     def bytes(self) -> Bytes:
         """Count the bytes of its activations and saved tensors.
@@ -192,23 +198,30 @@ def time_passes(harnesses: Sequence[BlockHarness]) -> list[Passes]:
 def _time_fused(harnesses: Sequence[BlockHarness]) -> list[tuple[float, float]]:
     """Return the seconds of the forward and of the backward of each block."""
     forwards = [harness.forward() for harness in harnesses]
-    times = []
+    spans = []
     for harness in reversed(harnesses):
         # Its saved tensors are freed before the next block runs.
         forward = forwards.pop()
-        times.append((forward.seconds, harness.backward(forward)))
-    return times[::-1]
+        spans.append((forward.span, harness.backward(forward)))
+    return _seconds(harnesses[0].device, spans[::-1])
 
 
 def _time_split(harnesses: Sequence[BlockHarness]) -> list[tuple[float, float]]:
     """Return the seconds of both parts of the split backward of each block."""
     queues = [None if harness.obstacle else WeightGradQueue() for harness in harnesses]
     forwards = [harness.forward(queue) for harness, queue in zip(harnesses, queues, strict=True)]
-    times = []
+    spans = []
     for harness, queue in zip(reversed(harnesses), reversed(queues), strict=True):
         forward = forwards.pop()
-        times.append((harness.backward(forward), 0.0) if queue is None else harness.split_backward(forward, queue))
-    return times[::-1]
+        spans.append((harness.backward(forward), NO_TIME) if queue is None else harness.split_backward(forward, queue))
+    return _seconds(harnesses[0].device, spans[::-1])
+
+
+def _seconds(device: torch.device, pairs: Sequence[tuple[MarkSpan, MarkSpan]]) -> list[tuple[float, float]]:
+    """The seconds of pairs of spans. An accelerator is waited for once, so that no pass is charged its drain."""
+    times = DeviceClock(device).seconds([mark for pair in pairs for span in pair for mark in span])
+    lasted = [end - begin for begin, end in zip(times[::2], times[1::2], strict=True)]
+    return list(zip(lasted[::2], lasted[1::2], strict=True))
 
 
 def instrument(model: nn.Module, blocks: Sequence[Block], device: torch.device) -> tuple[Instrumentation, ...]:

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from penstock.device import synchronize
+from penstock.device import DeviceClock, Mark, is_accelerator, synchronize
 
 
 def seconds_now(device: torch.device) -> float:
@@ -17,3 +17,8 @@ def seconds_now(device: torch.device) -> float:
         return time.process_time()
     synchronize(device)
     return time.perf_counter()
+
+
+def mark_now(device: torch.device) -> Mark:
+    """Return a mark for `DeviceClock.seconds`: when an accelerator gets there, or `seconds_now` of a CPU."""
+    return DeviceClock(device).mark() if is_accelerator(device) else seconds_now(device)
