@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from penstock.errors import InputError
 from penstock.model.requirements import require_own_forward
+from penstock.model.trees import plain_inputs
 
 Activations: TypeAlias = Any
 
@@ -73,7 +74,7 @@ def find_blocks(
         )
     from penstock.model.block_finder import trace_blocks
 
-    return trace_blocks(model, names, inputs, device)
+    return trace_blocks(model, names, plain_inputs(inputs), device)
 
 
 def assign_leftovers(blocks: Sequence[Block], model: nn.Module) -> tuple[Block, ...]:

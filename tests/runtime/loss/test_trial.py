@@ -145,6 +145,15 @@ def test_single_rows_are_compared_across_micro_batches(rank_pool: RankPool, plan
         rank_pool.run(2, run, plan, "plain", "padded", 2 if plan is TWO else 4, False)
 
 
+def test_single_rows_are_compared_across_iterations(rank_pool: RankPool) -> None:
+    one_row_each = plan_of([0, 1, 3], [["a"], ["a", "b"]], num_microbatches=1)
+    with pytest.raises(RankError, match="the gradients of 2 rows"):
+        rank_pool.run(2, run, one_row_each, "plain", "padded", 2, False, 1)
+    for loss in ("flat", "right_sum"):
+        for layer in ("plain", "dropout"):
+            rank_pool.run(2, run, one_row_each, layer, loss, 2, False, 3)
+
+
 def test_sums_are_checked_too(rank_pool: RankPool) -> None:
     with pytest.raises(RankError, match="the sum and the count of a micro-batch are not the sums"):
         rank_pool.run(2, run, TWO, "plain", "wrong_sum", 8, False)

@@ -1,13 +1,13 @@
 """When one rank tries the loss, and on which of its rows."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
-from penstock.model import LossFunction
+from penstock.model import LossFunction, map_tensors
 from penstock.runtime.loss.gradients import LossSample, has_rows
 from penstock.runtime.loss.terms import LossTerms
 from penstock.runtime.loss.trial import LossTrial
@@ -17,6 +17,8 @@ from penstock.runtime.tensors import PackedPayload, Rows, join_rows
 
 class RankTrials:
     """Tries the loss on the first rows of an iteration that this rank's last stage processes.
+
+    Parts can be compared with the whole of two rows only. A rank with one row of every iteration joins those of two.
 
     Args:
         model: The model.
@@ -28,7 +30,7 @@ class RankTrials:
         self._trial = LossTrial(model, loss)
         self._is_batch = is_whole_model
         self._terms: LossTerms | None = None
-        self._kept: list[tuple[LossSample, Rows]] = []
+        self._kept: list[_Kept] = []
         """Micro-batches of a single row, until there are two of them to compare."""
         self._is_checked = False
         """Whether the reduction has been compared with parts of a micro-batch."""
@@ -48,8 +50,8 @@ class RankTrials:
         """
         is_first = self._terms is not terms
         if is_first:
-            self._terms, self._kept = terms, []
-            self._is_done = not terms.is_trial and not terms.is_checked and self._is_checked
+            self._terms = terms
+            self._is_done = not terms.is_trial and not terms.is_checked and self._is_checked and not self._kept
         if self._is_done:
             return False
         batch = None if self._is_batch else runner.model_inputs(rows)
@@ -69,27 +71,36 @@ class RankTrials:
 
     def _check(self, runner: TorchStage, sample: LossSample, rows: Rows, terms: LossTerms, step: int) -> None:
         """Check the known reduction, as soon as there are two rows to compare."""
-        self._kept.append((_copied(sample), rows))
-        num_rows = sum(item.num_rows for item, _ in self._kept)
-        if num_rows < 2:
-            return
         assert terms.reduction is not None, "the first micro-batch has set it"
         device = _device(sample.inputs)
         labels = {
-            name: torch.cat([item[part.start : part.stop] for _, part in self._kept]).to(device)
+            name: item[rows.start : rows.stop].to(device, copy=True)
             for name, item in terms.fed.items()
             if name == terms.reduction.labels
         }
-        base = self._kept[0][1].start
+        # A row that was kept before these labels decided the reduction tells nothing about it.
+        self._kept = [item for item in self._kept if rows.num == 1 and item.labels.keys() == labels.keys()]
+        self._kept.append(_Kept(_copied(sample), labels, rows.start))
+        if sum(item.sample.num_rows for item in self._kept) < 2:
+            return
         try:
-            joined = _joined([item for item, _ in self._kept])
+            joined = _joined([item.sample for item in self._kept])
+            labels = {name: torch.cat([item.labels[name] for item in self._kept]) for name in labels}
         except (InputError, RuntimeError):
-            # Inputs without rows cannot be joined: a micro-batch of several rows is needed.
-            joined = None
-        self._kept, self._is_done = [], True
-        if joined is not None:
-            self._trial.check(runner, joined, labels, terms.reduction, step=step, base=base, is_batch=self._is_batch)
-            self._is_checked = True
+            # Inputs without rows, or rows of different lengths, cannot be joined.
+            self._kept = self._kept[-1:]
+            return
+        base, self._kept, self._is_done = self._kept[0].base, [], True
+        self._trial.check(runner, joined, labels, terms.reduction, step=step, base=base, is_batch=self._is_batch)
+        self._is_checked = True
+
+
+class _Kept(NamedTuple):
+    """A micro-batch to compare: its labels that decide the reduction, and the number of its first row."""
+
+    sample: LossSample
+    labels: dict[str, Tensor]
+    base: int
 
 
 SAME = "Use the same model, loss function and version of torch on all ranks."
@@ -102,9 +113,9 @@ def _device(inputs: PackedPayload) -> torch.device:
 def _copied(sample: LossSample) -> LossSample:
     return LossSample(
         sample.inputs.with_tensors([tensor.clone() for tensor in sample.inputs.tensors]),
-        sample.targets,
+        map_tensors(torch.clone, sample.targets),
         sample.num_rows,
-        sample.batch,
+        map_tensors(torch.clone, sample.batch),
     )
 
 
