@@ -33,6 +33,11 @@ def plans(draw: st.DrawFn, engine: str) -> tuple[Plan, penstock.Profile]:
     schedule = {"megatron": "interleaved", "deepspeed": "1f1b"}.get(engine) or draw(
         st.sampled_from(["gpipe", "1f1b", "interleaved", "zb_h1", "auto"])
     )
+    recomputed = {
+        "megatron": st.sampled_from([(), tuple(range(ranks * chunks))]),
+        "deepspeed": st.lists(st.integers(0, ranks * chunks - 1), unique=True),
+        "torch": st.just(()),
+    }
     plan = make_plan(
         profile,
         EIGHT,
@@ -41,6 +46,6 @@ def plans(draw: st.DrawFn, engine: str) -> tuple[Plan, penstock.Profile]:
         schedule=schedule,
         num_microbatches=ranks * draw(st.integers(1, 3)),
         rows=ROWS,
-        recompute=range(ranks * chunks) if engine != "torch" and draw(st.booleans()) else (),
+        recompute=draw(recomputed[engine]),
     )
     return plan, profile

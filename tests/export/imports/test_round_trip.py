@@ -23,8 +23,9 @@ def description(engine: str, files: Mapping[str, str], folder: Path, plan: Plan)
     """What the exported files state, as a user of the engine describes it."""
     rows = list(csv.DictReader(files["ranks.csv"].splitlines()))
     keys = f"dp={plan.stages[0].num_replicas} devices={','.join(row['device'] for row in rows)}"
-    if plan.stages[0].recompute:
-        keys += " recompute=all"
+    recomputed = [str(number) for number, stage in enumerate(plan.stages) if stage.recompute]
+    if recomputed:
+        keys += f" recompute={','.join(recomputed)}"
     if engine == "deepspeed":
         cuts = json.loads(files["partition.json"])["partitions"][-1]["cuts"]
         return f"deepspeed:{','.join(map(str, cuts))} {keys}"

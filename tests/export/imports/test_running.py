@@ -40,6 +40,12 @@ def test_stages(text: str, expected: list[tuple[int, int, str]]) -> None:
     assert spans(imported(text)) == expected
 
 
+def test_recomputed_stages() -> None:
+    for keys, expected in (("all", [True, True]), ("1", [False, True]), ("0,1", [True, True])):
+        plan = imported(f"deepspeed:0,2,10 dp=1 recompute={keys}")
+        assert [stage.recompute for stage in plan.stages] == expected
+
+
 def test_devices_that_remain_are_replicas() -> None:
     plan = import_plan("megatron:Ett|ttL", replace(BLOCKS, micro_batch_size=2), FOUR, 4)
     assert spans(plan) == [(0, 5, "d0,d1"), (5, 10, "d2,d3")]
@@ -67,7 +73,8 @@ def test_a_schedule_of_torch(tmp_path: Path) -> None:
         ("megatron:EttttL tp=2", "'tp=2' is not KEY=VALUE"),
         ("megatron:EttttL dp=0", "dp=0 must be a number"),
         ("megatron:EttttL dp=1 dp=2", "dp= is given twice"),
-        ("megatron:EttttL recompute=some", "recompute=some must be all or none"),
+        ("megatron:EttttL dp=1 recompute=some", "'some' is no list of numbers"),
+        ("megatron:Ett|ttL dp=1 recompute=0,2", "names stage 2, the last is 1"),
         ("megatron:EttttL cuts=0,2", "megatron has no cuts="),
         ("megatron:ttttL", "begins with E"),
         ("megatron:EtttLt", "begins with E"),

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from penstock import io
 from penstock.cluster import Cluster
 from penstock.errors import InputError
@@ -37,7 +39,7 @@ def import_plan(
         description: The engine and its stages: "megatron:Ett|ttt|tttL" (a layout string or hybrid pattern),
             "deepspeed:0,9,26" (the first layer of every stage, and the number of layers), or "torch:FOLDER" (an export
             for torch) or "torch:schedule.csv cuts=0,9,26". Keys behind it: pp= and dp= (pipeline ranks and replicas),
-            devices= (by name, in the order of the ranks), recompute=all.
+            devices= (by name, in the order of the ranks), recompute= (all, or the numbers of stages).
         profile: The profile of the model.
         cluster: The cluster that it runs on.
         num_microbatches: Micro-batches per iteration.
@@ -56,15 +58,12 @@ def import_plan(
         [(0, 15, 'd0'), (15, 26, 'd1')]
     """
     parsed = parse_description(description, ENGINES)
-    recompute = parsed.options.get("recompute", "none")
-    if recompute not in ("all", "none"):
-        raise InputError(f"recompute={recompute[:20]} must be all or none", where=parsed.text)
     problem = Problem(
         profile,
         cluster,
         num_microbatches,
         schedule=SCHEDULES.get(parsed.engine, "auto"),
-        recompute=recompute == "all",
+        recompute=parsed.options.get("recompute") == "all",
         profile_source=profile_source,
         cluster_source=cluster_source,
     )
@@ -121,7 +120,20 @@ def _plan(
     if rows % replicas:
         what = f"{rows} rows of a micro-batch cannot be divided over {replicas} replicas"
         raise InputError(what, where=parsed.text, hint=f"Use --micro-batch-size {replicas}, or name another dp=.")
-    return problem.plan(parsed.engine, cuts, [on(*devices[rank]) for rank in ranks])
+    plan = problem.plan(parsed.engine, cuts, [on(*devices[rank]) for rank in ranks])
+    return plan if problem.recompute else _recomputing(plan, parsed)
+
+
+def _recomputing(plan: Plan, parsed: Description) -> Plan:
+    """The plan that recomputes the stages that recompute= lists."""
+    numbers = parsed.numbers("recompute")
+    if numbers is None:
+        return plan
+    if max(numbers) >= plan.num_stages:
+        what = f"recompute= names stage {max(numbers)}, the last is {plan.num_stages - 1}"
+        raise InputError(what, where=parsed.text)
+    stages = (replace(stage, recompute=number in numbers) for number, stage in enumerate(plan.stages))
+    return replace(plan, stages=tuple(stages))
 
 
 def _devices(parsed: Description, cluster: Cluster, num_ranks: int) -> list[list[str]]:
