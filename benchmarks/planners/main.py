@@ -21,11 +21,12 @@ from benchmarks.planners.grids import check_grids
 from benchmarks.planners.headlines import check_papers
 from benchmarks.planners.tables import case_tables, growth_tables, small_table, speed_table
 from benchmarks.planners.task_runner import run_missing
+from benchmarks.planners.tight_memory import check_tight_memory
 from benchmarks.records import Records, Task, add_record_options, open_records
 from benchmarks.results import Result
 from penstock import __version__
 
-PARTS = ("cases", "small", "speed", "growth")
+PARTS = ("cases", "small", "memory", "speed", "growth")
 RECORDS = Path(__file__).parents[2] / "build" / "planners.jsonl"
 
 
@@ -36,6 +37,8 @@ def tasks_of(part: str, folder: Path, *, quick: bool) -> list[Task]:
         return [Task(part, case, cases.digests(case, folder)) for case in chosen]
     if part == "small":
         return [Task(part, case) for case in (small_cases.QUICK if quick else small_cases.ALL)]
+    if part == "memory":
+        return []
     if part == "speed":
         return [Task(part, item) for item in (speed.QUICK if quick else speed.ALL)]
     return [Task(part, point) for point in (growth.QUICK if quick else growth.ALL)]
@@ -50,6 +53,8 @@ def results_of(part: str, tasks: list[Task], records: Records, *, quick: bool) -
         yield from check_bounds(runs)
     elif part == "small":
         yield from small_cases.check_exact(records.of(tasks, small_cases.SmallRun))
+    elif part == "memory":
+        yield from check_tight_memory(quick=quick)
     elif part == "speed":
         yield from speed.check_speed(records.of(tasks, speed.TimedRun))
         yield from check_grids(quick=quick)
@@ -64,7 +69,7 @@ def tables_of(part: str, tasks: list[Task], records: Records) -> Iterator[str]:
     took = f"{records.took_s(tasks) / 60:.0f} minutes of computation"
     left = f"; {num_missing} are still missing" if num_missing else ""
     yield f"## {part.capitalize()}\n\n{len(tasks) - num_missing} of {len(tasks)} measured, {took}{left}."
-    if num_missing == len(tasks):
+    if num_missing == len(tasks):  # also a part without records
         return
     if part == "cases":
         yield from case_tables(records.of(tasks, cases.CaseRun))
