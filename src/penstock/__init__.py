@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.plan import Plan, Replica, Shape, Stage, load_plan, save_plan
     from penstock.plan.pricing import Costs, price
     from penstock.planners import PLANNERS, SearchSpace, plan
-    from penstock.profile import Overhead, Profile, Sizes, Tie, Times, Unit, load_profile, save_profile
+    from penstock.profile import Overhead, Profile, Recipe, Sizes, Tie, Times, Unit, load_profile, save_profile
     from penstock.profiler import profile
     from penstock.program import Action, Kind, Program, load_program, save_program
     from penstock.program.lowering import lower
@@ -82,6 +82,7 @@ _HOMES = {
     "planners.search_space": ("SearchSpace",),
     "planners.api": ("plan",),
     "profile.load": ("load_profile", "save_profile"),
+    "profile.recipe": ("Recipe",),
     "profile.types": ("Overhead", "Profile", "Sizes", "Tie", "Times", "Unit"),
     "program.actions": ("Action", "Kind"),
     "program.lowering.lowering": ("lower",),
@@ -131,6 +132,7 @@ __all__ = [
     "Program",
     "Proof",
     "ProofError",
+    "Recipe",
     "Replica",
     "RunError",
     "RuntimeTimeout",
