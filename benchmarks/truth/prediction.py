@@ -50,9 +50,15 @@ class Predictor:
         self._factors = factors
         self._profiles: dict[tuple[Model, int, int], Profile] = {}
         self._clusters: dict[tuple[int, int], Cluster] = {}
+        self._seconds: dict[Row, float] = {}
 
     def seconds(self, row: Row) -> float:
         """Simulate one iteration under 1F1B with equal numbers of blocks on every stage."""
+        if row not in self._seconds:
+            self._seconds[row] = self._simulate(row)
+        return self._seconds[row]
+
+    def _simulate(self, row: Row) -> float:
         profile, cluster = self.profile(row), self._cluster(row)
         plan = _plan(row, profile, cluster)
         result = evaluate(plan, profile, cluster, within_memory=False)

@@ -23,9 +23,9 @@ def test_the_specs_on_the_page_can_be_read() -> None:
 def test_every_key_is_in_the_table() -> None:
     table = PAGE.partition("## All keys")[2].partition("\n\nA wire")[0]
     documented = set(re.findall(r"`(\w+)`", "\n".join(row.split("|")[1] for row in table.strip().splitlines())))
-    tables = {"host", "device", "link", "probe"}
+    tables = {"host", "device", "link", "probe", "all_reduce"}
     keys = {*reader._TOP_KEYS, *reader._HOST_KEYS, *reader._DEVICE_KEYS, *reader._LINK_KEYS}
-    assert documented | tables == keys | {*reader._PROBE_KEYS}
+    assert documented | tables == keys | {*reader._PROBE_KEYS, *reader._ALL_REDUCE_KEYS}
 
 
 def test_every_example_is_on_the_page() -> None:

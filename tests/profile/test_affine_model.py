@@ -157,7 +157,8 @@ def test_vectorised_equals_one_by_one() -> None:
     rng = random.Random(1)
     measured = [[(rows, rng.random() * rng.choice([0, 1, 9])) for rows in (1, 2, 4, 8)] for _ in range(200)]
     profile = profile_of(*(((sizes(1, 1),), tuple(times(rows, value) for rows, value in unit)) for unit in measured))
-    model = fit(profile, "k")
+    # For a size that was not measured: lines are fitted to all of them alike.
+    model = fit(msgspec.structs.replace(profile, micro_batch_size=3), "k")
     for unit, points in enumerate(measured):
         line = affine(points)
         assert model.forward.base[unit] == pytest.approx(line.base)
@@ -194,3 +195,24 @@ def test_ten_thousand_units() -> None:
         model.at(rows)
     # well under a millisecond each
     assert time.process_time() - began < 0.2
+
+
+@reaches(rising=0.3)
+@given(st.lists(st.floats(0, 10), min_size=3, max_size=5), st.integers(0, 4), st.floats(0.1, 100))
+def test_a_profile_costs_at_its_own_size_what_was_measured(seconds: list[float], chosen: int, rows: float) -> None:
+    sizes = [2 * (number + 1) for number in range(len(seconds))]
+    index = chosen % len(seconds)
+    unit = Unit(
+        name="u",
+        parameter_bytes=0,
+        sizes=tuple(Sizes(micro_batch_size=size, cut_bytes=size, saved_bytes=size) for size in sizes),
+        times=tuple(
+            Times(kind="k", micro_batch_size=size, forward_s=value, input_grad_s=0, weight_grad_s=0)
+            for size, value in zip(sizes, seconds, strict=True)
+        ),
+    )
+    model = fit(Profile(name="p", micro_batch_size=sizes[index], units=(unit,)), "k")
+    assert model.at(sizes[index]).forward_s[0] == pytest.approx(seconds[index], rel=1e-12, abs=1e-300)
+    # The line neither falls nor starts below zero.
+    assert 0 <= model.at(rows).forward_s[0] <= model.at(2 * rows).forward_s[0] * (1 + 1e-12)
+    reach("rising", model.at(2 * rows).forward_s[0] > model.at(rows).forward_s[0])

@@ -1,7 +1,8 @@
 """Times and sizes as affine functions of the rows of a micro-batch: a constant base plus a cost per row.
 
 A quantity with one measurement is proportional to the rows. With measurements for several micro-batch sizes, the line
-is the least-squares fit among lines with nonnegative base and slope.
+is the least-squares fit among lines with nonnegative base and slope. In a profile that has measurements for its own
+micro-batch size, lines go through those, and only their slope is fitted: at that size, costs are what was measured.
 """
 
 from collections.abc import Sequence
@@ -171,16 +172,17 @@ def fit(profile: Profile, kind: str) -> CostModel:
 def _fit(profile: Profile, kind: str) -> CostModel:
     times = [[time for time in unit.times if time.kind == kind] for unit in profile.units]
     sizes = [list(unit.sizes) for unit in profile.units]
+    anchor = profile.micro_batch_size
     return CostModel(
         kind=kind,
-        forward=_lines(times, [[time.forward_s for time in unit] for unit in times]),
-        input_grad=_lines(times, [[time.input_grad_s for time in unit] for unit in times]),
-        weight_grad=_lines(times, [[time.weight_grad_s for time in unit] for unit in times]),
+        forward=_lines(times, [[time.forward_s for time in unit] for unit in times], anchor),
+        input_grad=_lines(times, [[time.input_grad_s for time in unit] for unit in times], anchor),
+        weight_grad=_lines(times, [[time.weight_grad_s for time in unit] for unit in times], anchor),
         step=_constant(np.array([sum(time.step_s for time in unit) / len(unit) for unit in times])),
         sizes=SizeLines(
-            cut=_lines(sizes, [[size.cut_bytes for size in unit] for unit in sizes]),
-            saved=_lines(sizes, [[size.saved_bytes for size in unit] for unit in sizes]),
-            pending=_lines(sizes, [[_pending(size) for size in unit] for unit in sizes]),
+            cut=_lines(sizes, [[size.cut_bytes for size in unit] for unit in sizes], anchor),
+            saved=_lines(sizes, [[size.saved_bytes for size in unit] for unit in sizes], anchor),
+            pending=_lines(sizes, [[_pending(size) for size in unit] for unit in sizes], anchor),
         ),
         parameter_bytes=np.array([unit.parameter_bytes for unit in profile.units], dtype=np.float64),
         trained_bytes=np.array([unit.trained_bytes for unit in profile.units], dtype=np.float64),
@@ -191,14 +193,23 @@ def _pending(size: Sizes) -> int:
     return size.saved_bytes if size.pending_bytes is None else size.pending_bytes
 
 
-def _lines(entries: Sequence[Sequence[Times] | Sequence[Sizes]], values: Sequence[Sequence[float]]) -> Lines:
-    """Fit a line for each layer; layers with the same micro-batch sizes are fitted together."""
+def _lines(
+    entries: Sequence[Sequence[Times] | Sequence[Sizes]], values: Sequence[Sequence[float]], anchor: int
+) -> Lines:
+    """Fit a line for each layer; layers with the same micro-batch sizes are fitted together.
+
+    Lines go through the values for `anchor` rows, where there are some.
+    """
     units_by_rows: dict[tuple[int, ...], list[int]] = {}
     for unit, measurements in enumerate(entries):
         units_by_rows.setdefault(tuple(entry.micro_batch_size for entry in measurements), []).append(unit)
     base, per_span, span = np.empty((3, len(entries)))
     for rows, units in units_by_rows.items():
-        lines = _through(np.array(rows, dtype=np.float64), np.array([values[unit] for unit in units]).T)
+        columns = np.array([values[unit] for unit in units]).T
+        if len(rows) > 2 and anchor in rows:
+            lines = _anchored(np.array(rows, dtype=np.float64), columns, rows.index(anchor))
+        else:
+            lines = _through(np.array(rows, dtype=np.float64), columns)
         base[units], per_span[units], span[units] = lines.base, lines.per_span, lines.span
     return Lines(base, per_span, span)
 
@@ -222,6 +233,18 @@ def _through(rows: Floats, values: Floats) -> Lines:
     per_row = np.where(rising, np.where(base < 0, proportional, slope), 0.0)
     base = np.where(rising, np.maximum(base, 0.0), mean_values)
     return Lines(base, per_row, np.ones(num_units))
+
+
+def _anchored(rows: Floats, values: Floats, index: int) -> Lines:
+    """Fit lines with nonnegative base and slope through one entry of each column."""
+    values = values.astype(np.float64)
+    at, fixed = rows[index], values[index]
+    offsets = rows - at
+    slope = (offsets[:, None] * (values - fixed)).sum(axis=0) / (offsets * offsets).sum()
+    slope = np.clip(slope, 0.0, fixed / at)
+    base = np.maximum(fixed - slope * at, 0.0)
+    # The line is base + (fixed - base) * rows / at.
+    return Lines(base, fixed - base, np.full_like(fixed, at))
 
 
 def _constant(values: Floats) -> Lines:

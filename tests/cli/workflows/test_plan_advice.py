@@ -35,16 +35,16 @@ def _made(source: ProfileSource, cluster: str, num_microbatches: int) -> tuple[P
 
 
 def test_advice_can_be_followed(run: Run, tmp_path: Path) -> None:
-    cluster = _cluster(tmp_path, "2 GB")
+    cluster = _cluster(tmp_path, "2.2 GB")
     source = ProfileSource("gpt2", kinds=("T4",), micro_batch_size=4)
     problem, solution = _made(source, cluster, 8)
     with pytest.raises(penstock.MemoryLimitError) as caught:
         evaluate_or_advise(QUIET, problem, solution, source)
-    assert re.match(r"d0 needs .* more than the 2.00 GB it has", caught.value.what)
+    assert re.match(r"d0 needs .* more than the 2.20 GB it has", caught.value.what)
     lines = caught.value.hint.split("\n  ")
     assert any(re.match(r"with --recompute it is still \S+ \wB short$", line) for line in lines)
     fitting = next(line for line in lines if "it fits" in line and "--micro-batch-size" in line)
-    match = re.fullmatch(r"with (--.*) it fits \(fullest device at (.*) of 2.00 GB, iteration (.*)\)", fitting)
+    match = re.fullmatch(r"with (--.*) it fits \(fullest device at (.*) of 2.20 GB, iteration (.*)\)", fitting)
     assert match is not None
     options, room, seconds = match.groups()
     # The same options as those of a command give what was said.
