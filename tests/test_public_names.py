@@ -35,6 +35,7 @@ NAMES = [
     "Program",
     "Proof",
     "ProofError",
+    "Recipe",
     "Replica",
     "RunError",
     "RuntimeTimeout",
