@@ -1,8 +1,8 @@
 """Accelerators, without one: what must hold on GPUs and can be shown on a CPU.
 
-    python benchmarks/accelerators/main.py                 all parts, about three minutes
+    python benchmarks/accelerators/main.py                 all parts, about 15 minutes
     python benchmarks/accelerators/main.py --quick         fewer plans and ranks, under 50 seconds
-    python benchmarks/accelerators/main.py --only scale    one part: messages or scale
+    python benchmarks/accelerators/main.py --only scale    one part: messages, scale or random_plans
 
 Prints one line per target with the measurement and `ok` or `short`. Exits with 1 if a target is missed.
 """
@@ -14,10 +14,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.accelerators.messages import check_messages
+from benchmarks.accelerators.random_plans import check_random_plans
 from benchmarks.accelerators.scale import check_scale
 from benchmarks.results import Result
 
-PARTS: dict[str, Callable[..., Iterator[Result]]] = {"messages": check_messages, "scale": check_scale}
+PARTS: dict[str, Callable[..., Iterator[Result]]] = {
+    "messages": check_messages,
+    "scale": check_scale,
+    "random_plans": check_random_plans,
+}
 
 
 def main() -> int:

@@ -59,17 +59,22 @@ def batch(step: int, num_rows: int) -> tuple[Tensor, Tensor]:
     )
 
 
-def train(plan: Plan, tied: tuple[int, ...], num_rows: int) -> tuple[list[Tensor], dict[str, Tensor], bool]:
-    pipe = Pipeline(make_model(plan.num_units, tied), plan, loss, timeout_s=30)
+def train(
+    plan: Plan, tied: tuple[int, ...], num_rows: int, device: str = "cpu"
+) -> tuple[list[Tensor], dict[str, Tensor], bool]:
+    """Losses, parameters, and whether all sums are in the order of a single process."""
+    with torch.device(device):
+        model = make_model(plan.num_units, tied)
+    pipe = Pipeline(model, plan, loss, timeout_s=30)
     optimizer = pipe.optimizer(torch.optim.SGD, lr=0.1, momentum=0.9)
     losses = []
     for step in range(2):
         optimizer.zero_grad()
-        losses.append(pipe.step(*batch(step, num_rows)))
+        losses.append(pipe.step(*batch(step, num_rows)).cpu())
         optimizer.step()
     pipe.close()
     exact = not pipe.proof.costs.reductions and not pipe.proof.costs.tied_stages
-    parameters = {name: item.detach() for name, item in pipe.named_parameters().items()}
+    parameters = {name: item.detach().cpu() for name, item in pipe.named_parameters().items()}
     return losses, parameters, exact and in_order(pipe.proof.program)
 
 
