@@ -110,3 +110,30 @@ def pictures_and_text(config: Any) -> dict[str, Tensor]:
         "pixel_values": numbers(3, image.image_size, image.image_size),
         "labels": labels,
     }
+
+
+def patches_and_text(config: Any) -> dict[str, Tensor]:
+    """A picture of 4 x 4 patches in the text of every row. The patches of all rows are in one tensor."""
+    image = config.vision_config
+    ids = torch.cat([words(), words(4, seed=7)], 1)
+    for row in range(ROWS):
+        ids[row, row + 1 : row + 5] = config.image_token_id
+    channels = getattr(image, "in_channels", None) or getattr(image, "in_chans", 3)
+    patches = numbers(16, channels * image.temporal_patch_size * image.patch_size**2)
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "mm_token_type_ids": (ids == config.image_token_id).long(),
+        "pixel_values": patches.flatten(0, 1),
+        "image_grid_thw": torch.tensor([[1, 4, 4]] * ROWS),
+        "labels": words(ids.shape[1], seed=8),
+    }
+
+
+def series(config: Any) -> dict[str, Tensor]:
+    """Time series, and how they continue."""
+    channels = config.num_input_channels
+    return {
+        "past_values": numbers(config.context_length, channels),
+        "future_values": numbers(config.prediction_length, channels, seed=3),
+    }

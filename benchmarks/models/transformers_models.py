@@ -45,6 +45,13 @@ _LLAVA = {
     "text_config": {"vocab_size": WORDS},
     "vision_config": {"projection_dim": WIDTH},
 }
+_IMAGE_TOKEN = {"image_token_id": 3}
+_QWEN = {
+    "image_token_id": 3,
+    "vision_config": {"out_hidden_size": WIDTH, "hidden_size": WIDTH},
+    "text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}},
+}
+_SERIES = {"context_length": 12, "prediction_length": 4, "num_input_channels": 3, "patch_length": 4, "patch_stride": 4}
 
 KINDS: dict[str, Kind] = {
     "text decoder": Kind(
@@ -143,7 +150,21 @@ KINDS: dict[str, Kind] = {
     ),
     "multimodal": Kind(
         batches.pictures_and_text,
-        {"LlavaForConditionalGeneration": _LLAVA},
+        {
+            "LlavaForConditionalGeneration": _LLAVA,
+            "PaliGemmaForConditionalGeneration": _IMAGE_TOKEN,
+        },
+    ),
+    "packed patches": Kind(
+        batches.patches_and_text,
+        {
+            "Qwen2VLForConditionalGeneration": _QWEN,
+            "Qwen2_5_VLForConditionalGeneration": _QWEN,
+            "Qwen3VLForConditionalGeneration": {"image_token_id": 3, "vision_config": {"out_hidden_size": WIDTH}},
+        },
+    ),
+    "time series": Kind(
+        batches.series, {"PatchTSTForPrediction": _SERIES, "PatchTSMixerForPrediction": _SERIES}
     ),
 }  # fmt: skip
 
