@@ -9,6 +9,8 @@ namespace {
 at::Tensor over(c10::Storage storage, c10::DispatchKey key, const at::Tensor& meta) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), meta.dtype());
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(), meta.storage_offset());
+  tensor._set_conj(meta.is_conj());
+  tensor._set_neg(meta.is_neg());
   return tensor;
 }
 }  // namespace
