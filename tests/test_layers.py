@@ -76,7 +76,16 @@ MAY_IMPORT = {
 
 A name covers all packages below it, and a sub-package may also import what its parents may.
 """
-TORCH = ("device", "model", "probe", "runtime", "profiler", "emulation/rank", "export/templates")
+TORCH = (
+    "device",
+    "model",
+    "probe",
+    "runtime",
+    "profiler",
+    "emulation/rank",
+    "export/templates",
+    "launch/selftest/models",
+)
 """Packages and folders that need torch. Nothing else loads it at import."""
 HEAVY = {"torch", "numba", "rich", "click"}
 ENTRY_POINTS = ("cli/main", "cli/commands", "launch/ranks")

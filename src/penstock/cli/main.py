@@ -31,6 +31,7 @@ class _Verbs(click.Group):
         "check": "Prove that a plan or program can run.",
         "export": "Write a plan in the form of another training engine.",
         "emulate": "Run a plan on this machine as if it were the cluster.",
+        "selftest": "Check that Penstock works on this machine.",
         "train": "Train a model with a plan; compare measured with predicted times.",
     }
 

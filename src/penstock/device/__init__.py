@@ -14,9 +14,11 @@ from penstock.device.identity import DeviceIdentity, device_kind_of, identify
 from penstock.device.memory import MemoryUse, memory_use, total_memory_bytes
 from penstock.device.run_ahead import RunAhead
 from penstock.device.selection import find_accelerator, is_accelerator, select_device
+from penstock.device.settings import SETTINGS
 from penstock.device.streams import own_stream, synchronize
 
 __all__ = [
+    "SETTINGS",
     "TAGGED_BACKEND",
     "DeviceClock",
     "DeviceIdentity",

@@ -1,0 +1,1 @@
+"""The model scripts of the self-test, for ranks."""
