@@ -71,6 +71,7 @@ MAY_IMPORT = {
     "report schedules simulate timeline",
     "cli/workflows": "cli/options cli/render",
     "cli/commands": "cli/options cli/render cli/workflows",
+    "cli/commands/cluster": "cli/options cli/render",
 }
 """What each package may import beside its own modules, those of its parents, and its own sub-packages.
 

@@ -19,21 +19,26 @@ from penstock.plan import save_plan
 from penstock.printable_text import escape_json, escape_lines, escape_text
 from penstock.profile import save_profile
 from tests.support.command_line import Run
+from tests.support.reach import reach, reaches
 
 HOSTILE = "a\x1b[31mb\r\n\u202egnp\x9b2J\x07<script>\u2066z\ud800"
 TEXT = st.text(st.characters() | st.sampled_from("\x1b\r\n\x9b\u202e\u2066\u200b"))
 
 
+@reaches(changed=0.2, unchanged=0.05)
 @given(TEXT)
 def test_escaped_text_prints(text: str) -> None:
+    reach("unchanged" if escape_text(text) == text else "changed")
     assert escape_text(text).isprintable()
     assert all(line.isprintable() for line in escape_lines(text).split("\n"))
     assert escape_lines(text).count("\n") == text.count("\n")
 
 
+@reaches(changed=0.1)
 @given(st.dictionaries(TEXT, st.lists(TEXT)))
 def test_escaped_json_prints_and_has_the_same_value(value: dict[str, list[str]]) -> None:
     text = json.dumps(value, ensure_ascii=False, indent=1)
+    reach("changed", escape_json(text) != text)
     assert all(line.isprintable() for line in escape_json(text).split("\n"))
     assert json.loads(escape_json(text)) == value
 

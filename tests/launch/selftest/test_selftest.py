@@ -57,7 +57,7 @@ def test_one_check_does_not_end_or_delay_the_others(tmp_path: Path) -> None:
     assert list(results) == seen
     assert [item.verdict.value for item in results] == ["ok", "ok", "failed", "skipped", "failed", "skipped"]
     assert results[1].data["num_actions"] > 0
-    assert "absent.json: no such file" in results[2].errors
+    assert "absent.json" in results[2].errors
     assert results[2].exit_code == 2
     assert results[3].reason == "an earlier check has not written plan.json"
     assert results[4].reason == "no end after 8 s"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.commands.cluster_show import show_cluster
+from penstock.cli.commands.cluster.cluster_show import show_cluster
 from penstock.cli.console import Console, console_options
 from penstock.cli.options import check_outputs
 from penstock.cli.render import planning

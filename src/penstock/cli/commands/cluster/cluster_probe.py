@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import click
 
-from penstock.cli.commands.cluster_show import show_cluster
+from penstock.cli.commands.cluster.cluster_show import show_cluster
 from penstock.cli.console import Console, console_options
 from penstock.cli.render import planning
 from penstock.cluster import Cluster

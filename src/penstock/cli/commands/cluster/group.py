@@ -1,4 +1,4 @@
-"""penstock cluster: show a cluster, measure one, or import one from other tools."""
+"""The group of commands `penstock cluster`."""
 
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +32,7 @@ class _Verbs(click.Group):
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.summaries:
             return None
-        command: click.Command = import_module(f"penstock.cli.commands.cluster_{cmd_name}").command
+        command: click.Command = import_module(f"penstock.cli.commands.cluster.cluster_{cmd_name}").command
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
