@@ -1,10 +1,9 @@
 #!/bin/sh
 # Builds a virtual environment with the training engines that exports are for, on top of .venv, and runs the tests that
-# use them. Usage: exports.sh BIN VENV [--optional]; with --optional it ends well where the engines cannot be installed.
+# use them. Usage: exports.sh BIN VENV
 set -eu
 bin=$1
 venv=$2
-optional=${3:-}
 
 install() {
   rm -rf "$venv"
@@ -25,10 +24,6 @@ if ! [ -f "$venv/ready" ] || [ pyproject.toml -nt "$venv/ready" ] || [ scripts/e
   echo "setting up $venv with the training engines (a minute or two the first time)"
   if ! install >"$venv.log" 2>&1; then
     tail -n 5 "$venv.log" >&2
-    if [ "$optional" = --optional ]; then
-      echo "skipped: the tests with training engines, which cannot be installed here (make test-exports)"
-      exit 0
-    fi
     echo "error: the training engines cannot be installed; $venv.log has the reason" >&2
     exit 1
   fi

@@ -10,14 +10,16 @@ from tests.support.late_device.ranks import RaceError, checked_device
 from tests.support.runtime.rank_pool import RankPool
 
 NUM = 1000
+NUM_ALONE = 123_457
 
 
 def freed_memory_is_poisoned() -> None:
     with checked_device(Settings()):
-        x = torch.ones(NUM, device="late")
+        # A size of its own: other blocks of it may be free after earlier tests.
+        x = torch.ones(NUM_ALONE, device="late")
         address = x.data_ptr()
         del x
-        y = torch.empty(NUM, device="late")
+        y = torch.empty(NUM_ALONE, device="late")
         assert y.data_ptr() == address, "the same stream reuses memory at once"
         assert y.isnan().all()
 

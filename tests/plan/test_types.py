@@ -110,7 +110,7 @@ def changed(tmp_path: Path, change: Any) -> Path:
         (lambda value: value.update(colour="red"), "unknown field `colour`", ""),
         (lambda value: value.pop("planner"), "missing required field `planner`", ""),
         (lambda value: value.update(num_microbatches=0), ">= 1", "$.num_microbatches"),
-        (lambda value: value.update(num_microbatches=2**24 + 1), "<= 16777216", "$.num_microbatches"),
+        (lambda value: value.update(num_microbatches=2**16 + 1), "<= 65536", "$.num_microbatches"),
         (lambda value: value.update(micro_batch_size=0), ">= 1", "$.micro_batch_size"),
         (lambda value: value.update(micro_batch_size=2**40 + 1), "<= 1099511627776", "$.micro_batch_size"),
         (lambda value: value["stages"][1].update(start=0), "starts at layer 0, not at 1", ""),

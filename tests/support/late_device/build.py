@@ -88,3 +88,7 @@ def _digest(texts: Sequence[str], files: Sequence[Path]) -> str:
     for file in files:
         digest.update(f"\0{file.name}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    build()

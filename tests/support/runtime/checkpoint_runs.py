@@ -227,7 +227,7 @@ def small_files(limit: int | None) -> Iterator[None]:
 
 
 def come_late(folder: str) -> None:
-    pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]), timeout_s=1.0)
+    pipe = make("mlp", plan_of([0, 3, 7], [["d0"], ["d1"]]), timeout_s=1.0, checkpoint_timeout_s=1.0)
     if dist.get_rank() == 1:
         time.sleep(3)
     pipe.save(folder)

@@ -33,6 +33,7 @@ class Check:
         needs: Files in the working directory that earlier checks have written. Without them the check is skipped.
         expected: By key of the JSON output: the value that it must have.
         skipped: Why the check does not apply on this machine; empty if it does.
+        limit_s: Longest time of the command.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Check:
     needs: tuple[str, ...] = ()
     expected: tuple[tuple[str, object], ...] = ()
     skipped: str = ""
+    limit_s: float = LIMIT_S
 
     def verdict(self, code: int, data: object) -> Verdict:
         """Judge an exit code and the JSON output."""

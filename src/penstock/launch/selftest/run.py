@@ -10,32 +10,29 @@ from pathlib import Path
 import msgspec
 
 from penstock.dist import Launcher, run_dir
-from penstock.launch.selftest.checks import LIMIT_S, Check
+from penstock.launch.selftest.checks import Check
 from penstock.launch.selftest.results import CheckResult, Verdict
 
 MAX_ERRORS = 4_000
 """Characters of standard error that are kept."""
 
 
-def run_selftest(
-    checks: Sequence[Check], on_result: Callable[[CheckResult], None], *, limit_s: float = LIMIT_S
-) -> tuple[CheckResult, ...]:
+def run_selftest(checks: Sequence[Check], on_result: Callable[[CheckResult], None]) -> tuple[CheckResult, ...]:
     """Run checks in a temporary directory.
 
     Args:
         checks: The checks, in order.
         on_result: Called with each result.
-        limit_s: Longest time of a check.
     """
     results = []
     with run_dir("penstock-selftest-") as folder:
         for check in checks:
-            results.append(_run(check, folder, limit_s))
+            results.append(_run(check, folder))
             on_result(results[-1])
     return tuple(results)
 
 
-def _run(check: Check, folder: Path, limit_s: float) -> CheckResult:
+def _run(check: Check, folder: Path) -> CheckResult:
     shown = "penstock " + shlex.join(item.replace(str(Path(__file__).parent), "...") for item in check.arguments)
     missing = [name for name in check.needs if not (folder / name).exists()]
     if check.skipped or missing:
@@ -47,11 +44,13 @@ def _run(check: Check, folder: Path, limit_s: float) -> CheckResult:
     with Launcher() as launcher:
         command = [sys.executable, "-c", program, str(folder), *check.arguments, "--json"]
         process = launcher.start(command, os.environ, stdout=output, stderr=errors)
-        has_ended = launcher.wait(limit_s=limit_s)
+        has_ended = launcher.wait(limit_s=check.limit_s)
     seconds, code = time.monotonic() - began_s, process.code if has_ended else None
     data = _read_json(output)
     verdict = Verdict.FAILED if code is None else check.verdict(code, data)
-    reason = "" if verdict is Verdict.OK else f"no end after {limit_s:g} s" if code is None else f"exit code {code}"
+    reason = (
+        "" if verdict is Verdict.OK else f"no end after {check.limit_s:g} s" if code is None else f"exit code {code}"
+    )
     return CheckResult(
         name=check.name,
         verdict=verdict,
