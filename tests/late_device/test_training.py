@@ -26,7 +26,7 @@ SETTINGS = [
     Settings(pace="random", seed=2, num_queues=8),
     Settings(pace="lazy", num_queues=8),
 ]
-FEW = 3
+FEW = 2
 """Plans of each cell by default."""
 
 

@@ -29,6 +29,11 @@ _HOLD = "trap : TERM INT; echo; while :; do sleep 1000 & wait; done"
 """The first process of a host. Like that of a machine, it does not end at a signal."""
 
 
+def _environment() -> dict[str, str]:
+    """The environment of a new host: without the networks that other tests of this process have chosen."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("GLOO_", "NCCL_"))}
+
+
 @cache
 def why_no_hosts() -> str:
     """Why this machine cannot hold the lab; empty if it can."""
@@ -78,7 +83,12 @@ class LabHost:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "140", **settings},
+                env={
+                    **_environment(),
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                    "COLUMNS": "140",
+                    **settings,
+                },
             )
 
     def read(self, *command: str) -> str:
