@@ -25,14 +25,13 @@ def freed_memory_is_poisoned() -> None:
 
 
 def a_missing_wait_is_reported() -> None:
-    """The numbers are right: the first stream has finished long before."""
+    """Whether or not the first stream has finished, and the numbers are right by chance."""
     with checked_device(Settings()):
         x = torch.ones(NUM, device="late") * 3
         side = torch.Stream("late")
         with side:
-            y = x + 1
+            x.add(1)
         torch.accelerator.synchronize()
-        assert y[0].item() == 4
         races = take_races()
         assert len(races) == 1
         assert "aten::add.Tensor (reads" in races[0]
