@@ -22,7 +22,7 @@ from tests.support.small import equal_profile, one_host
 from tests.support.strategies import clusters, profiles
 from tests.support.thoroughness import examples
 
-RULES = ("sync_replicas", "one_replica", "one_stage", "same_replicas", "no_recompute", "fused_backward")
+RULES = ("sync_replicas", "one_replica", "one_stage", "same_replicas", "no_recompute", "no_transfer", "fused_backward")
 
 
 @st.composite
@@ -37,9 +37,11 @@ def restricted_profiles(draw: st.DrawFn) -> Profile:
     return msgspec.structs.replace(profile, restrictions=tuple(items))
 
 
-def is_met(item: Restriction, planned: Plan, kinds: dict[int, set[Kind]]) -> bool:
+def is_met(item: Restriction, planned: Plan, kinds: dict[int, set[Kind]], profile: Profile) -> bool:
     """The rules in their plainest form, without those about the order of replicas."""
     stage_of = [number for number, stage in enumerate(planned.stages) for _ in range(stage.start, stage.stop)]
+    rules = [other for other in profile.restrictions if other.rule == "no_recompute"]
+    repeated = {planned.stages[stage_of[unit]] for other in rules for unit in other.units}
     stages = [planned.stages[stage_of[unit]] for unit in item.units]
     match item.rule:
         case "one_stage":
@@ -47,7 +49,9 @@ def is_met(item: Restriction, planned: Plan, kinds: dict[int, set[Kind]]) -> boo
         case "one_replica":
             return all(len(stage.forward) == 1 for stage in stages)
         case "no_recompute":
-            return not any(stage.recompute or stage.forward != stage.backward for stage in stages)
+            return not any(stage.recompute for stage in stages)
+        case "no_transfer":
+            return not any(stage.forward != stage.backward for stage in set(stages) & repeated)
         case "fused_backward":
             return not any(Kind.I in kinds.get(stage_of[unit], ()) for unit in item.units)
         case "same_replicas":
@@ -85,7 +89,7 @@ def test_plans_meet_what_layers_require(profile: Profile, cluster: Cluster, plan
     for kind, stage in zip(result.program.kind.tolist(), result.program.stage.tolist(), strict=True):
         kinds.setdefault(stage, set()).add(Kind(kind))
     for item in profile.restrictions:
-        assert is_met(item, planned, kinds), item
+        assert is_met(item, planned, kinds, profile), item
 
 
 @reaches(refused=0.1, accepted=0.1)
@@ -100,7 +104,7 @@ def test_the_proof_refuses_exactly_what_breaks_a_rule(profile: Profile, cluster:
     except InputError:  # a device too slow to take any rows
         return
     costs = price(planned, profile, cluster, strict=False)
-    expected = all(is_met(item, planned, {}) for item in profile.restrictions)
+    expected = all(is_met(item, planned, {}, profile) for item in profile.restrictions)
     reach("accepted" if expected else "refused")
     assert (costs.restrictions.violation is None) == expected
     if not expected:

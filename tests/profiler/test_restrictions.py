@@ -28,6 +28,13 @@ class Counting(nn.Module):
         return x + self.calls
 
 
+class Scaled(nn.Module):
+    """Its backward depends on a number that it reads from its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * float(x.detach()[0, 0])
+
+
 class Statistics(nn.Module):
     """Batch norm that is not a module of torch, with statistics that may be shared."""
 
@@ -73,6 +80,8 @@ def test_what_layers_require() -> None:
     assert restrictions(Turned(0.0), Turned(0.0)) == {"same_replicas": (1,)}
     assert restrictions(Turned(0.5), Turned(0.0)) == {"one_replica": (1,), "same_replicas": (1,)}
     assert restrictions(Counting()) == {"no_recompute": (1,)}
+    assert restrictions(Counting(), Scaled()) == {"no_recompute": (1,), "no_transfer": (2,)}
+    assert restrictions(Scaled()) == {}
     mean = torch.zeros(4)
     assert restrictions(Statistics(mean), Statistics(mean)) == {"one_replica": (1, 2), "one_stage": (1, 2)}
     assert "fused_backward" in restrictions(OwnGradient())

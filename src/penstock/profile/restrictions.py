@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 Rule: TypeAlias = Literal[
-    "sync_replicas", "one_replica", "one_stage", "same_replicas", "no_recompute", "fused_backward"
+    "sync_replicas", "one_replica", "one_stage", "same_replicas", "no_recompute", "no_transfer", "fused_backward"
 ]
 
 
@@ -25,7 +25,9 @@ class Restriction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             - `one_stage`: all these layers are in the same stage.
             - `same_replicas`: the tensors after such a layer cannot be divided by rows, so the stages before and after
               a cut there have the same shares of rows.
-            - `no_recompute`: a stage with such a layer is not recomputed and has no remote backward.
+            - `no_recompute`: a stage with such a layer is not recomputed.
+            - `no_transfer`: the saved tensors of a stage with such a layer are not transferred: a remote backward
+              recomputes, so the stage has none if another of its layers has the rule `no_recompute`.
             - `fused_backward`: the backward of a stage with such a layer is not split.
         units: Indices of the layers.
         reason: Why, for messages.

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from penstock.errors import PenstockError
-from penstock.model import Block, preserve_state, tensors_of
+from penstock.model import Block, as_leaves, map_tensors, preserve_state, tensors_of
 from penstock.profile import Restriction, Rule
 from penstock.profiler.block_passes import BlockHarness
 from penstock.runtime.checks import BufferChanges, shared_buffers
 from penstock.runtime.layout import compiled_over_rows, sums_over_rows
-from penstock.runtime.stage import Instrumentation, ReplicaSync
-from penstock.runtime.tensors import pack
+from penstock.runtime.remote_backward import SavedTensorTransfer
+from penstock.runtime.stage import Instrumentation, ReplicaSync, StageJob, TorchStage
+from penstock.runtime.tensors import Rows, pack
 
 
 def find_restrictions(
@@ -51,6 +52,10 @@ def find_restrictions(
         for unit, block in enumerate(blocks)
         for rule, reason in _requirements(model, block, [size[unit] for size in harnesses])
     ]
+    if any(rule == "no_recompute" for rule, _, _ in found):
+        # Where nothing else forbids a recompute, the runtime falls back to it.
+        reasons = ((_obstacle_to_transfer(model, harness), unit) for unit, harness in enumerate(harnesses[0]))
+        found += [("no_transfer", reason, unit) for reason, unit in reasons if reason]
     found.sort(key=lambda item: item[:2])
     alone = [
         Restriction(rule=rule, units=tuple(unit for _, _, unit in group), reason=reason)
@@ -99,6 +104,18 @@ def _obstacle_to_replicas(model: nn.Module, harness: BlockHarness, *, syncs: boo
     except PenstockError as error:
         return error.what
     return ""
+
+
+def _obstacle_to_transfer(model: nn.Module, harness: BlockHarness) -> str:
+    """Why the saved tensors of the layer cannot be sent to the rank of its backward; empty if they can."""
+    if harness.instrumentation is None:
+        return harness.obstacle
+    runner = TorchStage([harness.block], harness.number, model, seed=0, is_split=False, device=harness.device)
+    activations, _ = as_leaves(map_tensors(lambda tensor: tensor.clone(), harness.activations), harness.needs)
+    rows = Rows(0, harness.rows)
+    job = StageJob(harness.number, 0, rows, harness.loss, False, None, tensors_of(harness.inputs))
+    with preserve_state(model), runner.given(harness.inputs):
+        return SavedTensorTransfer().reason(runner, pack(activations)[0], job)
 
 
 def _obstacle_to_other_replicas(model: nn.Module, harnesses: Sequence[BlockHarness]) -> str:

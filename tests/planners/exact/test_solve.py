@@ -16,6 +16,7 @@ from penstock.cluster.types import Cluster
 from penstock.errors import DeadlockError, InputError
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.pricing import price
+from penstock.plan.pricing.restrictions import find_restrictions
 from penstock.planners.bounds.bound import lower_bound
 from penstock.planners.bounds.unit_seconds import unit_times
 from penstock.planners.exact.bounds import map_bounds
@@ -26,6 +27,7 @@ from penstock.planners.exact.solve import exact
 from penstock.planners.methods.balanced import balanced
 from penstock.planners.methods.bipartition.planner import bipartition
 from penstock.planners.problem import Problem
+from penstock.profile.restrictions import Restriction
 from penstock.profile.types import Profile
 from penstock.program.actions import Kind
 from penstock.simulate.evaluation import evaluate, evaluate_costs
@@ -36,6 +38,10 @@ from tests.support.strategies import Case, clusters, profiles, reach_features
 from tests.support.thoroughness import examples
 
 pytest.importorskip("ortools", reason="the exact planner needs OR-tools")
+
+
+RULES = (("one_stage",), ("no_recompute",), ("no_recompute", "no_transfer"), ("fused_backward",))
+"""Restrictions of the first two layers."""
 
 
 def jobs_of(costs: Costs) -> list[list[Job]]:
@@ -147,10 +153,19 @@ def test_no_other_map_and_order_is_faster(seed: int, draw: random.Random) -> Non
 def test_any_small_problem() -> None:
     reached: Counter[str] = Counter()
 
-    @reaches(several_devices=0.02, faster=0.05)
+    @reaches(several_devices=0.02, faster=0.05, restricted=0.05)
     @examples(200)
-    @given(profiles(max_units=3, overheads=True), clusters(max_devices=3), st.integers(1, 3), st.booleans())
-    def check(profile: Profile, cluster: Cluster, num: int, remote_backward: bool) -> None:
+    @given(
+        profiles(max_units=3, overheads=True),
+        clusters(max_devices=3),
+        st.integers(1, 3),
+        st.booleans(),
+        st.sampled_from(((),) * 5 + RULES),
+    )
+    def check(profile: Profile, cluster: Cluster, num: int, remote_backward: bool, rules: tuple[str, ...]) -> None:
+        if profile.num_units > 1:
+            profile = restricted(profile, **dict.fromkeys(rules, (0, 1)))
+            reach("restricted", bool(rules))
         problem = Problem(profile, cluster, num, schedule="zb_h1")
         check_solution(problem, remote_backward, reached)
 
@@ -166,6 +181,7 @@ def check_solution(problem: Problem, remote_backward: bool, reached: Counter[str
     assert solution.at_least_s <= solution.makespan_s
     shared = any(host.interface_bandwidth is not None for host in cluster.hosts)
     assert solution.proved or shared
+    # This proves that the plan meets the restrictions, too.
     again = evaluate_costs(price(solution.plan, profile, cluster), program=solution.program, within_memory=False)
     assert again.timeline.iteration_s == solution.makespan_s
     bound = lower_bound(profile, cluster, num, replication=False, remote_backward=remote_backward)
@@ -177,6 +193,9 @@ def check_solution(problem: Problem, remote_backward: bool, reached: Counter[str
     reached["several devices"] += len(solution.plan.devices) > 1
     reach_features(Case(profile, cluster, solution.plan))
     for plan in [balanced(problem)] + ([bipartition(problem)] if remote_backward else []):
+        rules = find_restrictions(plan, profile)
+        if rules.violation is not None or rules.fused:
+            continue
         seconds = evaluate(plan, profile, cluster, within_memory=False).timeline.iteration_s
         assert solution.at_least_s <= seconds * (1 + 1e-9)
         if solution.proved:
@@ -215,6 +234,26 @@ def test_recompute_instead_of_transfer_by_hand() -> None:
     devices = (cluster.devices[0], msgspec.structs.replace(cluster.devices[1], speed=2.0))
     cluster = msgspec.structs.replace(cluster, devices=devices)
     assert exact(Problem(profile, cluster, 2)).makespan_s == pytest.approx(12.0)
+
+
+def restricted(profile: Profile, **rules: tuple[int, ...]) -> Profile:
+    items = (Restriction(rule=rule, units=units) for rule, units in rules.items())  # type: ignore[arg-type]
+    return msgspec.structs.replace(profile, restrictions=tuple(items))
+
+
+def test_restrictions_by_hand() -> None:
+    # The problem of test_zero_bubble_by_hand with fused backwards is 1F1B: (M + S - 1)(F + B) = 4 x 3.
+    two = equal_profile(2)
+    solution = exact(Problem(restricted(two, fused_backward=(0, 1)), one_host(2), 3), remote_backward=False)
+    assert solution.proved
+    assert solution.makespan_s == pytest.approx(12.0)
+    together = exact(Problem(restricted(two, one_stage=(0, 1)), one_host(2), 3), remote_backward=False)
+    assert together.plan.num_stages == 1
+    # The problem of test_remote_backward_by_hand.
+    one = equal_profile(1, forward_s=2.0)
+    assert exact(Problem(restricted(one, no_recompute=(0,)), one_host(2), 2)).makespan_s == pytest.approx(6.0)
+    both = restricted(one, no_recompute=(0,), no_transfer=(0,))
+    assert exact(Problem(both, one_host(2), 2)).makespan_s == pytest.approx(8.0)
 
 
 def test_all_runs() -> None:

@@ -4,7 +4,7 @@ from penstock.plan.pricing.allreduce_ring import reduce_ring
 from penstock.plan.pricing.costs import Costs, Reduction, replicas_by_device
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Flows
 from penstock.plan.pricing.pricing import price
-from penstock.plan.pricing.restrictions import PlanRestrictions, Violation
+from penstock.plan.pricing.restrictions import PlanRestrictions, Violation, find_restrictions
 from penstock.plan.pricing.row_overlap import NEGLIGIBLE_SHARE, overlaps, whole_rows
 from penstock.plan.pricing.unit_seconds import Part, UnitClock, check_kinds
 
@@ -22,6 +22,7 @@ __all__ = [
     "UnitClock",
     "Violation",
     "check_kinds",
+    "find_restrictions",
     "overlaps",
     "price",
     "reduce_ring",

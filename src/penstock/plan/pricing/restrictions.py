@@ -63,6 +63,7 @@ def _violations(item: Restriction, plan: Plan, profile: Profile) -> Iterator[Vio
                 "Plan all of these layers into one stage, or change the model so that they share nothing.",
             )
         return
+    not_sent = {unit for other in profile.restrictions if other.rule == "no_transfer" for unit in other.units}
     for number, stage in enumerate(plan.stages):
         inside = [unit for unit in item.units if stage.start <= unit < stage.stop]
         if not inside:
@@ -73,12 +74,19 @@ def _violations(item: Restriction, plan: Plan, profile: Profile) -> Iterator[Vio
                 f"stage {number} has {stage.num_replicas} replicas, but layer {name!r} must run on one device{reason}",
                 "Plan without replicas of this stage (--no-replication), or use the planner auto.",
             )
-        if item.rule == "no_recompute" and (stage.recompute or stage.has_remote_backward):
-            what = "is recomputed" if stage.recompute else "has a remote backward"
+        if item.rule == "no_recompute" and stage.recompute:
             yield Violation(
-                f"stage {number} {what}, but the forward of layer {name!r} cannot be repeated{reason}",
-                "Plan without recomputation or remote backward for this stage (--no-recomputation, --one-cut).",
+                f"stage {number} is recomputed, but the forward of layer {name!r} cannot be repeated{reason}",
+                "Plan without recomputation of this stage (--no-recomputation), or use the planner auto.",
             )
+        elif item.rule == "no_recompute" and stage.has_remote_backward:
+            sender = next((unit for unit in range(stage.start, stage.stop) if unit in not_sent), None)
+            if sender is not None:
+                yield Violation(
+                    f"stage {number} has a remote backward, but the forward of layer {name!r} cannot be repeated"
+                    f"{reason}; the saved tensors of layer {profile.units[sender].name!r} cannot be transferred either",
+                    "Plan without a remote backward of this stage (--one-cut), or use the planner auto.",
+                )
         is_cut = item.rule == "same_replicas" and stage.stop - 1 in inside and number + 1 < plan.num_stages
         if is_cut and _shares(stage) != _shares(plan.stages[number + 1]):
             yield Violation(

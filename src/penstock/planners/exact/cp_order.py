@@ -1,10 +1,11 @@
 """The best order of a priced plan without replication, by constraint programming (OR-tools' CP-SAT, optional).
 
-Jobs are F, R, I, W of every stage and micro-batch, the optimizer steps, and every transfer. Micro-batches are alike, so
-some best order has the jobs of one kind and stage in the order of their micro-batches: sorting their times, kind by
-kind, keeps every dependency (if x_m + c <= y_m for all m, then also when both are sorted) and leaves every device and
-link as busy as before. Transfers on a link run in the order of their producers; steps come after all other jobs of
-their device; receives are posted early enough.
+Jobs are F, R, I, W of every stage and micro-batch, the optimizer steps, and every transfer. Where the layers of a stage
+require fused backwards, its I has the time of the whole backward, and its W follows without taking any. Micro-batches
+are alike, so some best order has the jobs of one kind and stage in the order of their micro-batches: sorting their
+times, kind by kind, keeps every dependency (if x_m + c <= y_m for all m, then also when both are sorted) and leaves
+every device and link as busy as before. Transfers on a link run in the order of their producers; steps come after all
+other jobs of their device; receives are posted early enough.
 
 Times are rounded down to integer ticks, with `TICKS` ticks in the time to beat. So the solver's bound is valid; the
 simulator times its order again.
@@ -14,6 +15,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
+
+import numpy as np
 
 from penstock.errors import InputError
 from penstock.plan.pricing import PARAMETERS, Costs
@@ -79,12 +82,15 @@ class _Model:
     def _jobs(self) -> None:
         costs = self.costs
         within, between = self._local_edges()
+        no_s = np.zeros(costs.num_replicas)
         for replica, stage in enumerate(costs.replica_stage.tolist()):
             forward_device, backward_device = int(costs.forward_device[replica]), int(costs.backward_device[replica])
             kinds = [(Kind.F, forward_device, costs.forward_s)]
             if costs.recompute[stage]:
                 kinds.append((Kind.R, backward_device, costs.recompute_s))
-            kinds += [(Kind.I, backward_device, costs.input_grad_s), (Kind.W, backward_device, costs.weight_grad_s)]
+            is_fused = stage in costs.restrictions.fused
+            seconds_i, seconds_w = (costs.backward_s, no_s) if is_fused else (costs.input_grad_s, costs.weight_grad_s)
+            kinds += [(Kind.I, backward_device, seconds_i), (Kind.W, backward_device, seconds_w)]
             for kind, device, seconds in kinds:
                 ticks = self._ticks(float(seconds[replica]))
                 for number in range(self.num):
@@ -94,6 +100,9 @@ class _Model:
             for number in range(self.num):
                 for source, target in within[replica]:
                     self._follow(self._pass(source, number), self._pass(target, number))
+                if is_fused:
+                    of_inputs, of_weights = (Kind.I, stage, number), (Kind.W, stage, number)
+                    self.model.add(self.start[of_weights] == self.start[of_inputs] + self.size[of_inputs])
             step = (Kind.STEP, stage, 0)
             self._job(step, backward_device, self._ticks(float(costs.step_s[replica])))
             self.model.add(self.end >= self.start[step] + self.size[step])

@@ -15,7 +15,13 @@ from penstock.program.lowering import order_messages, place_messages
 def order_program(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> Program:
     """The compute program of an order; lowering adds the optimizer steps."""
     names = [device.name for device in costs.cluster.devices]
-    lists = [[Action(kind, stage, number) for kind, stage, number in order if kind.is_pass] for order in orders]
+    fused = {Kind.I: Kind.B, Kind.W: None}
+    lists = []
+    for order in orders:
+        passes = [job for job in order if job[0].is_pass]
+        kinds = [fused.get(kind, kind) if stage in costs.restrictions.fused else kind for kind, stage, _ in passes]
+        pairs = zip(kinds, passes, strict=True)
+        lists.append([Action(kind, stage, number) for kind, (_, stage, number) in pairs if kind is not None])
     return program_from_actions(costs.plan, names, lists)
 
 

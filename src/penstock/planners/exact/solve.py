@@ -5,8 +5,10 @@ cuts, all backward cuts, any devices, saved tensors transferred or recomputed. E
 In the order of these bounds, the solver searches for an order of jobs (cp_order.py) that beats the best so far, until
 no bound is below it. The backward is split, transfers take turns on their links, and optimizer steps and weight returns
 count. Memory limits do not, so the result is a lower bound for plans within memory. Several stages per device, and
-more stages than the cuts require, are not considered. Nor are fused backwards: where splitting has a cost
-(`Costs.joined_s`), an order with fused backwards may be faster than the result.
+more stages than the cuts require, are not considered. Nor are fused backwards, except of stages whose layers require
+them: where splitting has a cost (`Costs.joined_s`), an order with fused backwards may be faster than the result.
+
+Maps that break a restriction of the layers are left out.
 
 If devices share interfaces, the solver only requires that all transfers over an interface pass in the end. Its bound
 stays valid, but the order may take longer, and is then not `proved`.
@@ -16,12 +18,13 @@ Cost: exponential. About a second for 6 layers, 3 devices and 3 micro-batches. R
 
 import time
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from penstock.errors import InputError
 from penstock.plan import Plan
-from penstock.plan.pricing import Costs, price
+from penstock.plan.pricing import Costs, find_restrictions, price
 from penstock.planners.bounds import unit_times
 from penstock.planners.exact.bounds import map_bounds
 from penstock.planners.exact.cp_order import best_order
@@ -88,9 +91,10 @@ def exact(problem: Problem, *, remote_backward: bool = True, recompute: bool = T
     deadline = time.monotonic() + seconds
     maps = all_maps(problem, remote_backward=remote_backward, recompute=recompute)
     bounds = map_bounds(unit_times(problem), maps)
-    map_indices = np.argsort(bounds, kind="stable").tolist()
+    map_indices = [int(index) for index in np.argsort(bounds, kind="stable")]
+    allowed = (index for index in map_indices if _is_allowed(problem, plan_of_map(problem, maps, index)))
     best = min(
-        (_schedule_map(problem, maps, map_index) for map_index in map_indices[:FIRST_TRIES]),
+        (_schedule_map(problem, maps, map_index) for map_index in islice(allowed, FIRST_TRIES)),
         key=lambda result: result.makespan_s,
     )
     lowest, solved = best.makespan_s, 0
@@ -100,7 +104,10 @@ def exact(problem: Problem, *, remote_backward: bool = True, recompute: bool = T
         if bounds[map_index] >= limit or left <= 0:
             lowest = min(lowest, float(bounds[map_index]))
             break
-        costs = price(plan_of_map(problem, maps, map_index), problem.profile, problem.cluster)
+        planned = plan_of_map(problem, maps, map_index)
+        if not _is_allowed(problem, planned):
+            continue
+        costs = price(planned, problem.profile, problem.cluster)
         result = best_order(costs, limit, seconds=min(left, MAX_SECONDS_A_MAP))
         solved += 1
         lowest = min(lowest, max(result.at_least_s, float(bounds[map_index])))
@@ -126,8 +133,12 @@ def _time_order(costs: Costs, order: Program, program: Program) -> _Timed:
     return _Timed(costs.plan, order, run.program, run.timeline.iteration_s)
 
 
+def _is_allowed(problem: Problem, plan: Plan) -> bool:
+    return find_restrictions(plan, problem.profile).violation is None
+
+
 def _schedule_map(problem: Problem, maps: Maps, map_index: int) -> _Timed:
     """A map with the order of a schedule: the first time to beat."""
     costs = price(plan_of_map(problem, maps, map_index), problem.profile, problem.cluster)
-    order = schedule(costs, "zb_h1")
+    order = schedule(costs, "1f1b" if costs.restrictions.fused else "zb_h1")
     return _time_order(costs, order, order)

@@ -100,7 +100,8 @@ def check_recompute(
         raise InputError(
             f"{description}: this forward must be recomputed for its backward, but it reads buffers that it changes, "
             "so its output would differ",
-            hint="Plan without recomputation or remote backward for this stage (--no-recomputation, --one-cut).",
+            hint="Plan without recomputation of this stage (--no-recomputation). If it is recomputed because its saved "
+            "tensors cannot be sent, plan without a remote backward (--one-cut).",
         )
 
 
