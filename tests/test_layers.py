@@ -54,6 +54,7 @@ MAY_IMPORT = {
     "runtime/stage": "runtime/health runtime/tensors runtime/transport",
     "runtime/precision": "",
     "runtime/state": "runtime/layout runtime/precision runtime/tensors",
+    "runtime/state/copies": "runtime/state/checkpoints",
     "runtime/remote_backward": "runtime/stage runtime/tensors",
     "runtime/loss": "runtime/stage runtime/tensors",
     "runtime/executor": "runtime/health runtime/layout runtime/loss runtime/remote_backward runtime/stage "

@@ -30,7 +30,7 @@ def main(folder: Path, num_ranks: int) -> dict[str, float]:
     from penstock.runtime.checks import batch_check_pairs
     from penstock.runtime.layout import find_grad_owners, find_split_backwards
     from penstock.runtime.options import PipelineOptions
-    from penstock.runtime.state import state_entries, writers
+    from penstock.runtime.state import holders, state_entries, writers
 
     plan = penstock.load_plan(folder / "plan.json")
     options = PipelineOptions(
@@ -46,7 +46,7 @@ def main(folder: Path, num_ranks: int) -> dict[str, float]:
     actions, layout = list(program.actions()), compiled.layout
     find_grad_owners(layout, validated.blocks)
     find_split_backwards(program, layout)
-    writers(state_entries(model), validated.blocks, layout.stages)
+    writers(state_entries(model), holders(validated.blocks, layout.stages))
     batch_check_pairs(program, layout, num_ranks, in_order=True)
     start_s, start_mb = time.process_time() - began_s, _resident_mb() - began_mb
     assert "proof" not in vars(compiled), "the rank must not lower the whole program"

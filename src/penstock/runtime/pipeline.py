@@ -21,8 +21,9 @@ from penstock.runtime.options import PipelineOptions
 from penstock.runtime.remote_backward import AS_PLANNED, KEPT, NOT_RUN
 from penstock.runtime.rng import forbid_untracked_draws
 from penstock.runtime.stage import keep_casts
-from penstock.runtime.state import DEFAULT_KEEP, LoadedCheckpoint
+from penstock.runtime.state import DEFAULT_KEEP, LoadedCheckpoint, LoadedCopy, StateCopies
 from penstock.runtime.tensors import count_rows, signature
+from penstock.runtime.transport import open_control_group
 from penstock.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Pipeline:
         self._has_run = False
         self._stepped: tuple[Mark, Mark] = (0.0, 0.0)
         """Span of the last optimizer step."""
+        self._copies: StateCopies | None = None
         self._model = model
         self._parts = parts = assemble(model, plan, own_loss if loss is None else loss, chosen, self._status)
         self._layout, self._rank, self._runners = parts.layout, parts.rank, parts.runners
@@ -328,12 +330,70 @@ class Pipeline:
         with self._heartbeat.guard():
             self._weight_return.finish_all()
         loaded = self._parts.checkpoints.load(Path(folder), step=step, with_optimizers=optimizer)
+        self._after_load(loaded.step, loaded.seed)
+        return loaded
+
+    def open_copies(self, folder: str | Path, *, generation: int) -> None:
+        """Prepare copies of the training state in memory, for `save_copy` and `load_copy`. Collective.
+
+        Args:
+            folder: A directory in memory (such as one in /dev/shm), which the ranks of this host share, and which
+                outlives them. Each host has its own.
+            generation: A number that is larger for every new set of ranks of a run.
+        """
+        checkpoints = self._parts.checkpoints
+        with translate_errors(lambda: f"rank {self._rank}, preparing copies of the state"):
+            group = open_control_group(self._parts.timeout_s)
+        self._copies = StateCopies(checkpoints.rank_state, checkpoints.optimizers, Path(folder), generation, group)
+
+    def save_copy(self, *, extra: Any = None, wait: bool = False) -> None:
+        """Copy the state of training into memory that outlives this process. Collective.
+
+        Call it between an optimizer step and the next iteration. What only this host has goes to another host, if there
+        is one, beside the next iteration.
+
+        Args:
+            extra: More state. That of rank 0 is kept.
+            wait: Whether to wait until the copy is complete on all ranks.
+        """
+        copies = self._require_copies()
+        with self._heartbeat.guard():
+            copies.save(step=self._step, seed=self._seed, extra=extra)
+            if wait:
+                copies.finish()
+
+    def load_copy(self) -> LoadedCopy | None:
+        """Restore the newest complete copy that ranks of earlier generations have made, under any plan. Collective.
+
+        Each rank reads from the memory of its host, and receives from other hosts only what that lacks. The restored
+        state is copied again at once, under the new plan. Then the old copies are removed.
+
+        Returns:
+            The copy; None if there is no complete one. Then nothing has changed.
+        """
+        copies = self._require_copies()
+        with self._heartbeat.guard():
+            self._weight_return.finish_all()
+            loaded = copies.load()
+            if loaded is None:
+                return None
+            self._after_load(loaded.step, loaded.seed)
+            copies.save(step=self._step, seed=self._seed, extra=loaded.extra)
+            copies.remove_older()
+        _log.info("rank %d: copy of step %d restored", self._rank, loaded.step)
+        return loaded
+
+    def _require_copies(self) -> StateCopies:
+        if self._copies is None:
+            raise InputError("copies of the state are not open", hint="Call pipe.open_copies first, on every rank.")
+        return self._copies
+
+    def _after_load(self, step: int, seed: int) -> None:
         self._weight_return.note_versions()
         self._parts.precision.masters.note_versions()
-        self._step, self._seed, self._lacks_values = loaded.step, loaded.seed, False
+        self._step, self._seed, self._lacks_values = step, seed, False
         for runner in self._runners.values():
-            runner.reseed(loaded.seed)
-        return loaded
+            runner.reseed(seed)
 
     def _require_values(self) -> None:
         if self._lacks_values:
@@ -350,6 +410,9 @@ class Pipeline:
         self.finish_save()
         with self._heartbeat.guard():
             self._weight_return.finish_all()
+            if self._copies is not None:
+                self._copies.close()
+                self._copies = None
         self._transport.close()
         self._heartbeat.close()
         return_freed_memory()

@@ -18,7 +18,7 @@ from penstock.runtime.state.optimizer_state import (
     param_groups,
     restore_optimizer,
 )
-from penstock.runtime.state.state_index import state_entries, writers
+from penstock.runtime.state.state_index import holders, state_entries, writers
 
 ORDER = {name: number for number, name in enumerate("abcdef")}
 
@@ -181,7 +181,7 @@ def test_writers_have_the_latest_values_and_share_the_bytes() -> None:
     blocks = find_blocks(model)
     stages = [stage(0, 1, (0,), (0,)), stage(1, 2, (1,), (2,)), stage(2, 3, (3, 4), (4, 3))]
     entries = state_entries(model)
-    chosen = writers(entries, blocks, stages)
+    chosen = writers(entries, holders(blocks, stages))
     assert chosen.keys() == {entry.name for entry in entries}
     trained, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     assert {chosen[name] for name in trained if name.startswith("0")} == {0}

@@ -10,6 +10,7 @@ from penstock.planners.studies.device_counts import (
     retarget_to_cluster,
     select_cluster,
 )
+from penstock.planners.studies.losses import Loss, plan_without, single_losses
 from penstock.planners.studies.memory_advice import advise_on_memory
 from penstock.planners.studies.microbatches import MicrobatchChoice, Size, choose_microbatches
 from penstock.planners.studies.quick_planners import is_quick
@@ -25,6 +26,7 @@ __all__ = [
     "DeviceCount",
     "Entry",
     "Gain",
+    "Loss",
     "MicrobatchChoice",
     "Setting",
     "Size",
@@ -36,6 +38,8 @@ __all__ = [
     "is_quick",
     "iteration_ratios",
     "next_best",
+    "plan_without",
     "retarget_to_cluster",
     "select_cluster",
+    "single_losses",
 ]

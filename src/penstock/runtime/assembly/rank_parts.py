@@ -40,7 +40,7 @@ from penstock.runtime.options import PipelineOptions
 from penstock.runtime.precision import MixedPrecision, loss_for
 from penstock.runtime.remote_backward import SavedTensorTransfer, check_recompute
 from penstock.runtime.stage import TorchStage
-from penstock.runtime.state import Checkpoints, RankState, state_entries, writers
+from penstock.runtime.state import Checkpoints, RankState, holders, state_entries, writers
 from penstock.runtime.transport import TorchTransport
 
 
@@ -69,6 +69,7 @@ class RankParts:
     checkpoints: Checkpoints
     heartbeat: Heartbeat
     lacks_values: bool
+    timeout_s: float
 
 
 def arm(
@@ -133,10 +134,12 @@ def arm(
     extra_s = max(0.0, options.checkpoint_timeout_s - options.timeout_s)
     exchange = PeerExchange(transport, rank, connection.world, extra_s)
     consensus = Consensus(exchange, rank, connection.world, heartbeat.report_failure)
+    held_by = holders(blocks, layout.stages)
     state = RankState(
         model=model,
         entries=entries,
-        writers=writers(entries, blocks, layout.stages),
+        holders={entry.name: held_by[entry.name] for entry in entries},
+        writers=writers(entries, held_by),
         trained=precision.parameters,
         masters=precision.masters.weights,
         scaler=precision.scaler,
@@ -166,6 +169,7 @@ def arm(
         checkpoints=Checkpoints(state, consensus),
         heartbeat=heartbeat,
         lacks_values=materialized.lacks_values,
+        timeout_s=options.timeout_s,
     )
 
 

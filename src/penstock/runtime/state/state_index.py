@@ -1,6 +1,6 @@
 """The tensors of a model's state: their names, and the rank that writes each of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -59,11 +59,10 @@ def state_entries(model: nn.Module) -> tuple[Entry, ...]:
     )
 
 
-def writers(entries: Sequence[Entry], blocks: Sequence[Block], stages: Sequence[StageView]) -> dict[str, int]:
-    """The rank that writes each entry, by name.
+def holders(blocks: Sequence[Block], stages: Sequence[StageView]) -> dict[str, list[int]]:
+    """The ranks that have the latest values of each entry, by name.
 
-    It is a rank that has the latest values: of parameters, one that trains them; of buffers, one that runs the forward.
-    The bytes to write are balanced between such ranks.
+    Of parameters these are the ranks that train them; of buffers, those that run the forward.
     """
     holders: dict[str, list[int]] = {}
     for stage in stages:
@@ -72,6 +71,11 @@ def writers(entries: Sequence[Entry], blocks: Sequence[Block], stages: Sequence[
                 holders.setdefault(name, []).extend(stage.backward)
             for name in block.buffers:
                 holders.setdefault(name, list(stage.forward))
+    return holders
+
+
+def writers(entries: Sequence[Entry], holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The rank that writes each entry, by name: one that has its latest values. The bytes to write are balanced."""
     num_bytes: dict[int, int] = {}
     chosen = {}
     for entry in entries:

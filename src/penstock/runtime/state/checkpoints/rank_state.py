@@ -25,6 +25,8 @@ class RankState:
     model: nn.Module
     entries: tuple[Entry, ...]
     """All entries of the model."""
+    holders: Mapping[str, Sequence[int]]
+    """By name: the ranks that have the latest values of an entry."""
     writers: Mapping[str, int]
     """By name: the rank that writes an entry."""
     trained: Mapping[str, nn.Parameter]

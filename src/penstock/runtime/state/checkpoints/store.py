@@ -56,7 +56,7 @@ class Checkpoints:
     """Saves and loads the checkpoints of a pipeline, with its optimizers. All ranks must make the same calls."""
 
     def __init__(self, rank_state: RankState, consensus: Consensus) -> None:
-        self._rank_state = rank_state
+        self.rank_state = rank_state
         self._consensus = consensus
         self._optimizer_refs: list[weakref.ref[torch.optim.Optimizer]] = []
         self._pending: PendingSave | None = None
@@ -127,7 +127,7 @@ class Checkpoints:
 
         if keep is not None and keep < 1:
             raise InputError(f"keep ({keep}) must be at least 1", hint="Pass None to keep all checkpoints.")
-        rank_state, consensus, optimizers = self._rank_state, self._consensus, self._optimizers()
+        rank_state, consensus, optimizers = self.rank_state, self._consensus, self.optimizers()
         with ExitStack() as stack:
 
             def begin(layouts: list[list[OptimizerLayout]]) -> list[tuple[str, tuple[OptimizerLayout, ...]]]:
@@ -162,8 +162,8 @@ class Checkpoints:
         """
         from penstock.runtime.state.checkpoints.torch_files import StoredCheckpoint
 
-        rank_state, consensus = self._rank_state, self._consensus
-        optimizers = self._optimizers() if with_optimizers else []
+        rank_state, consensus = self.rank_state, self._consensus
+        optimizers = self.optimizers() if with_optimizers else []
         chosen, skipped = self._choose_undamaged(folder, step)
         path, record = chosen.path, chosen.record
 
@@ -224,7 +224,7 @@ class Checkpoints:
         """
         from penstock.runtime.state.pretrained_folder import save_pretrained
 
-        rank_state = self._rank_state
+        rank_state = self.rank_state
         return save_pretrained(
             rank_state.model,
             rank_state.entries,
@@ -235,7 +235,8 @@ class Checkpoints:
             read=rank_state.tensor,
         )
 
-    def _optimizers(self) -> list[torch.optim.Optimizer]:
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The optimizers that are included."""
         return [optimizer for ref in self._optimizer_refs if (optimizer := ref()) is not None]
 
 
