@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "planners/methods": "planners/costs",
     "planners/methods/dapple": "planners/methods/pipedream",
     "planners/auto": "planners/bounds planners/exact planners/methods",
+    "planners/auto/folding": "planners/costs",
     "planners/studies": "planners/auto planners/bounds planners/methods/spp",
     "report": "cluster plan planners profile program simulate timeline",
     "report/text": "report/analysis",

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
+
 from penstock.cluster import Cluster
 from penstock.errors import InputError
 from penstock.plan import MAX_MICROBATCHES, Group, Origin, Plan, PlannedLayer, Shape, Stage, on, planned_layers
@@ -126,6 +128,14 @@ class Problem:
             )
             for index, group in enumerate(groups)
         ]
+        return self._plan(planner, tuple(stages))
+
+    def with_stages(self, plan: Plan) -> Plan:
+        """The stages of another problem's plan, as a plan of this problem, under its own schedule."""
+        own = self._plan(plan.planner, plan.stages)
+        return msgspec.structs.replace(own, schedule=plan.schedule, split_backward=plan.split_backward)
+
+    def _plan(self, planner: str, stages: tuple[Stage, ...]) -> Plan:
         return Plan(
             planner=planner,
             schedule=self.schedule,
@@ -134,7 +144,7 @@ class Problem:
             micro_batch_size=self.rows_per_microbatch,
             profile=Origin(name=self.profile.name, digest=self.profile.digest, source=self.profile_source),
             cluster=Origin(name=self.cluster.name, digest=self.cluster.digest, source=self.cluster_source),
-            stages=tuple(stages),
+            stages=stages,
             layers=self.layers,
             kinds=self.kinds,
         )

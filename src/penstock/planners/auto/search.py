@@ -5,6 +5,7 @@
 2. Small problems: all maps of forward and backward runs to devices, in the order of their lower bounds.
 3. Search: from the best of these, random small changes (moves.py) that are kept if they help: cuts, device order,
    number of stages, replication, remote backwards, recomputation. Scores are quick (scoring.py).
+   Large symmetric clusters: also by classes of equal devices (folded_search.py); above `MAX_DIRECT` devices only so.
 4. The plans of other planners and the best of the search are ordered by the schedule in full, the fastest first; plans
    that no order can make faster than the best so far are skipped. So auto is never worse than any other planner with
    any schedule (up to the numbers of devices in starts.py).
@@ -22,6 +23,7 @@ from penstock.plan import Plan
 from penstock.plan.pricing import price
 from penstock.planners.auto.canonical_order import in_canonical_order
 from penstock.planners.auto.climber import Climber
+from penstock.planners.auto.folded_search import can_fold, folded_plans
 from penstock.planners.auto.search_state import Report, SearchState
 from penstock.planners.auto.starts import closing_plans
 from penstock.planners.joined_layers import join_layers
@@ -31,6 +33,8 @@ from penstock.planners.search_space import SearchSpace
 from penstock.planners.solution import Solution, make_solution
 
 WORK = 200
+MAX_DIRECT = 64
+"""Larger symmetric clusters are searched by classes of devices only."""
 NUM_STARTS = 4
 """How many of the best starts the search continues from."""
 NUM_MORE = 8
@@ -86,13 +90,16 @@ def search_plans(
         return make_solution(price(plan, problem.profile, problem.cluster, clock=problem.clock), found.program)
     reordered = in_canonical_order(problem) if search_space.device_order else problem
     search = SearchState(reordered, search_space, work, seed, report)
+    by_classes = folded_plans(search) if can_fold(search) else []
+    if by_classes and problem.cluster.num_devices > MAX_DIRECT:
+        return search.choose_best(search.starts(more=False).others, by_classes)
     others, more = search.starts()
     ranked = search.ranked([*others, *more])
     maps = search.small_maps(ranked[0][0])
     climbers = [Climber(search, plan, score) for score, _, plan in ranked[:NUM_STARTS]]
     climbers += [Climber(search, plan, search.score(plan)) for plan in maps[:NUM_STARTS]]
     # A few changes of each climber in turn, so that all have had an equal share whenever the search is stopped.
-    changes = left = search.num_changes(ranked[0][2])
+    changes = left = search.num_changes(ranked[0][2]) // (2 if by_classes else 1)
     while left > 0 and not search.stopped:
         for climber in climbers:
             for _ in range(min(CHANGES_IN_TURN, left)):
@@ -104,7 +111,7 @@ def search_plans(
     candidates = [*(climber.plan for climber in climbers), *maps, *best_more, *others]
     closing = [] if search.stopped else closing_plans(problem, search_space)
     if reordered is problem:
-        return search.choose_best([*candidates, *closing])
+        return search.choose_best([*candidates, *closing], by_classes)
     # Also evaluate the other planners' plans for the given numbering of the devices, so that auto is never worse.
     final = SearchState(problem, search_space, work, seed, report)
     final.stopped = search.stopped

@@ -11,7 +11,7 @@ from penstock.plan import SHARE_TOLERANCE, Group, Plan, Replica, on
 from penstock.plan.pricing import whole_rows
 from penstock.planners.auto.moves import Moves
 from penstock.planners.auto.scoring import PlanScorer, ScoredPlan
-from penstock.planners.auto.starts import Starts, as_auto, recomputed, starting_plans
+from penstock.planners.auto.starts import SPP_DEVICES, Starts, as_auto, recomputed, starting_plans
 from penstock.planners.bounds import unit_times
 from penstock.planners.exact import all_maps, map_bounds, num_maps, plan_of_map
 from penstock.planners.methods.spp import spp
@@ -63,19 +63,23 @@ class SearchState:
         self.seen: dict[object, Score] = {}
         self.stopped = False
 
-    def starts(self) -> Starts:
-        """The starting plans; if some do not fit, also all of them with every stage recomputed."""
-        starts = starting_plans(self.problem, self.search_space)
+    def starts(self, *, more: bool = True) -> Starts:
+        """The starting plans; if some do not fit, also all of them with every stage recomputed.
+
+        Args:
+            more: Whether to return further candidates beside the plans of the other planners.
+        """
+        starts = starting_plans(self.problem, self.search_space, more=more)
         if not self.search_space.recomputation or self.problem.recompute:
             return starts
         scores = map(self.start_score, chain(*starts))
         if all(score.over_bytes == 0 or score.is_refused for score in scores):
             return starts
-        others, more = ([*plans, *map(recomputed, plans)] for plans in starts)
-        if self.search_space.replication:
+        others, further = ([*plans, *map(recomputed, plans)] for plans in starts)
+        if self.search_space.replication and self.problem.cluster.num_devices <= SPP_DEVICES:
             recomputed_spp = as_auto(spp(replace(self.problem, recompute=True)), self.search_space)
             others += [recomputed_spp] if self.allows(recomputed_spp) else []
-        return Starts(others, more)
+        return Starts(others, further)
 
     def start_score(self, plan: Plan) -> Score:
         """The quick score, or the careful one for loops and Vs; not exact for plans that are far from the best."""
@@ -140,10 +144,10 @@ class SearchState:
         if self.report is not None and self.best is not None:
             self.stopped |= not self.report(Progress(self.num_plans, self.work, self.best))
 
-    def choose_best(self, plans: Sequence[Plan]) -> Solution:
-        """The plan with the best full score; the first of equal ones."""
+    def choose_best(self, plans: Sequence[Plan], scored_plans: Sequence[ScoredPlan] = ()) -> Solution:
+        """The plan with the best full score, also of plans that have theirs; the first of equal ones."""
+        best = min(scored_plans, key=lambda item: item.score, default=None)
         ranked = self.ranked({plan.stages: plan for plan in plans}.values())
-        best: ScoredPlan | None = None
         for number, (_, _, plan) in enumerate(ranked):
             # Training refuses the best order of this plan: try the next plan.
             if self.stopped and number >= SCORED_WHEN_STOPPED and best is not None and not best.score.is_refused:

@@ -24,6 +24,7 @@ from penstock.planners.search_space import SearchSpace
 
 DAPPLE_DEVICES = 64
 PIPEDREAM_DEVICES = 256
+SPP_DEVICES = 1024
 """Above this many devices these planners take too long."""
 CHUNKS = (2, 4)
 """Numbers of stages per device to try in loops and Vs."""
@@ -40,11 +41,11 @@ class Starts(NamedTuple):
     """Further candidates."""
 
 
-def starting_plans(problem: Problem, search_space: SearchSpace) -> Starts:
-    """The starting plans within the search space, each once; at least one."""
+def starting_plans(problem: Problem, search_space: SearchSpace, *, more: bool = True) -> Starts:
+    """The starting plans within the search space, each once; at least one. Further candidates only with `more`."""
     plan_of_stages: dict[object, Plan] = {}
     counts = []
-    for plans in (_others(problem, search_space), _more(problem, search_space)):
+    for plans in (_others(problem, search_space), _more(problem, search_space) if more else ()):
         for plan in _allowed(plans, problem, search_space):
             plan_of_stages.setdefault(plan.stages, plan)
         counts.append(len(plan_of_stages))
@@ -89,7 +90,8 @@ def _others(problem: Problem, search_space: SearchSpace) -> Iterator[Plan]:
         return
     with suppress(PenstockError):  # a device too slow to take any rows
         yield data_parallel(problem)
-    yield spp(problem)
+    if num <= SPP_DEVICES:
+        yield spp(problem)
     if num <= PIPEDREAM_DEVICES:
         yield pipedream(problem)
     if num <= DAPPLE_DEVICES:
