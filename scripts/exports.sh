@@ -28,4 +28,8 @@ if ! [ -f "$venv/ready" ] || [ pyproject.toml -nt "$venv/ready" ] || [ scripts/e
     exit 1
   fi
 fi
+# DeepSpeed compiles a part of itself. A run that was killed meanwhile leaves a lock that later runs would wait for.
+TORCH_EXTENSIONS_DIR=$(cd "$venv" && pwd)/torch-extensions
+export TORCH_EXTENSIONS_DIR
+find "$TORCH_EXTENSIONS_DIR" -name lock -delete 2>/dev/null || true
 DS_ACCELERATOR=cpu exec "$venv/bin/python" -m pytest tests/export/engines

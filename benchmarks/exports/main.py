@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.exports.deepspeed_speed import check_deepspeed_speed, run_deepspeed_speed
 from benchmarks.exports.engines import check_engines, rows_of, table
 from benchmarks.exports.start_up import check_start_up
+from benchmarks.exports.torch_speed import check_torch_speed, run_torch_speed
 from benchmarks.results import Result
 
-PARTS = ("engines", "start")
+PARTS = ("engines", "start", "torch", "deepspeed")
 
 
 def results_of(part: str, *, quick: bool) -> Iterator[Result]:
@@ -26,8 +28,16 @@ def results_of(part: str, *, quick: bool) -> Iterator[Result]:
         rows = list(rows_of(quick=quick))
         print(table(rows))
         yield from check_engines(rows)
-    else:
+    elif part == "start":
         yield from check_start_up(2 if quick else 5)
+    elif part == "torch":
+        yield from check_torch_speed(run_torch_speed(_log, quick=quick))
+    else:
+        yield from check_deepspeed_speed(run_deepspeed_speed(_log, quick=quick))
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> int:

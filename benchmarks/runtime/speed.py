@@ -74,7 +74,7 @@ def run_speed(workload: Workload, num_microbatches: int, effort: Effort, log: Lo
             entries.append(_torch_entry(f"torch: {kind}, equal layers", kind, num_microbatches, cuts))
             if effort.tries:
                 log(f"  trying all cuts of torch's {kind}")
-                best = _search(ranks, workload, num_microbatches, kind, profile, effort.tries)
+                best = search_cuts(ranks, workload, num_microbatches, kind, profile, effort.tries)
                 if best != cuts:
                     entries.append(_torch_entry(f"torch: {kind}, best cuts", kind, num_microbatches, best))
         losses = {entry.name: _build(ranks, workload, num_microbatches, entry) for entry in entries}
@@ -154,9 +154,11 @@ def _duel(
     return tuple(ratios)
 
 
-def _search(
+def search_cuts(
     ranks: Ranks, workload: Workload, num_microbatches: int, kind: str, profile: Profile, tries: int
 ) -> tuple[int, ...]:
+    """The fastest cuts of one of torch's schedules among those tried."""
+
     def run(cuts: tuple[int, ...]) -> Generator[float, None, None]:
         name = "tried"
         ranks.on_all(rank_functions.try_out, name, workload, num_microbatches, TorchPlan(kind, num_microbatches, cuts))
