@@ -120,6 +120,21 @@ def test_steadiness_is_a_field_of_the_file(tmp_path: Path) -> None:
     assert again.digest == unsteady.digest == steady.digest
 
 
+def test_spread_is_not_part_of_the_digest(tmp_path: Path) -> None:
+    stated = load_profile("gpt2", kinds=["T4"])
+    unstated = msgspec.structs.replace(stated, spread=None)
+    assert unstated.digest == stated.digest
+    save_profile(unstated, tmp_path / "old.json")
+    old = load_profile(str(tmp_path / "old.json"))
+    assert old.spread is None
+    assert old.known_spread.reason.startswith("Assumed spread: the profile states none")
+    assert stated.known_spread is stated.spread is not None
+    fields = json.loads((tmp_path / "old.json").read_text())
+    (tmp_path / "wrong.json").write_text(json.dumps(fields | {"spread": {"reason": "", "forward": [0.1]}}))
+    with pytest.raises(InputError, match=r"spread.forward has 1 entries for 26 layers"):
+        load_profile(str(tmp_path / "wrong.json"))
+
+
 def test_whole_numbers_do_not_change_the_digest(tmp_path: Path) -> None:
     # Python code may use 0 for 0.0; the file, and hence the digest, must not differ.
     times = Times(kind="k", micro_batch_size=1, forward_s=1, input_grad_s=0, weight_grad_s=2, step_s=0)

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 import penstock
 from penstock.errors import InputError, PenstockError
 from penstock.model import find_blocks
+from penstock.profile.spread import PARTS
 from penstock.profile.types import Profile
 from penstock.profiler.measurement import measure
 from penstock.runtime.stage import TorchStage
@@ -57,6 +58,10 @@ def test_bytes_in_a_precision(precision: str | None, element: int, ratios: tuple
     found = penstock.profile(model, torch.randn(6, 10), _mean_square, seconds=0, overheads=False, precision=precision)
     assert [unit.parameter_bytes for unit in found.units] == [220 * element, 0, 105 * element]
     assert (found.gradient_ratio, found.optimizer_ratio) == ratios
+    spread = found.known_spread
+    assert spread.is_measured
+    assert [len(getattr(spread, name)) for name in PARTS] == [3] * 4
+    assert spread.weight_grad[1] == spread.step[1] == 0
     # Autocast makes a copy of the input, and none of the weights that a micro-batch would hold by itself.
     half = 2 if precision in ("bf16", "fp16", "bf16-mixed") else 4
     saved = 6 * 10 * (element + half if precision == "bf16-mixed" else half)

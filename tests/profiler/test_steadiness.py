@@ -2,12 +2,13 @@
 
 import pytest
 
-from penstock.profiler.steadiness import assess, spread
+from penstock.profiler.steadiness import assess, deviation, spread
 
 
 def test_spread_by_hand() -> None:
     # median 10, deviations 1 0 1 0 3: median 1; 1.4826 * 1 / sqrt(5) / 10
     assert spread([9, 10, 11, 10, 13]) == pytest.approx(1.4826 / 5**0.5 / 10)
+    assert deviation([9, 10, 11, 10, 13]) == pytest.approx(1.4826 / 10)
     assert spread([2.0, 2.0, 2.0]) == 0
     assert spread([0.0, 0.0]) == 0
 

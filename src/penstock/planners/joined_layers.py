@@ -125,6 +125,7 @@ def _joined(profile: Profile, cuts: Sequence[int]) -> Profile:
         ties=tuple(tie for tie in ties if len(tie.units) > 1),
         largest_parameter_bytes=tuple(max(largest[start:stop]) for start, stop in runs) if largest else (),
         restrictions=tuple(restrictions),
+        spread=None,  # the plan is judged with the layers themselves
     )
 
 

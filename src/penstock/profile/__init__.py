@@ -20,12 +20,14 @@ from penstock.profile.overhead import Overhead
 from penstock.profile.precision import PRECISIONS, TrainingPrecision, find_precision
 from penstock.profile.recipe import Attention, Checkpointing, Precision, Recipe
 from penstock.profile.restrictions import Restriction, Rule
+from penstock.profile.spread import PARTS, Spread, measured_spread
 from penstock.profile.types import UNNAMED_KIND, ParameterCounts, Profile, Sizes, Tie, Times, Unit
 from penstock.profile.untied import untied
 
 __all__ = [
     "KINDS",
     "MAX_MICRO_BATCH_SIZE",
+    "PARTS",
     "PRECISIONS",
     "UNNAMED_KIND",
     "AllReduce",
@@ -45,6 +47,7 @@ __all__ = [
     "Rows",
     "Rule",
     "Sizes",
+    "Spread",
     "Tie",
     "Times",
     "TrainingPrecision",
@@ -64,6 +67,7 @@ __all__ = [
     "load_profile",
     "match_kind",
     "measured_all_reduce",
+    "measured_spread",
     "near_kinds",
     "read_all_reduces",
     "relative_speed",

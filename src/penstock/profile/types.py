@@ -1,7 +1,6 @@
 """`Profile` and its parts: the cost of a model by layer. The types are also the file format (docs/formats.md)."""
 
 import math
-from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Annotated
 
@@ -9,9 +8,11 @@ import msgspec
 
 from penstock import io
 from penstock.names import check_name_lengths
+from penstock.profile.consistency import check_largest, check_tie, check_ties, make_floats, measurements, no_repeats
 from penstock.profile.limits import Bytes, Ratio, Rows, Seconds
 from penstock.profile.overhead import Overhead
 from penstock.profile.restrictions import Restriction, check_restrictions
+from penstock.profile.spread import UNSTATED, Spread
 
 FORMAT = "penstock.profile/2"
 
@@ -45,7 +46,7 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     step_s: Seconds = 0.0
 
     def __post_init__(self) -> None:
-        _make_floats(self, ("forward_s", "input_grad_s", "weight_grad_s", "step_s"))
+        make_floats(self, ("forward_s", "input_grad_s", "weight_grad_s", "step_s"))
         if not all(map(math.isfinite, (self.forward_s, self.input_grad_s, self.weight_grad_s, self.step_s))):
             raise ValueError("seconds must be finite")
 
@@ -101,8 +102,8 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             raise ValueError(f"the trained parameters of layer {self.name!r} are larger than all its parameters")
         if not self.sizes or not self.times:
             raise ValueError(f"layer {self.name!r} needs at least one entry in sizes and one in times")
-        _no_repeats([size.micro_batch_size for size in self.sizes], f"sizes of layer {self.name!r}")
-        _no_repeats([(time.kind, time.micro_batch_size) for time in self.times], f"times of layer {self.name!r}")
+        no_repeats([size.micro_batch_size for size in self.sizes], f"sizes of layer {self.name!r}")
+        no_repeats([(time.kind, time.micro_batch_size) for time in self.times], f"times of layer {self.name!r}")
 
     @property
     def trained_bytes(self) -> int:
@@ -169,6 +170,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         restrictions: What layers require of a plan, such as batch norm of its replicas. Training refuses other plans.
         architecture: The model_type of the Hugging Face configuration that the profile was computed from, by which
             exports name modules. Empty if there is none.
+        spread: How far the times of training may lie from those of the profile. None: not stated.
 
     Raises:
         ValueError: Layers are missing, duplicate or measured for different device kinds and micro-batch sizes, or a
@@ -196,38 +198,46 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     parameter_counts: ParameterCounts | None = None
     restrictions: tuple[Restriction, ...] = ()
     architecture: str = ""
+    spread: Spread | None = None
 
     def __post_init__(self) -> None:
         if not self.units:
             raise ValueError("a profile needs at least one layer")
-        _make_floats(self, ("gradient_ratio", "optimizer_ratio"))
+        make_floats(self, ("gradient_ratio", "optimizer_ratio"))
         if not (math.isfinite(self.gradient_ratio) and math.isfinite(self.optimizer_ratio)):
             raise ValueError("gradient_ratio and optimizer_ratio must be finite")
         check_name_lengths([self.name, *self.kinds, *(unit.name for unit in self.units)])
         check_name_lengths(tie.name for tie in self.ties)
-        _no_repeats([unit.name for unit in self.units], "layer names")
-        expected = _measurements(self.units[0])
+        no_repeats([unit.name for unit in self.units], "layer names")
+        expected = measurements(self.units[0])
         for unit in self.units:
-            if _measurements(unit) != expected:
+            if measurements(unit) != expected:
                 raise ValueError(
                     f"layer {unit.name!r} must have times for the same device kinds and micro-batch sizes as "
                     f"{self.units[0].name!r}"
                 )
         if self.largest_parameter_bytes:
-            _check_largest(self.largest_parameter_bytes, self.units)
-        _no_repeats([overhead.kind for overhead in self.overheads], "overheads")
+            check_largest(self.largest_parameter_bytes, self.units)
+        no_repeats([overhead.kind for overhead in self.overheads], "overheads")
         if self.parameter_counts and self.parameter_counts.active > self.parameter_counts.total:
             raise ValueError("parameter_counts: active is larger than total")
         for tie in self.ties:
-            _check_tie(tie, self.units)
+            check_tie(tie, self.units)
         check_restrictions(self.restrictions, len(self.units))
+        if self.spread is not None:
+            self.spread.check_layers(len(self.units))
         for number, unit in enumerate(self.units):
-            _check_ties(unit, [tie for tie in self.ties if number in tie.units])
+            check_ties(unit, [tie for tie in self.ties if number in tie.units])
 
     @property
     def num_units(self) -> int:
         """Number of layers."""
         return len(self.units)
+
+    @property
+    def known_spread(self) -> Spread:
+        """The stated spread, or the assumed one of profiles that state none."""
+        return UNSTATED if self.spread is None else self.spread
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -236,59 +246,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the contents, without `assumptions`, `is_steady` and `architecture`."""
+        """Hash of the contents, without `assumptions`, `is_steady`, `architecture` and `spread`."""
         plain = msgspec.structs.replace(self, assumptions=())
-        return io.digest(
-            plain, without=["is_steady", "architecture", *(name for name in LATER_FIELDS if not getattr(self, name))]
-        )
-
-
-def _check_largest(largest: tuple[int, ...], units: tuple[Unit, ...]) -> None:
-    if len(largest) != len(units):
-        raise ValueError(f"largest_parameter_bytes has {len(largest)} entries for {len(units)} layers")
-    for size, unit in zip(largest, units, strict=True):
-        if size > unit.trained_bytes:
-            raise ValueError(
-                f"the largest trained parameter of layer {unit.name!r} is larger than all of them together"
-            )
-
-
-def _make_floats(value: msgspec.Struct, names: tuple[str, ...]) -> None:
-    """Turn 2 into 2.0: both are equal but encode differently, and reading a file back must not change the digest."""
-    for name in names:
-        number = getattr(value, name)
-        if type(number) is not float:
-            msgspec.structs.force_setattr(value, name, float(number))
-
-
-def _measurements(unit: Unit) -> frozenset[tuple[str, int]]:
-    return frozenset((time.kind, time.micro_batch_size) for time in unit.times)
-
-
-def _no_repeats(items: Sequence[Hashable], what: str) -> None:
-    seen: set[Hashable] = set()
-    for item in items:
-        if item in seen:
-            raise ValueError(f"{what}: duplicate {item!r}")
-        seen.add(item)
-
-
-def _check_tie(tie: Tie, units: tuple[Unit, ...]) -> None:
-    if len(set(tie.units)) < 2 or len(set(tie.units)) != len(tie.units):
-        raise ValueError(f"tie {tie.name!r} must name two or more different layers")
-    for index in tie.units:
-        if index >= len(units):
-            raise ValueError(f"tie {tie.name!r} names layer {index}, but the last layer is {len(units) - 1}")
-        if units[index].parameter_bytes < tie.parameter_bytes:
-            raise ValueError(f"tie {tie.name!r} is larger than the parameters of layer {units[index].name!r}")
-
-
-def _check_ties(unit: Unit, ties: Sequence[Tie]) -> None:
-    trained = sum(tie.parameter_bytes for tie in ties if tie.is_trained)
-    frozen = sum(tie.parameter_bytes for tie in ties if not tie.is_trained)
-    if trained + frozen > unit.parameter_bytes:
-        raise ValueError(f"the ties of layer {unit.name!r} are larger than its parameters")
-    if trained > unit.trained_bytes:
-        raise ValueError(f"the trained ties of layer {unit.name!r} are larger than its trained parameters")
-    if frozen > unit.parameter_bytes - unit.trained_bytes:
-        raise ValueError(f"the frozen ties of layer {unit.name!r} are larger than its frozen parameters")
+        absent = [name for name in LATER_FIELDS if not getattr(self, name)]
+        return io.digest(plain, without=["is_steady", "architecture", "spread", *absent])

@@ -1,10 +1,11 @@
-"""The layers of a profile: their measured times, bytes and tied parameters."""
+"""The layers of a profile: their measured times with their spread, bytes and tied parameters."""
 
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.profile import Sizes, Tie, Times, Unit
+from penstock.profile import Sizes, Spread, Tie, Times, Unit, measured_spread
+from penstock.profiler.steadiness import deviation
 
 if TYPE_CHECKING:
     import torch
@@ -13,24 +14,32 @@ if TYPE_CHECKING:
     from penstock.profiler.block_passes import BlockHarness, Passes
 
 
-def units(
+class MeasuredLayers(NamedTuple):
+    """The layers of a profile, and the spread of their times."""
+
+    units: tuple[Unit, ...]
+    spread: Spread
+
+
+def measured_layers(
     blocks: Sequence["Block"],
     harnesses: Sequence[Sequence["BlockHarness"]],
     sizes: Sequence[int],
     turns: Sequence[Sequence[Sequence["Passes"]]],
     device: "torch.device",
-) -> tuple[Unit, ...]:
-    """Return the layers. `turns[size][unit]` are the measured passes."""
+) -> MeasuredLayers:
+    """Return the layers. `turns[size][unit]` are the measured passes; their spread is that of the first size."""
     from penstock.device import device_kind_of
-    from penstock.profiler.optimizer_step import step_s
+    from penstock.profiler.optimizer_step import StepTime, time_step
 
     kind = device_kind_of(device)
-    units = []
-    steps: dict[Any, float] = {}
+    units, layer_steps = [], []
+    steps: dict[Any, StepTime] = {}
     for number, block in enumerate(blocks):
         form = tuple((item.shape, item.dtype) for item in block.parameters.values() if item.requires_grad)
         if form not in steps:  # layers of equal shapes take equal steps
-            steps[form] = step_s(block, device)
+            steps[form] = time_step(block, device)
+        layer_steps.append(steps[form])
         sizes_in_bytes = [size[number].bytes() for size in harnesses]
         units.append(
             Unit(
@@ -42,11 +51,20 @@ def units(
                     for rows, count in zip(sizes, sizes_in_bytes, strict=True)
                 ),
                 times=tuple(
-                    _times(kind, rows, size[number], steps[form]) for rows, size in zip(sizes, turns, strict=True)
+                    _times(kind, rows, size[number], steps[form].seconds)
+                    for rows, size in zip(sizes, turns, strict=True)
                 ),
             )
         )
-    return tuple(units)
+    return MeasuredLayers(
+        tuple(units),
+        measured_spread(
+            forward=[deviation([turn.forward_s for turn in layer]) for layer in turns[0]],
+            input_grad=[deviation([turn.input_s for turn in layer]) for layer in turns[0]],
+            weight_grad=[deviation([turn.weight_s for turn in layer]) for layer in turns[0]],
+            step=[step.deviation for step in layer_steps],
+        ),
+    )
 
 
 def _times(kind: str, rows: int, turns: Sequence["Passes"], step: float) -> Times:

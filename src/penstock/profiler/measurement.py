@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import InputError, PenstockError
 from penstock.profile import Profile, TrainingPrecision, find_precision
-from penstock.profiler.layer_costs import largest_parameter, ties, units
+from penstock.profiler.layer_costs import largest_parameter, measured_layers, ties
 from penstock.profiler.steadiness import Steadiness, assess
 from penstock.profiler.training_precision import describe_optimizer
 from penstock.units import show_count, show_percent, show_seconds
@@ -77,12 +77,12 @@ def measure(
         harnesses, refused = _build_harnesses(chain, instrumentations, (inputs, targets), loss, wanted, device)
         sizes = tuple(size[0].rows for size in harnesses)
         turns, steadiness = _rounds(harnesses, [block.name for block in chain], started, seconds, steady, report)
-        layers = units(chain, harnesses, sizes, turns, device)
+        layers = measured_layers(chain, harnesses, sizes, turns, device)
         restrictions = find_restrictions(model, chain, harnesses)
     return Profile(
         name=name or type(model).__name__,
         micro_batch_size=own_rows,
-        units=layers,
+        units=layers.units,
         input_bytes=bytes_of(with_rows(inputs, own_rows)),
         ties=ties(chain),
         largest_parameter_bytes=tuple(largest_parameter(block) for block in chain),
@@ -91,6 +91,7 @@ def measure(
         assumptions=(*_assumptions(model, steadiness, recipe), *refused, *_obstacles(harnesses[0])),
         is_steady=steadiness.is_steady,
         restrictions=restrictions,
+        spread=layers.spread,
     )
 
 

@@ -1,19 +1,29 @@
 """Times the optimizer step of a layer."""
 
+from typing import NamedTuple
+
 import torch
 
 from penstock.model import Block
 from penstock.profiler.clock import seconds_now
+from penstock.profiler.steadiness import deviation
 from penstock.runtime.tensors import grad_dtype
 
 
-def step_s(block: Block, device: torch.device, *, most_s: float = 0.2) -> float:
-    """Return the median seconds of an AdamW step on copies of the block's parameters, or on their master weights."""
+class StepTime(NamedTuple):
+    """Median seconds of optimizer steps, and their relative standard deviation."""
+
+    seconds: float
+    deviation: float
+
+
+def time_step(block: Block, device: torch.device, *, most_s: float = 0.2) -> StepTime:
+    """Time AdamW steps on copies of the block's parameters, or on their master weights."""
     layers = [torch.zeros_like(item) for item in block.parameters.values() if item.requires_grad]
     types = [grad_dtype(item) for item in block.parameters.values() if item.requires_grad]
     copies = [torch.zeros_like(item, dtype=dtype) for item, dtype in zip(layers, types, strict=True)]
     if not copies:
-        return 0.0
+        return StepTime(0.0, 0.0)
     has_masters = any(layer.dtype != copy.dtype for layer, copy in zip(layers, copies, strict=True))
     for copy in copies:
         copy.grad = torch.ones_like(copy)
@@ -26,4 +36,4 @@ def step_s(block: Block, device: torch.device, *, most_s: float = 0.2) -> float:
         if has_masters:
             torch._foreach_copy_(layers, copies)
         took.append(seconds_now(device) - started)
-    return sorted(took)[len(took) // 2]
+    return StepTime(sorted(took)[len(took) // 2], deviation(took))

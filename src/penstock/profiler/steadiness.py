@@ -56,6 +56,15 @@ def spread(samples: Sequence[float]) -> float:
     return median_error(samples) / middle if middle else 0.0
 
 
+def deviation(samples: Sequence[float]) -> float:
+    """Return the approximate relative standard deviation of a single sample. It is robust to a few outliers.
+
+    >>> round(deviation([2.0, 2.2, 1.8, 2.0, 100.0]), 3)
+    0.148
+    """
+    return spread(samples) * math.sqrt(len(samples))
+
+
 def assess(
     names: Sequence[str], samples: Sequence[Sequence[Sequence[float]]], *, seconds: float, tolerance: float
 ) -> Steadiness:

@@ -19,6 +19,7 @@ from penstock.profile.collectives import AllReduce
 from penstock.profile.data_sheets import DeviceKind
 from penstock.profile.device_kinds import KINDS, find_kind, group_size, near_kinds
 from penstock.profile.recipe import MAX_TENSOR_PARALLEL, Attention, Checkpointing, Precision, Recipe
+from penstock.profile.spread import COMPUTED
 from penstock.profile.types import ParameterCounts, Profile, Tie, Unit
 
 MAX_MICRO_BATCH_SIZE = 1_000_000
@@ -92,6 +93,7 @@ def analytic_profile(
         assumptions=tuple(notes),
         parameter_counts=_parameter_counts(designs[micro_batch_size]),
         architecture=_architecture(model),
+        spread=COMPUTED,
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.errors import InputError
 from penstock.profile.limits import MAX_BYTES, MAX_MICRO_BATCH_SIZE, MAX_SECONDS
+from penstock.profile.spread import PUBLISHED
 from penstock.profile.types import Profile, Sizes, Times, Unit
 
 _SHOWN_IN_CYCLE = 12
@@ -137,6 +138,7 @@ def chain_profile(
         units=tuple(units),
         input_bytes=check_bytes(input_bytes, "size of the model's input", where),
         assumptions=tuple(assumptions),
+        spread=PUBLISHED,
     )
 
 
