@@ -78,6 +78,19 @@ def show_seconds(value: float) -> str:
     return f"{_three_digits(value / 1e-9)} ns"
 
 
+def show_range(value: float, low: float, high: float) -> str:
+    """Format a time with the interval that it lies in.
+
+    >>> show_range(0.522, 0.505, 0.56), show_range(0.98, 0.9, 1.2)
+    ('522 ms (505 to 560)', '980 ms (900 ms to 1.20 s)')
+    """
+    first, middle, last = show_seconds(low), show_seconds(value), show_seconds(high)
+    units = {text.partition(" ")[2] for text in (first, middle, last)}
+    if len(units) == 1:
+        first, last = first.partition(" ")[0], last.partition(" ")[0]
+    return f"{middle} ({first} to {last})"
+
+
 def show_rate(value: float) -> str:
     """Format a bandwidth.
 

@@ -70,7 +70,8 @@ def test_noise_of_actions_averages_out_and_errors_of_devices_do_not() -> None:
 
 def test_common_errors_widen_the_interval_and_excess_moves_it() -> None:
     plain, common, late = (
-        predict(*_case(Spread(reason="", device=0.02, **more))) for more in ({}, {"iteration": 0.1}, {"excess": 0.05})
+        predict(*_case(Spread(reason="", device=0.02, iteration=iteration, excess=excess)))
+        for iteration, excess in ((0.0, 0.0), (0.1, 0.0), (0.0, 0.05))
     )
     assert np.array_equal(plain.samples_s, common.samples_s)
     assert common.interval.low_s < plain.interval.low_s < plain.interval.high_s < common.interval.high_s

@@ -1,5 +1,6 @@
 """Plans: which devices run the forward and the backward of which stage."""
 
+from penstock.plan.complexity import Complexity, complexity_of
 from penstock.plan.grid import Grid, find_grid
 from penstock.plan.notebook import ink_on
 from penstock.plan.shapes import Shape
@@ -25,6 +26,7 @@ __all__ = [
     "FORMAT",
     "MAX_MICROBATCHES",
     "SHARE_TOLERANCE",
+    "Complexity",
     "DeviceOrder",
     "Grid",
     "Group",
@@ -35,6 +37,7 @@ __all__ = [
     "Replica",
     "Shape",
     "Stage",
+    "complexity_of",
     "find_grid",
     "ink_on",
     "load_plan",

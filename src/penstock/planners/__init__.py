@@ -5,12 +5,13 @@ from penstock.planners.outcome import Outcome, outcome_of, single_device_s
 from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS, find_planner
 from penstock.planners.search_space import SearchSpace
-from penstock.planners.solution import Solution, order_plan
+from penstock.planners.solution import Declined, Solution, order_plan
 from penstock.planners.switches import plan_within
 
 __all__ = [
     "DEFAULT_PLANNER",
     "PLANNERS",
+    "Declined",
     "Outcome",
     "Problem",
     "SearchSpace",

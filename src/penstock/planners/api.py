@@ -39,6 +39,7 @@ class Options(TypedDict, total=False):
         search_space: Features that the plan may use. A planner that cannot keep to them is refused.
         work: Number of plans that the planner auto evaluates.
         seed: Seed of the planner auto. The same seed and work give the same plan.
+        risk: Between 0 and 1: the planner auto judges plans by this quantile of their predicted time.
     """
 
     planner: str
@@ -55,9 +56,10 @@ class Options(TypedDict, total=False):
     search_space: SearchSpace
     work: int
     seed: int
+    risk: float | None
 
 
-FOR_AUTO = ("work", "seed")
+FOR_AUTO = ("work", "seed", "risk")
 
 
 def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **options: Unpack[Options]) -> Problem:
@@ -137,7 +139,12 @@ def solve(profile: Profile, cluster: Cluster, num_microbatches: int, **options: 
             )
         return order_plan(plan_within(find_planner(name), problem, search_space), problem)
     search_space = replace(search_space, schedule=fixed_schedule(options.get("schedule")) or search_space.schedule)
-    return search_plans(problem, search_space=search_space, work=options.get("work", WORK), seed=options.get("seed", 0))
+    risk = options.get("risk")
+    if risk is not None and not 0 < risk < 1:
+        raise InputError(f"risk must be between 0 and 1, not {risk:g}")
+    return search_plans(
+        problem, search_space=search_space, work=options.get("work", WORK), seed=options.get("seed", 0), risk=risk
+    )
 
 
 def fixed_schedule(name: str | None) -> str | None:

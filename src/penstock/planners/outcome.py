@@ -8,7 +8,7 @@ from penstock.plan import Plan
 from penstock.planners.problem import Problem
 from penstock.profile import Profile
 from penstock.program.proof import check_memory
-from penstock.simulate import Evaluation, evaluate
+from penstock.simulate import Evaluation, Interval, evaluate, predict
 from penstock.timeline import bubble_fraction, device_uses, rows_per_second
 
 
@@ -40,6 +40,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         short_of_memory: Which device lacks how much; empty if the plan fits.
         whole_rows: Whether every replica gets whole rows.
         devices: Memory of every device.
+        interval: The predicted interval of the iteration time, where it was computed.
     """
 
     iteration_s: float
@@ -52,6 +53,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     short_of_memory: str
     whole_rows: bool
     devices: tuple[DeviceMemory, ...]
+    interval: Interval | None = None
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -59,9 +61,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.over_bytes, self.iteration_s
 
 
-def outcome_of(plan: Plan, profile: Profile, cluster: Cluster) -> Outcome:
+def outcome_of(plan: Plan, profile: Profile, cluster: Cluster, *, with_interval: bool = False) -> Outcome:
     """Evaluate a plan, whether it fits into memory or not."""
-    return summarize(evaluate(plan, profile, cluster, within_memory=False))
+    result = evaluate(plan, profile, cluster, within_memory=False)
+    outcome = summarize(result)
+    if not with_interval:
+        return outcome
+    return msgspec.structs.replace(outcome, interval=predict(result.proof, profile).interval)
 
 
 def summarize(result: Evaluation) -> Outcome:

@@ -1,6 +1,7 @@
 """`Solution`: a plan with its costs and its program, so that nothing is computed twice."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from penstock.errors import InputError, ProofError
 from penstock.plan import Plan
@@ -12,6 +13,29 @@ from penstock.program.proof import check_restrictions
 from penstock.schedules import schedule
 
 
+class Declined(NamedTuple):
+    """A plan that is faster by simulated time, but not by more than the uncertainty of the prediction.
+
+    Attributes:
+        what: What is more intricate about it.
+        seconds: Its simulated iteration time.
+        judged_s: Its expected time, or the quantile by which plans are judged.
+        chosen_s: The same of the chosen plan.
+        uncertainty: Relative standard deviation of the difference.
+    """
+
+    what: str
+    seconds: float
+    judged_s: float
+    chosen_s: float
+    uncertainty: float
+
+    @property
+    def gain(self) -> float:
+        """By how much it is expected to be faster; negative if it is slower."""
+        return 1 - self.judged_s / self.chosen_s if self.chosen_s > 0 else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Solution:
     """A plan, its costs and its program.
@@ -20,11 +44,13 @@ class Solution:
         plan: The plan; it holds the order of its compute actions.
         costs: The priced plan.
         program: The compute program, in the plan's order.
+        declined: Faster plans by simulated time that the planner auto did not choose.
     """
 
     plan: Plan
     costs: Costs
     program: Program
+    declined: tuple[Declined, ...] = ()
 
 
 def make_solution(costs: Costs, program: Program) -> Solution:

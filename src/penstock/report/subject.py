@@ -8,7 +8,7 @@ from penstock.plan import Plan
 from penstock.plan.pricing import Costs
 from penstock.planners.bounds import Bound, lower_bound
 from penstock.profile import Profile
-from penstock.simulate import Evaluation
+from penstock.simulate import Evaluation, Interval, predict
 from penstock.timeline import Timeline
 
 
@@ -21,12 +21,14 @@ class ReportSubject:
         timeline: A simulated or measured timeline.
         costs: The priced plan. Without it the report has no memory limits and no links.
         profile: The profile of the model. Without it the report has no layers, no bound and no suggested changes.
+        interval: The predicted interval of the iteration time, of a simulated timeline.
     """
 
     name: str
     timeline: Timeline
     costs: Costs | None = None
     profile: Profile | None = None
+    interval: Interval | None = None
 
     @property
     def plan(self) -> Plan:
@@ -67,7 +69,10 @@ def as_subject(item: SubjectLike, profile: Profile | None = None) -> ReportSubje
     timeline = item if isinstance(item, Timeline) else item.timeline
     plan = timeline.program.plan
     name = f"{plan.planner} + {plan.schedule}" + (", measured" if timeline.origin == "measured" else "")
-    return ReportSubject(name, timeline, None if isinstance(item, Timeline) else item.costs, profile)
+    if isinstance(item, Timeline):
+        return ReportSubject(name, timeline, None, profile)
+    interval = predict(item.proof, profile).interval if profile is not None else None
+    return ReportSubject(name, timeline, item.costs, profile, interval)
 
 
 def with_unique_names(subjects: Sequence[ReportSubject]) -> list[ReportSubject]:

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from penstock.arrays import Floats, Ints
+from penstock.plan import Complexity, complexity_of
 from penstock.profile import Profile, Spread
 from penstock.program import Kind, durations
 from penstock.program.dependencies import Dependencies
@@ -72,28 +73,37 @@ class Prediction:
 
     Attributes:
         simulated_s: The simulation with the profile's own times.
-        samples_s: The perturbed simulations, without the error that all times share.
+        samples_s: The perturbed simulations, without the error that all times share, and without the excess.
         spread: The spread of the profile.
         seed: The seed.
+        complexity: How intricate the plan is.
     """
 
     simulated_s: float
     samples_s: Floats
     spread: Spread
     seed: int
+    complexity: Complexity
+
+    @property
+    def excess(self) -> float:
+        """By how much iterations of such a plan take longer than predicted on average."""
+        spread = self.spread
+        virtual, remote = spread.excess_virtual, spread.excess_remote
+        return spread.excess + virtual * (self.complexity.num_extra > 0) + remote * (self.complexity.num_remote > 0)
 
     @property
     def expected_s(self) -> float:
         """The mean over all errors."""
-        return float(self.samples_s.mean()) * (1 + self.spread.excess)
+        return float(self.samples_s.mean()) * (1 + self.excess)
 
     def quantile(self, share: float) -> float:
         """The time that this share of iterations does not exceed."""
         if self.simulated_s <= 0 or not (self.samples_s > 0).all():
-            return float(np.quantile(self.samples_s, share)) * (1 + self.spread.excess)
+            return float(np.quantile(self.samples_s, share)) * (1 + self.excess)
         logs = np.log(self.samples_s)
         deviation = float(np.hypot(logs.std(), self.spread.iteration))
-        middle = float(logs.mean()) + float(np.log1p(self.spread.excess))
+        middle = float(logs.mean()) + float(np.log1p(self.excess))
         return float(np.exp(middle + NormalDist().inv_cdf(share) * deviation))
 
     @property
@@ -150,7 +160,7 @@ def _predict(proof: Proof, profile: Profile, seed: int, num_samples: int | None,
         for perturbed, dependencies in _perturbed(proof, profile, seconds, seed, num_samples)
     ]
     nominal = run(proof.program, proof.dependencies, proof.costs, seconds)
-    return Prediction(nominal.seconds, np.array(samples), spread, seed)
+    return Prediction(nominal.seconds, np.array(samples), spread, seed, complexity_of(proof.costs.plan))
 
 
 def _perturbed(

@@ -116,9 +116,19 @@ def command(
         else None
     )
     if console.as_json and bound is not None:
-        figures = evaluation_data(result, profile, bound, other)
+        figures = evaluation_data(
+            result, profile, bound, other, declined=planning.solution.declined, seed=method.searching.seed or 0
+        )
         console.data({"planning_s": planning_s, **figures, **planning.tried, **engine_data(cost), "plan": written_plan})
-    show_evaluation(console, result, profile, bound, other)
+    show_evaluation(
+        console,
+        result,
+        profile,
+        bound,
+        other,
+        declined=planning.solution.declined,
+        seed=method.searching.seed or 0,
+    )
     show_engine_cost(console, cost)
     console.assumptions(*profile.assumptions, *cluster.assumptions)
     for path in outputs:

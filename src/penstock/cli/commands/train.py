@@ -95,9 +95,9 @@ def command(
         result = train(console, options, predicted, hosts=hosts, num_ranks=num_ranks, may_stop=True)
     write_timeline(console, result.timelines, output, trace)
     if console.as_json:
-        console.data(training_data(result, predicted, single))
+        console.data(training_data(result, predicted, single, bundle.profile))
     if result.failure is None:
-        show_training(console, result, predicted, single)
+        show_training(console, result, predicted, single, bundle.profile)
     if result.failure:
         raise result.failure
     if result.was_stopped:

@@ -21,12 +21,13 @@ class AutoOptions:
     budget: str | None = None
     work: int | None = None
     seed: int | None = None
+    risk: float | None = None
 
     def refuse(self, planner: str) -> None:
         """Raise an error if an option of the search is set: other planners do not search."""
-        if any(value is not None for value in (self.budget, self.work, self.seed)):
+        if any(value is not None for value in (self.budget, self.work, self.seed, self.risk)):
             raise InputError(
-                f"--budget, --work and --seed require the planner auto, not {planner}",
+                f"--budget, --work, --seed and --risk require the planner auto, not {planner}",
                 hint="Leave --planner out, or use --planner auto.",
             )
 
@@ -48,10 +49,12 @@ _SWITCHES = (
 
 
 def auto_options(verb: F) -> F:
-    """Add the search-space switches, --budget, --work and --seed; the command gets them as `searching`."""
+    """Add the search-space switches, --budget, --work, --seed and --risk; the command gets them as `searching`."""
 
     @wraps(verb)
-    def wrapped(budget: str | None, work: int | None, seed: int | None, **options: Any) -> Any:
+    def wrapped(budget: str | None, work: int | None, seed: int | None, risk: float | None, **options: Any) -> Any:
+        if risk is not None and not 0 < risk < 1:
+            raise InputError(f"--risk ({risk:g}) must be between 0 and 1", hint="Use, for example, --risk 0.9.")
         if budget is not None and work is not None:
             raise InputError("--budget and --work are mutually exclusive", hint="Use one of them.")
         has = {name: not options.pop(f"without_{name}") for name, _, _ in _SWITCHES}
@@ -66,11 +69,16 @@ def auto_options(verb: F) -> F:
             unequal_replicas=has["unequal_replicas"],
             unequal_shares=has["unequal_replicas"],
         )
-        return verb(searching=AutoOptions(search_space, budget, work, seed), **options)
+        return verb(searching=AutoOptions(search_space, budget, work, seed, risk), **options)
 
     for name, switch, what in reversed(_SWITCHES):
         wrapped = click.option(switch, f"without_{name}", is_flag=True, help=f"{what[0].upper()}{what[1:]}")(wrapped)
     for option in (
+        click.option(
+            "--risk",
+            type=float,
+            help="For auto: choose by this quantile of the predicted time, such as 0.9 [default: the expected time].",
+        ),
         click.option("--seed", type=int, help="For auto: seed of its random changes [default: 0]."),
         click.option(
             "--work", type=int, help="For auto: number of plans to evaluate; the same number gives the same plan."

@@ -8,7 +8,7 @@ import msgspec
 from penstock.cli.console import Console
 from penstock.planners.bounds import Bound
 from penstock.planners.studies import Entry, iteration_ratios
-from penstock.units import show_bytes, show_percent, show_seconds
+from penstock.units import show_bytes, show_percent, show_range, show_seconds
 
 
 def comparison_data(results: Sequence[Entry], single_s: float, bound: Bound) -> dict[str, Any]:
@@ -75,7 +75,9 @@ def _cells(entry: Entry, single_s: float, bound: Bound) -> tuple[str, ...]:
     return (
         entry.planner,
         entry.schedule,
-        show_seconds(out.iteration_s),
+        show_seconds(out.iteration_s)
+        if out.interval is None
+        else show_range(out.iteration_s, out.interval.low_s, out.interval.high_s),
         f"{single_s / out.iteration_s:.2f} x" if out.iteration_s > 0 else "",
         show_percent(out.iteration_s / bound.seconds - 1) if bound.seconds > 0 else "",
         show_percent(out.bubble_fraction),

@@ -1,17 +1,19 @@
 """Showing and writing an evaluated plan, for plan and simulate."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.cli.console import Console
 from penstock.plan import Plan
+from penstock.planners import Declined
 from penstock.planners.bounds import Bound, binding_part, gap_to_bound, lower_bound
 from penstock.planners.studies import Alternative
 from penstock.profile import Profile
 from penstock.program import encode_program
 from penstock.report.text import explain, format_group
-from penstock.simulate import Evaluation
+from penstock.simulate import Evaluation, predict
 from penstock.timeline import bubble_fraction, critical_path, device_uses, encode_timeline
-from penstock.units import show_bytes, show_count, show_percent, show_seconds
+from penstock.units import show_bytes, show_count, show_percent, show_range, show_seconds
 
 
 def contents_of(
@@ -31,13 +33,21 @@ def contents_of(
 
 
 def evaluation_data(
-    result: Evaluation, profile: Profile, bound: Bound, alternative: Alternative | None = None
+    result: Evaluation,
+    profile: Profile,
+    bound: Bound,
+    alternative: Alternative | None = None,
+    *,
+    declined: Sequence[Declined] = (),
+    seed: int = 0,
 ) -> dict[str, Any]:
     """The figures and the explanation of an evaluation, as data."""
+    interval = predict(result.proof, profile, seed=seed).interval
     uses = device_uses(result.timeline)
     limits = dict(zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True))
     return {
         "iteration_s": result.timeline.iteration_s,
+        "interval": interval,
         "rows_per_s": rows_per_s(result),
         "bubble_fraction": bubble_fraction(result.timeline),
         "num_actions": result.program.num_actions,
@@ -52,7 +62,8 @@ def evaluation_data(
         "bound_parts": bound.parts,
         "gap": gap_to_bound(bound, result.timeline.iteration_s),
         "next_best": alternative._asdict() if alternative else None,
-        "words": explain(result, profile, alternative=alternative, bound=bound),
+        "declined": [{**item._asdict(), "gain": item.gain} for item in declined],
+        "words": explain(result, profile, alternative=alternative, bound=bound, interval=interval, declined=declined),
         "papers": result.costs.plan.cite().splitlines(),
         "notes": list(result.costs.notes),
     }
@@ -71,7 +82,14 @@ def rows_per_s(result: Evaluation) -> float | None:
 
 
 def show_evaluation(
-    console: Console, result: Evaluation, profile: Profile, bound: Bound | None, alternative: Alternative | None = None
+    console: Console,
+    result: Evaluation,
+    profile: Profile,
+    bound: Bound | None,
+    alternative: Alternative | None = None,
+    *,
+    declined: Sequence[Declined] = (),
+    seed: int = 0,
 ) -> None:
     """Show the plan, the proof, the timeline, the iteration time, its causes, and the gap to the bound."""
     from penstock.report.terminal import TimelinePicture, device_table, waits_table
@@ -102,13 +120,15 @@ def show_evaluation(
         names = [result.program.name(action) for action in path]
         console.show(f"critical path ({len(names)} steps): " + " -> ".join(names))
     rate = rows_per_s(result)
+    interval = predict(result.proof, profile, seed=seed).interval
     console.show(
-        f"iteration {show_seconds(result.timeline.iteration_s)}"
+        f"iteration {show_range(result.timeline.iteration_s, interval.low_s, interval.high_s)}"
         f" for {show_count(plan.num_microbatches, 'micro-batch', 'es')} of {show_count(plan.micro_batch_size, 'row')}"
         + (f" ({rate:,.1f} rows/s)" if rate else "")
         + f", bubble {show_percent(bubble_fraction(result.timeline))}"
     )
-    console.show("", *explain(result, profile, alternative=alternative, bound=bound))
+    words = explain(result, profile, alternative=alternative, bound=bound, interval=interval, declined=declined)
+    console.show("", *words)
     if console.verbose:
         console.show("", "papers:", *result.costs.plan.cite().splitlines())
     for note in result.costs.notes:

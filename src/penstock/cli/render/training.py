@@ -8,9 +8,11 @@ import msgspec
 from penstock.cli.console import Console
 from penstock.launch import TrainResult, loss_difference
 from penstock.launch.runs import Stepped
+from penstock.profile import Profile
 from penstock.report.analysis import reordered_sums
 from penstock.report.analysis.prediction import compare_timelines, difference_sentences, median_iteration, row_name
-from penstock.simulate import Evaluation
+from penstock.report.text import inside_sentence
+from penstock.simulate import Evaluation, predict
 from penstock.timeline import Timeline
 from penstock.units import show_bytes, show_count, show_seconds
 
@@ -21,7 +23,13 @@ MAX_PICTURED = 8
 """Maximum number of devices for which the predicted and the measured timeline are drawn."""
 
 
-def show_training(console: Console, result: TrainResult, predicted: Evaluation, single: TrainResult | None) -> None:
+def show_training(
+    console: Console,
+    result: TrainResult,
+    predicted: Evaluation,
+    single: TrainResult | None,
+    profile: Profile | None = None,
+) -> None:
     """Show the results as text and tables."""
     if result.steps:
         first, last = result.steps[0], result.steps[-1]
@@ -33,14 +41,16 @@ def show_training(console: Console, result: TrainResult, predicted: Evaluation, 
     for note in result.notes:
         console.show(f"  {note}")
     if result.timelines:
-        show_prediction(console, result.timelines, predicted)
+        show_prediction(console, result.timelines, predicted, profile)
     if result.memory:
         _show_memory(console, result, predicted)
     if single is not None and result.steps and single.steps:
         _show_beside(console, result, predicted, single)
 
 
-def show_prediction(console: Console, measured: Sequence[Timeline], predicted: Evaluation) -> None:
+def show_prediction(
+    console: Console, measured: Sequence[Timeline], predicted: Evaluation, profile: Profile | None = None
+) -> None:
     """Show predicted and measured times: pictures, a table, and what differs most."""
     from penstock.report.terminal import TimelinePicture
 
@@ -68,6 +78,8 @@ def show_prediction(console: Console, measured: Sequence[Timeline], predicted: E
     console.table("", columns, rows, left=2)
     console.show("", *difference_sentences(comparison))
     measured_s = median_iteration(measured).iteration_s
+    if profile is not None:
+        console.show(inside_sentence(predict(predicted.proof, profile).interval, measured_s))
     if abs(predicted.timeline.iteration_s / measured_s - 1) > OFFER_CALIBRATION:
         console.show(f"To predict what was measured: penstock calibrate PLAN={show_seconds(measured_s)} -o PROFILE")
 
@@ -170,7 +182,9 @@ def _off(one: Stepped, other: Stepped) -> str:
     return f"{loss_difference(one, other):.1e}"
 
 
-def training_data(result: TrainResult, predicted: Evaluation, single: TrainResult | None) -> dict[str, Any]:
+def training_data(
+    result: TrainResult, predicted: Evaluation, single: TrainResult | None, profile: Profile | None = None
+) -> dict[str, Any]:
     """The results as data."""
     data: dict[str, Any] = {
         "steps": result.steps,
@@ -181,6 +195,7 @@ def training_data(result: TrainResult, predicted: Evaluation, single: TrainResul
         "error": str(result.failure) if result.failure else None,
         "notes": result.notes,
         "memory": _memory_rows(result, predicted),
+        "interval": None if profile is None else predict(predicted.proof, profile).interval,
         "comparison": prediction_data(predicted, result.timelines) if result.timelines else None,
     }
     if single is not None:

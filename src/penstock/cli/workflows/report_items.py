@@ -14,7 +14,7 @@ from penstock.program import FORMAT as PROGRAM_FORMAT
 from penstock.report import ReportSubject, with_unique_names
 from penstock.report.html.payload import PageData
 from penstock.report.text import mixed_problems_warning, with_problem_names
-from penstock.simulate import Evaluation, evaluate_costs
+from penstock.simulate import Evaluation, Interval, evaluate_costs, predict
 from penstock.timeline import FORMAT as TIMELINE_FORMAT
 from penstock.timeline import bubble_fraction, load_timeline
 
@@ -70,7 +70,9 @@ class _Opener:
         """Simulate a plan or a program, also one that does not fit into memory."""
         bundle = open_plan(path, profile=self._profile, cluster=self._cluster, schedule=None, force=self._force)
         result = self._evaluated(bundle)
-        return ReportSubject(_name(path, bundle.plan), result.timeline, result.costs, bundle.profile)
+        return ReportSubject(
+            _name(path, bundle.plan), result.timeline, result.costs, bundle.profile, _interval(bundle, result)
+        )
 
     def timeline(self, path: str) -> tuple[ReportSubject, ReportSubject | None]:
         """Read a timeline; if it was measured, also simulate its prediction, if the plan's sources exist."""
@@ -91,13 +93,21 @@ class _Opener:
         if not subject.is_measured or not result.program.same_actions(timeline.program):
             return subject, None
         return subject, ReportSubject(
-            f"prediction for {Path(path).name}", result.timeline, result.costs, bundle.profile
+            f"prediction for {Path(path).name}",
+            result.timeline,
+            result.costs,
+            bundle.profile,
+            _interval(bundle, result),
         )
 
     def _evaluated(self, bundle: PlanBundle) -> Evaluation:
         for note in bundle.costs.notes:
             self._console.warn(note)
         return evaluate_costs(bundle.costs, program=bundle.program, within_memory=False)
+
+
+def _interval(bundle: PlanBundle, result: Evaluation) -> Interval:
+    return predict(result.proof, bundle.profile).interval
 
 
 def _name(path: str, plan: Plan) -> str:

@@ -49,7 +49,12 @@ def search(console: Console, problem: Problem, options: AutoOptions, *, what: st
 
         work = WORK if amount is None else amount
         solution = search_plans(
-            problem, search_space=options.search_space, work=work, seed=options.seed or 0, report=report
+            problem,
+            search_space=options.search_space,
+            work=work,
+            seed=options.seed or 0,
+            report=report,
+            risk=options.risk,
         )
     if was_interrupted():
         console.warn("interrupted: this is the best plan found so far")

@@ -24,6 +24,7 @@ from penstock.plan.pricing import price
 from penstock.planners.auto.canonical_order import in_canonical_order
 from penstock.planners.auto.climber import Climber
 from penstock.planners.auto.folded_search import can_fold, folded_plans
+from penstock.planners.auto.preference import is_judged, search_simple_first
 from penstock.planners.auto.search_state import Report, SearchState
 from penstock.planners.auto.starts import closing_plans
 from penstock.planners.joined_layers import join_layers
@@ -52,6 +53,7 @@ def auto(
     work: int = WORK,
     seed: int = 0,
     report: Report | None = None,
+    risk: float | None = None,
 ) -> Plan:
     """Search for the best plan.
 
@@ -61,6 +63,7 @@ def auto(
         work: Number of plans to evaluate.
         seed: Seed of the random changes. The same seed and work give the same plan.
         report: Receives the progress, and may stop the search.
+        risk: Judge plans by this quantile of their predicted time.
 
     Returns:
         The best plan, with the order of its compute actions.
@@ -71,21 +74,41 @@ def auto(
     >>> auto(problem, work=10).schedule
     'auto'
     """
-    return search_plans(problem, search_space=search_space, work=work, seed=seed, report=report).plan
+    return search_plans(problem, search_space=search_space, work=work, seed=seed, report=report, risk=risk).plan
 
 
 def search_plans(
-    problem: Problem, *, search_space: SearchSpace, work: int = WORK, seed: int = 0, report: Report | None = None
+    problem: Problem,
+    *,
+    search_space: SearchSpace,
+    work: int = WORK,
+    seed: int = 0,
+    report: Report | None = None,
+    risk: float | None = None,
 ) -> Solution:
     """Search for the best plan; like `auto`, but also return the plan's costs and program.
+
+    With a measured spread of the profile, or with a quantile `risk`, simpler search spaces are searched too, and their
+    best plans are judged by perturbed simulations (preference.py).
 
     Raises:
         InputError: Some layers must be in one stage, and the problem requires more stages than that leaves; or training
             refuses all plans in the search space.
     """
+
+    def search(space: SearchSpace) -> Solution:
+        return _search(problem, search_space=space, work=work, seed=seed, report=report)
+
+    if not is_judged(problem, risk):
+        return search(search_space)
+    return search_simple_first(problem, search_space, search, seed=seed, risk=risk)
+
+
+def _search(problem: Problem, *, search_space: SearchSpace, work: int, seed: int, report: Report | None) -> Solution:
+    """Find the plan with the shortest simulated time."""
     joined = join_layers(problem)
     if joined is not None:
-        found = search_plans(joined.problem, search_space=search_space, work=work, seed=seed, report=report)
+        found = _search(joined.problem, search_space=search_space, work=work, seed=seed, report=report)
         plan = joined.expand(found.plan)
         return make_solution(price(plan, problem.profile, problem.cluster, clock=problem.clock), found.program)
     reordered = in_canonical_order(problem) if search_space.device_order else problem

@@ -65,7 +65,7 @@ def compare_planners(
             planning_s = time.perf_counter() - began
             plans_by_shape[key] = plan, planning_s
         try:
-            outcome = outcome_of(plan, problem.profile, problem.cluster)
+            outcome = outcome_of(plan, problem.profile, problem.cluster, with_interval=True)
         except ProofError as error:
             report_refusal(planner, problem, error)
             continue

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from penstock.profile.spread.spread import Spread
 
 COMPUTED = Spread(
@@ -15,28 +17,25 @@ COMPUTED = Spread(
     link=0.1,
     action=0.02,
 )
-PUBLISHED = Spread(
-    reason=(
-        "Assumed spread of published times: the file states none, so it is that of trainings with measured profiles "
-        "(docs/accuracy.md)."
-    ),
-    excess=0.033,
-    iteration=0.04,
-    device=0.02,
-    stage=0.02,
-    link=0.1,
-    action=0.05,
-)
 UNSTATED = Spread(
     reason=(
         "Assumed spread: the profile states none, so it is that of trainings with measured profiles (docs/accuracy.md)."
     ),
-    excess=0.033,
-    iteration=0.04,
-    device=0.02,
-    stage=0.02,
+    excess=0.03,
+    excess_virtual=0.015,
+    excess_remote=0.03,
+    iteration=0.03,
+    device=0.03,
+    stage=0.03,
     link=0.1,
     action=0.05,
+)
+PUBLISHED = msgspec.structs.replace(
+    UNSTATED,
+    reason=(
+        "Assumed spread of published times: the file states none, so it is that of trainings with measured profiles "
+        "(docs/accuracy.md)."
+    ),
 )
 
 
@@ -51,17 +50,13 @@ def measured_spread(
         weight_grad: The same of weight gradients.
         step: The same of optimizer steps.
     """
-    return Spread(
+    return msgspec.structs.replace(
+        UNSTATED,
         reason=(
             "The spread of single passes was measured with them; errors of a device, a stage and a run are those of 19 "
             "trainings on CPUs (docs/accuracy.md)."
         ),
         is_measured=True,
-        excess=UNSTATED.excess,
-        iteration=UNSTATED.iteration,
-        device=UNSTATED.device,
-        stage=UNSTATED.stage,
-        link=UNSTATED.link,
         forward=tuple(forward),
         input_grad=tuple(input_grad),
         weight_grad=tuple(weight_grad),

@@ -9,7 +9,7 @@ from penstock.profile.limits import Ratio
 
 PARTS = ("forward", "input_grad", "weight_grad", "step")
 """The passes with a measured spread for each layer."""
-_RATIOS = ("excess", "iteration", "device", "stage", "link", "action")
+_RATIOS = ("excess", "excess_virtual", "excess_remote", "iteration", "device", "stage", "link", "action")
 
 
 class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -22,7 +22,9 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         reason: Where the figures come from, as a sentence.
         is_measured: Whether the times of the layers and their spread were measured on the user's devices. Only then
             does the planner auto prefer a simpler plan within its uncertainty.
-        excess: By how much iterations take longer than predicted on average, over all kinds of plans.
+        excess: By how much iterations take longer than predicted on average, with one stage per device.
+        excess_virtual: By how much more with several stages per device.
+        excess_remote: By how much more with remote backwards.
         iteration: Error that all times of a run share. It widens predicted intervals, but favours no plan.
         device: Error of all passes of a device.
         stage: Error of all passes of a stage in one direction.
@@ -41,6 +43,8 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     reason: str
     is_measured: bool = False
     excess: Ratio = 0.0
+    excess_virtual: Ratio = 0.0
+    excess_remote: Ratio = 0.0
     iteration: Ratio = 0.0
     device: Ratio = 0.0
     stage: Ratio = 0.0

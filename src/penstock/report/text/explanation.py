@@ -3,14 +3,18 @@
 Every figure comes from the plan's own timeline, costs and bound.
 """
 
+from collections.abc import Sequence
+
 from penstock.plan.pricing import Costs
+from penstock.planners import Declined
 from penstock.planners.bounds import Bound, binding_part, gap_to_bound
 from penstock.planners.studies import Alternative
 from penstock.profile import Profile
 from penstock.program import Kind
 from penstock.report.analysis import TimeUse, bottleneck_sentences, time_use
 from penstock.report.text.placement import placement_sentences
-from penstock.simulate import Evaluation
+from penstock.report.text.uncertainty import declined_sentence, interval_sentence
+from penstock.simulate import Evaluation, Interval
 from penstock.timeline import Timeline
 from penstock.units import show_percent, show_seconds
 
@@ -40,7 +44,13 @@ _AWAITED = {
 
 
 def explain(
-    evaluation: Evaluation, profile: Profile, *, alternative: Alternative | None = None, bound: Bound | None = None
+    evaluation: Evaluation,
+    profile: Profile,
+    *,
+    alternative: Alternative | None = None,
+    bound: Bound | None = None,
+    interval: Interval | None = None,
+    declined: Sequence[Declined] = (),
 ) -> list[str]:
     """Explain a simulated plan.
 
@@ -49,11 +59,21 @@ def explain(
         profile: The profile of the model.
         alternative: The best plan of the other planners.
         bound: The lower bound of the problem.
+        interval: The predicted interval.
+        declined: Faster plans by simulated time that the planner did not choose.
 
     Returns:
         Sentences, each of them a string.
     """
-    return explain_timeline(evaluation.timeline, evaluation.costs, profile, alternative=alternative, bound=bound)
+    return explain_timeline(
+        evaluation.timeline,
+        evaluation.costs,
+        profile,
+        alternative=alternative,
+        bound=bound,
+        interval=interval,
+        declined=declined,
+    )
 
 
 def explain_timeline(
@@ -63,6 +83,8 @@ def explain_timeline(
     *,
     alternative: Alternative | None = None,
     bound: Bound | None = None,
+    interval: Interval | None = None,
+    declined: Sequence[Declined] = (),
 ) -> list[str]:
     """Explain a simulated or measured timeline.
 
@@ -72,6 +94,8 @@ def explain_timeline(
         profile: The profile of the model.
         alternative: The best plan of the other planners.
         bound: The lower bound of the problem.
+        interval: The predicted interval.
+        declined: Faster plans by simulated time that the planner did not choose.
 
     Returns:
         Sentences, each of them a string.
@@ -79,6 +103,9 @@ def explain_timeline(
     sentences = placement_sentences(costs, profile) if costs is not None and profile is not None else []
     sentences += _time_sentences(time_use(timeline))
     sentences += bottleneck_sentences(timeline)
+    if interval is not None:
+        sentences.append(interval_sentence(interval))
+    sentences += [declined_sentence(item) for item in declined]
     if alternative is not None:
         sentences.append(alternative_sentence(alternative, timeline.iteration_s))
     if bound is not None:

@@ -35,6 +35,7 @@ def subject_data(item: ReportSubject, summary: SummaryText, catalog: Catalog) ->
         "microBatchSize": plan.micro_batch_size,
         "unit": arrays.unit_s,
         "iteration": timeline.iteration_s,
+        "interval": None if item.interval is None else [item.interval.low_s, item.interval.high_s],
         "steady": phase.steady_s,
         "drain": phase.drain_s,
         "figures": _figures(item),

@@ -37,8 +37,8 @@ function summaryContent(model, prediction = null) {
   const predicted = model.origin === "measured" ? ", predicted" : "";
   const improved = [model, prediction].find((about) => about?.improvements.length);
   const cards = [
-    ["iteration", showSeconds(model.iteration)],
-    ["predicted iteration", prediction && showSeconds(prediction.iteration)],
+    ["iteration", showRange(model)],
+    ["predicted iteration", prediction && showRange(prediction)],
     ["bubble", showPercent(figures.bubble)],
     ["rows/s", figures.rowsPerSecond === null ? null : figures.rowsPerSecond.toFixed(1)],
     [`peak memory${predicted}`, showBytes(figures.peak)],
@@ -59,6 +59,12 @@ function summaryContent(model, prediction = null) {
       improved ? improvementBars(improved, improved !== model) : null,
     ),
   ];
+}
+
+// The iteration time, with its predicted interval if there is one.
+function showRange({ iteration, interval }) {
+  const text = showSeconds(iteration);
+  return interval ? `${text} (${interval.map(showSeconds).join(" to ")})` : text;
 }
 
 // The time that each change saves. The bars show the savings, because the remaining times look alike.
