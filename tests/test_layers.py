@@ -14,6 +14,8 @@ from tests.support.paths import SOURCE
 
 MAY_IMPORT = {
     "profile": "",
+    "profile/analytic": "profile/spread",
+    "profile/readers": "profile/spread",
     "profile/analytic/architectures": "profile/analytic/blocks",
     "profile/analytic/architectures/experts": "profile/analytic/architectures/decoders",
     "cluster": "profile",
