@@ -36,17 +36,17 @@ class Queues:
 class Ranks:
     """The consensus of every rank, each on a thread of its own."""
 
-    def __init__(self, timeout_s: float = 20.0) -> None:
-        queues = {(one, other): Queue[Any]() for one in range(WORLD) for other in range(WORLD)}
+    def __init__(self, timeout_s: float = 20.0, world: int = WORLD) -> None:
+        queues = {(one, other): Queue[Any]() for one in range(world) for other in range(world)}
         self.failures: list[tuple[int, BaseException]] = []
         self.views = [
             Consensus(
-                PeerExchange(Queues(rank, queues, timeout_s), rank, WORLD),
+                PeerExchange(Queues(rank, queues, timeout_s), rank, world),
                 rank,
-                WORLD,
+                world,
                 partial(self._note_failure, rank),
             )
-            for rank in range(WORLD)
+            for rank in range(world)
         ]
 
     def _note_failure(self, rank: int, error: BaseException) -> None:
@@ -67,7 +67,7 @@ class Ranks:
             thread.start()
         for thread in threads:
             thread.join()
-        return [outcomes[rank] for rank in range(WORLD)]
+        return [outcomes[rank] for rank in range(len(self.views))]
 
 
 def test_rank_0_answers_each_rank() -> None:
@@ -132,6 +132,22 @@ def test_a_rank_that_is_missing_is_named() -> None:
     ]
 
 
+def test_many_ranks_exchange_along_a_tree() -> None:
+    """Rank 0 has eight children, and answers and errors of the others pass through them."""
+    ranks = Ranks(world=20)
+    answers = ranks.run(lambda view: view.decide("adding", lambda: view.rank, lambda all_: [sum(all_) + n for n in all_]))
+    assert answers == [190 + rank for rank in range(20)]
+
+    def call(view: Consensus) -> None:
+        if view.rank != 19:
+            view.run_everywhere("saving", lambda: None)
+
+    missing = Ranks(timeout_s=0.2, world=20)
+    errors = missing.run(call)
+    assert errors.pop(19) is None
+    assert {str(error) for error in errors} == {"rank 2, saving (with rank 19)"}
+
+
 def test_a_rank_that_cannot_be_reached_does_not_keep_others_from_the_failure() -> None:
     sent: list[tuple[int, Any]] = []
 
@@ -164,6 +180,7 @@ def test_other_ranks_wait_longer_than_rank_0() -> None:
 
         def receive_object(self, peer: int, tag: int, describe: Describe, extra_s: float = 0.0) -> Any:
             limits.append((peer, extra_s))
+            return dict.fromkeys(range(WORLD))
 
     PeerExchange(Noting(), 0, WORLD).gather(0, "saving", 7.0)
     PeerExchange(Noting(), 2, WORLD).gather(0, "saving", 7.0)
@@ -179,9 +196,9 @@ def test_a_deadline_of_its_own() -> None:
         def send_object(self, value: object, peer: int, tag: int, describe: object) -> None:
             pass
 
-        def receive_object(self, peer: int, tag: int, describe: object, extra_s: float = 0.0) -> str:
+        def receive_object(self, peer: int, tag: int, describe: object, extra_s: float = 0.0) -> dict[int, str]:
             waits.append(extra_s)
-            return "result"
+            return {peer: "result"}
 
     exchange = PeerExchange(Transport(), 0, 3, extra_s=100.0)
     assert exchange.gather("own", "saves", 7.0) == ["own", "result", "result"]

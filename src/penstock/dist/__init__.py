@@ -5,10 +5,12 @@ Importing it does not load torch.
 
 from penstock.dist.consensus import CONSENSUS_TAG, Consensus, Failed, PeerExchange
 from penstock.dist.failures import Describe, translate_error, translate_errors, wait_for
+from penstock.dist.gloo_connections import connect_when_used, raise_connection_limit
 from penstock.dist.interfaces import interface_of, is_loopback
 from penstock.dist.launcher import SHUTDOWN_S, Launcher
 from penstock.dist.parent import die_with_parent, exit_with_parent, started_by
 from penstock.dist.processes import Process, RankModule
+from penstock.dist.rank_tree import RankTree, tree_from
 from penstock.dist.rendezvous import (
     HostPlace,
     is_local,
@@ -47,7 +49,9 @@ __all__ = [
     "Phase",
     "Process",
     "RankModule",
+    "RankTree",
     "Watchdog",
+    "connect_when_used",
     "delay_sigterm",
     "die_with_parent",
     "exit_now",
@@ -62,6 +66,7 @@ __all__ = [
     "open_status_board",
     "open_status_store",
     "prepare_rank",
+    "raise_connection_limit",
     "read_status_board",
     "run_dir",
     "sigterm_as_ctrl_c",
@@ -72,6 +77,7 @@ __all__ = [
     "store_file",
     "translate_error",
     "translate_errors",
+    "tree_from",
     "wait_for",
     "write_store_file",
 ]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from penstock.dist.failures import Describe
+from penstock.dist.rank_tree import tree_from
 from penstock.errors import PenstockError, RunError
 
 T = TypeVar("T")
@@ -17,7 +18,8 @@ R = TypeVar("R")
 CONSENSUS_TAG = 1 << 30
 """Above the tags of all messages of a program."""
 GRACE_S = 5.0
-"""Extra time for which other ranks wait for rank 0. Rank 0 times out first, and its error names the missing rank."""
+"""Extra time for which a rank waits, for each level below it in the tree of ranks, and for rank 0. The rank that waits
+directly for a missing one times out first, and its error names it."""
 
 
 class Failed(NamedTuple):
@@ -149,7 +151,7 @@ class ObjectTransport(Protocol):
 
 
 class PeerExchange:
-    """An `Exchange` over messages between rank 0 and each other rank.
+    """An `Exchange` over messages between ranks, along a tree with rank 0 as its root.
 
     Args:
         transport: Sends the messages.
@@ -163,26 +165,48 @@ class PeerExchange:
         self._extra_s = extra_s
         self._rank = rank
         self._world = world
+        self._tree = tree_from(0, world)
 
     def gather(self, result: Any, what: str, extra_s: float) -> list[Any]:
         """Return the results of all ranks on rank 0; one is received from every rank, whether it failed or not."""
-        if self._rank:
-            self._send(result, 0, what)
+        results = {self._rank: result}
+        lost: RunError | None = None
+        for child in self._tree.children(self._rank):
+            if lost is None:
+                try:
+                    results |= self._receive(child, what, extra_s + GRACE_S * self._tree.height(child))
+                    continue
+                except RunError as error:
+                    if not self._rank:
+                        raise
+                    lost = error
+            # Rank 0 tells all ranks. Others that are missing, too, must not take as long again.
+            results |= dict.fromkeys(self._tree.below(child), Failed(lost))
+        parent = self._tree.parent(self._rank)
+        if parent is not None:
+            self._send(results, parent, what)
             return []
-        return [result, *(self._receive(peer, what, extra_s) for peer in range(1, self._world))]
+        return [results[rank] for rank in range(self._world)]
 
     def scatter(self, answers: Answers | None, what: str, extra_s: float) -> Any:
         """Return the answer for this rank."""
-        if answers is None:
-            return self._receive(0, what, extra_s + GRACE_S)
-        for peer in range(1, self._world):
-            if isinstance(answers, Failed):
+        parent = self._tree.parent(self._rank)
+        mine: dict[int, Any] | Failed
+        if parent is not None:
+            # All that rank 0 waits for, and the way back.
+            levels = self._tree.height(0)
+            mine = self._receive(parent, what, extra_s + GRACE_S * levels)
+        else:
+            assert answers is not None, "rank 0 has the answers"
+            mine = answers if isinstance(answers, Failed) else dict(enumerate(answers))
+        for child in self._tree.children(self._rank):
+            if isinstance(mine, Failed):
                 # A rank that cannot be reached finds its connection closed, and fails by itself.
                 with suppress(RunError):
-                    self._send(answers, peer, what)
+                    self._send(mine, child, what)
             else:
-                self._send(answers[peer], peer, what)
-        return answers if isinstance(answers, Failed) else answers[0]
+                self._send({rank: mine[rank] for rank in self._tree.below(child)}, child, what)
+        return mine if isinstance(mine, Failed) else mine[self._rank]
 
     def _send(self, value: Any, peer: int, what: str) -> None:
         self._transport.send_object(value, peer, CONSENSUS_TAG, self._describe(what, peer))

@@ -11,12 +11,14 @@ MASTER_PORT).
 import os
 import socket
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from penstock.dist.directory_store import DirectoryStore
+from penstock.dist.gloo_connections import connect_when_used, raise_connection_limit
 from penstock.dist.interfaces import address_towards, interface_of, is_loopback
 from penstock.errors import RuntimeTimeout
 
@@ -110,13 +112,16 @@ def is_local() -> bool:
     return RENDEZVOUS_DIR in os.environ
 
 
-def join_process_group(backend: str, timeout_s: float, startup_timeout_s: float | None = None) -> None:
+def join_process_group(
+    backend: str, timeout_s: float, startup_timeout_s: float | None = None, *, lazily: bool = False
+) -> None:
     """Call `torch.distributed.init_process_group` for the rank that the environment describes.
 
     Args:
         backend: The backend, as torch.distributed names it.
         timeout_s: How long to wait for other ranks in every collective call.
         startup_timeout_s: How long to wait until all ranks are there. None: `timeout_s`, in each part of joining.
+        lazily: Whether gloo connects two ranks when they first exchange something, instead of all at once.
 
     Raises:
         RuntimeTimeout: Ranks are not there in time; the error names them.
@@ -124,16 +129,20 @@ def join_process_group(backend: str, timeout_s: float, startup_timeout_s: float 
     import torch.distributed as dist
 
     limit = timedelta(seconds=timeout_s)
+    raise_connection_limit()
+    connecting = connect_when_used() if lazily else nullcontext()
     store = _open_store(timeout_s if startup_timeout_s is None else startup_timeout_s)
     if store is None:
         _select_interface()
-        dist.init_process_group(backend, timeout=limit)
+        with connecting:
+            dist.init_process_group(backend, timeout=limit)
         return
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if startup_timeout_s is not None:
         _await_ranks(store, rank, world_size, startup_timeout_s)
     store.set_timeout(limit)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=limit)
+    with connecting:
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=limit)
 
 
 def _open_store(timeout_s: float) -> Any:

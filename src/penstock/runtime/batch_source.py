@@ -82,8 +82,14 @@ def check_same_batch(batch: Batch, step: int) -> None:
     Raises:
         MismatchError: They do not.
     """
+    own = _digest(batch)
+    number = int(own[:15], 16)
+    extremes = torch.tensor([number, -number])
+    dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
+    if int(extremes.sum()) == 0:
+        return
     digests: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(digests, _digest(batch))
+    dist.all_gather_object(digests, own)
     for rank, digest in enumerate(digests):
         if digest != digests[0]:
             raise MismatchError(

@@ -157,8 +157,8 @@ class Pipeline:
         with self._heartbeat.guard():
             self._weight_return.start(self._step - 1)
 
-    def last_timeline(self) -> Timeline:
-        """Return the measured timeline of the last iteration on all ranks. Collective.
+    def last_timeline(self) -> Timeline | None:
+        """Return the measured timeline of the last iteration on rank 0, and None on other ranks. Collective.
 
         Raises:
             InputError: No iteration has run yet.
@@ -171,7 +171,8 @@ class Pipeline:
         begin_s, end_s = self._parts.executor.seconds(self._stepped)
         stepped_s = (begin_s, end_s) if begin_s >= ended_s else (ended_s, ended_s)
         with self._heartbeat.guard(), translate_errors(lambda: f"rank {self._rank}, gathering the timeline"):
-            return gather_timeline(self.proof, self._layout.devices, spans, stepped_s, self._parts.control)
+            parts, layout = self._parts, self._layout
+            return gather_timeline(lambda: self.proof, layout.devices, spans, stepped_s, parts.control, parts.exchange)
 
     def mechanisms(self) -> dict[int, str]:
         """Return for each stage of this rank how its backward gets the tensors of the forward.

@@ -1,6 +1,10 @@
 """The parts of the loss: who sends to whom, and the order and types in which they are summed."""
 
+import functools
+from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -8,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from penstock.dist import Describe
+from penstock.dist.rank_tree import FAN_OUT
 from penstock.errors import InputError
 from penstock.model.state import eval_mode
 from penstock.runtime.executor.context import Iteration
 from penstock.runtime.executor.forward_only import select_forwards
-from penstock.runtime.executor.loss import DTYPES, LossExchange
+from penstock.runtime.executor.loss import DTYPES, LossExchange, loss_tree, part_tree
 from penstock.runtime.layout.layout import Layout, StageView
 from tests.support.runtime.assembly import PLAN, build
 
@@ -23,11 +28,12 @@ FIRST_TAG = 40
 
 
 class Wires:
-    """Messages between ranks of one process."""
+    """Messages between ranks, each on a thread of this process."""
 
     def __init__(self) -> None:
-        self.messages: dict[tuple[int, int, int], Tensor] = {}
+        self.queues: defaultdict[tuple[int, int, int], Queue[Tensor]] = defaultdict(Queue)
         """By sender, receiver and tag."""
+        self.sent: list[tuple[int, int, int]] = []
 
     def of(self, rank: int) -> "Wire":
         return Wire(self, rank)
@@ -43,49 +49,66 @@ class Wire:
     def send_tensors(self, tensors: list[Tensor], peer: int, tag: int, describe: Describe) -> None:
         assert describe() == f"rank {self._rank}, step 3, the loss (with rank {peer})"
         (message,) = tensors
-        assert self._wires.messages.setdefault((self._rank, peer, tag), message) is message, "sent twice"
+        self._wires.sent.append((self._rank, peer, tag))
+        self._wires.queues[self._rank, peer, tag].put(message)
 
     def check_peer(self, peer: int, describe: Describe) -> None:
         self.checked.append(peer)
 
     def irecv_tensor(self, tensor: Tensor, peer: int, tag: int, describe: Describe) -> Callable[[], Any]:
         assert peer in self.checked
-        return lambda: tensor.copy_(self._wires.messages.pop((peer, self._rank, tag)))
+        return lambda: tensor.copy_(self._wires.queues[peer, self._rank, tag].get(timeout=20.0))
 
     def wait(self, work: Callable[[], Any], describe: Describe) -> None:
         work()
 
 
-def layout_of(*owners: int) -> Layout:
+def layout_of(*owners: int, num_microbatches: int = 2) -> Layout:
     last = StageView(0, 1, (1 / len(owners),) * len(owners), owners, owners, recompute=False, needs_sync=False)
-    return Layout(tuple(f"d{rank}" for rank in range(3)), (last,), 2, ())
+    return Layout(tuple(f"d{rank}" for rank in range(1 + max(owners))), (last,), num_microbatches, ())
 
 
 def exchange(layout: Layout, num_rows: int, parts: dict[int, Tensor], num_ranks: int = 4) -> list[Tensor]:
     """The loss on every rank. Ranks with a part send it."""
     wires = Wires()
-    iterations = []
-    for rank in range(num_ranks):
+
+    def run(rank: int) -> Tensor:
         batch = torch.zeros(num_rows)
         iteration = Iteration(3, batch, batch, num_rows, layout.rows(num_rows), "form", torch.device("cpu"), FIRST_TAG)
-        iterations.append(iteration)
+        losses = LossExchange(layout, rank, num_ranks, cast("Transport", wires.of(rank)))
         if rank in parts:
-            LossExchange(layout, rank, num_ranks, cast("Transport", wires.of(rank))).sender(iteration)(parts[rank])
+            losses.sender(iteration)(parts[rank])
             assert iteration.own_loss is parts[rank]
-    # To every other rank, also to those that the plan does not use.
-    expected = {(rank, peer, FIRST_TAG) for rank in parts for peer in range(num_ranks) if peer != rank}
-    assert wires.messages.keys() == expected
-    found = [
-        LossExchange(layout, rank, num_ranks, cast("Transport", wires.of(rank))).collect(iteration)
-        for rank, iteration in enumerate(iterations)
-    ]
-    assert wires.messages == {}
+        return losses.collect(iteration)
+
+    if any(part.dtype not in DTYPES for part in parts.values()):
+        run(*parts)
+    with ThreadPoolExecutor(num_ranks) as threads:
+        found = list(threads.map(run, range(num_ranks)))
+    # Up to the first replica, then down to every rank, also to those that the plan does not use; each once.
+    up = {(child, parent) for parent, child in part_tree(layout).edges()}
+    expected = up | set(loss_tree(layout, num_ranks).edges())
+    assert sorted(wires.sent) == sorted((source, target, FIRST_TAG) for source, target in expected)
+    assert all(queue.empty() for queue in wires.queues.values())
     return found
 
 
 def test_every_rank_has_the_loss() -> None:
     found = exchange(layout_of(2), 6, {2: torch.tensor(1.25)})
     assert [item.item() for item in found] == [1.25] * 4
+
+
+def test_messages_of_a_rank_do_not_grow_with_the_ranks() -> None:
+    """Twenty replicas among forty ranks: parts and sums go through other ranks, in the order of the replicas."""
+    owners = tuple(range(3, 23))
+    layout = layout_of(*owners, num_microbatches=1)
+    parts = {rank: torch.tensor(10.0 ** (rank % 9)) for rank in owners}
+    expected = functools.reduce(torch.add, (parts[rank] for rank in owners))
+    assert expected != functools.reduce(torch.add, (parts[rank] for rank in reversed(owners)))
+    assert [item.item() for item in exchange(layout, 20, parts, 40)] == [expected.item()] * 40
+    for tree in (part_tree(layout), loss_tree(layout, 1024)):
+        assert max(len(tree.children(parent)) for parent, _ in tree.edges()) == FAN_OUT
+    assert loss_tree(layout, 1024).height(owners[0]) == 4
 
 
 def test_parts_are_summed_in_the_order_of_the_replicas() -> None:

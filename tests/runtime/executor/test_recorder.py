@@ -1,5 +1,7 @@
 """From what ranks wrote down to a timeline."""
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -57,13 +59,17 @@ def test_a_message_that_was_there_is_not_what_its_job_waited_for() -> None:
 
 
 def test_clocks_of_other_hosts_are_shifted() -> None:
-    first = ("a", 100.0, [(90.0, 91.0)], (95.0, 96.0))
-    same = ("a", 103.0, [(90.0, 91.0)], (95.0, 96.0))
-    other = ("b", 40.0, [(30.0, 31.0), (0.0, 2.0)], (35.0, 36.0))
-    assert _shift_clock(first, first) == ([(90.0, 91.0)], (95.0, 96.0))
+    def shift(record: Any) -> Any:
+        spans, stepped = _shift_clock(record, first)
+        return spans.tolist(), stepped
+
+    first = ("a", 100.0, np.array([(90.0, 91.0)]), (95.0, 96.0))
+    same = ("a", 103.0, np.array([(90.0, 91.0)]), (95.0, 96.0))
+    other = ("b", 40.0, np.array([(30.0, 31.0), (0.0, 2.0)]), (35.0, 36.0))
+    assert shift(first) == ([[90.0, 91.0]], (95.0, 96.0))
     # One host has one clock, whenever its ranks left the barrier.
-    assert _shift_clock(same, first) == ([(90.0, 91.0)], (95.0, 96.0))
-    assert _shift_clock(other, first) == ([(90.0, 91.0), (60.0, 62.0)], (95.0, 96.0))
+    assert shift(same) == ([[90.0, 91.0]], (95.0, 96.0))
+    assert shift(other) == ([[90.0, 91.0], [60.0, 62.0]], (95.0, 96.0))
 
 
 REMOTE = msgspec.structs.replace(

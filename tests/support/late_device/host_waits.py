@@ -65,8 +65,8 @@ def _ignore(_run_ahead: RunAhead) -> None: ...
 
 def timeline_of_step(
     plan: Plan, settings: Settings
-) -> tuple[list[str], list[float], list[float], dict[str, list[int]], float]:
-    """The actions of the last of some steps: names, starts, ends, those that compute by device; and its seconds."""
+) -> tuple[list[str], list[float], list[float], dict[str, list[int]], float] | None:
+    """On rank 0, the actions of the last of some steps: names, starts, ends, those that compute by device; seconds."""
     with checked_device(settings):
         with torch.device(NAME):
             model = KINDS["mlp"].model()
@@ -82,6 +82,8 @@ def timeline_of_step(
             step_s = perf_counter() - began_s
         timeline = pipe.last_timeline()
         pipe.close()
+    if timeline is None:
+        return None
     program = timeline.program
     computes = is_compute(program.kind)
     own = {

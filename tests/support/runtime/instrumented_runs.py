@@ -27,12 +27,14 @@ def profiled_ranges(plan: Plan) -> tuple[list[str], list[str]]:
     return names, [str(action) for action in actions]
 
 
-def small_batch_timeline(plan: Plan, num_rows: int) -> tuple[list[str], list[float], list[float]]:
-    """Return actions, starts and ends of a step in which some replicas have no rows."""
+def small_batch_timeline(plan: Plan, num_rows: int) -> tuple[list[str], list[float], list[float]] | None:
+    """Return actions, starts and ends of a step in which some replicas have no rows; None unless this is rank 0."""
     pipe = make("mlp", plan)
     pipe.step(*KINDS["mlp"].batch(0, num_rows))
     timeline = pipe.last_timeline()
     pipe.close()
+    if timeline is None:
+        return None
     names = [timeline.program.name(action) for action in range(timeline.program.num_actions)]
     return names, timeline.start_s.tolist(), timeline.end_s.tolist()
 

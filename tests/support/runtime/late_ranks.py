@@ -41,14 +41,16 @@ class Late(nn.Module):
         return _Late.apply(x, self.in_forward)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def action_ends(plan: Plan, in_forward: bool) -> dict[str, float]:
-    """When each action of an iteration without an optimizer step ended, by the action's name and device."""
+def action_ends(plan: Plan, in_forward: bool) -> dict[str, float] | None:
+    """When each action of an iteration without an optimizer step ended, by name and device; None unless on rank 0."""
     torch.manual_seed(0)
     pipe = Pipeline(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), Late(in_forward)), plan, mean_square, timeout_s=60)
     pipe.step(*BATCH)
     timeline = pipe.last_timeline()
-    program = timeline.program
     pipe.close()
+    if timeline is None:
+        return None
+    program = timeline.program
     return {program.name(index): float(timeline.end_s[index]) for index in range(program.num_actions)}
 
 

@@ -161,8 +161,8 @@ def only_make(kind: str, plan: Plan, profile: Profile | None = None, cluster: Cl
     make(kind, plan, profile=profile, cluster=cluster).close()
 
 
-def timelines(plan: Plan, kind: str) -> tuple[list[str], list[float], list[float], float]:
-    """The timeline of the second iteration: actions, starts, ends; and its seconds by the clock of this rank."""
+def timelines(plan: Plan, kind: str) -> tuple[list[str], list[float], list[float], float] | None:
+    """The timeline of the second iteration on rank 0: actions, starts, ends; and its seconds by the clock there."""
     pipe = make(kind, plan)
     optimizer = pipe.optimizer(torch.optim.SGD, lr=0.1)
     for step in range(2):
@@ -173,6 +173,8 @@ def timelines(plan: Plan, kind: str) -> tuple[list[str], list[float], list[float
         taken_s = time.perf_counter() - begun
     found = pipe.last_timeline()
     pipe.close()
+    if found is None:
+        return None
     assert found.origin == "measured"
     names = [found.program.name(place) for place in range(found.program.num_actions)]
     return names, found.start_s.tolist(), found.end_s.tolist(), taken_s

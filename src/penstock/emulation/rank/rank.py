@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from penstock.dist import translate_errors
+from penstock.dist import PeerExchange, translate_errors
 from penstock.emulation.clock import DeviceClock, Lateness
 from penstock.emulation.rank.delayed_transport import DelayLine, WaitTimer, open_delayed_transport
 from penstock.emulation.rank.grad_reduce import EmulatedReducer, EmulatedSum
@@ -125,6 +125,7 @@ class EmulatedRank:
             clock=self._clock,
         )
         self._executor = Executor(parts)
+        self._exchange = PeerExchange(self._transport, rank, world)
         self._losses = LossExchange(layout, rank, world, self._transport)
         self._step = 0
         self._heartbeat = Heartbeat(group, layout.devices, self._status, self._transport.abandon)
@@ -160,10 +161,12 @@ class EmulatedRank:
         self._weight_return.finish_all()
         ended_s, used_s = time.perf_counter(), time.process_time() - began
         spans_s = self._weight_return.insert_spans(self._executor.spans_s())
-        timeline = gather_timeline(self._proof, self._layout.devices, spans_s, stepped_s, self._group)
+        timeline = gather_timeline(
+            lambda: self._proof, self._layout.devices, spans_s, stepped_s, self._group, self._exchange
+        )
         records: list[Any] = [None] * self._world
         dist.all_gather_object(records, (self._clock.lateness, ended_s, used_s))
-        if self._rank:
+        if timeline is None:
             return None
         lateness, ends, used = zip(*records, strict=True)
         available_s = (max(ends) - float(start_s)) * (os.cpu_count() or 1)

@@ -25,6 +25,6 @@ def sample_timeline(pipe: Any, result: Any, report: Callable[[Event], None]) -> 
         check_same_batch(result.batch, result.step)
         dist.broadcast(step_s, 0)
     timeline = pipe.last_timeline()
-    if rank == 0:
+    if timeline is not None:
         report(Sampled(result.step, tuple(timeline.start_s.tolist()), tuple(timeline.end_s.tolist())))
     return max(1, round(SAMPLE_EVERY_S / float(step_s)), int(SAMPLE_EVERY_PART * result.step))

@@ -189,7 +189,7 @@ def _join(options: TrainOptions, device: "torch.device") -> None:
     from penstock.dist import join_process_group, translate_errors
 
     with translate_errors(lambda: f"rank {os.environ.get('RANK', '?')}, joining the other ranks"):
-        join_process_group(group_backend(device), options.timeout, options.startup_s)
+        join_process_group(group_backend(device), options.timeout, options.startup_s, lazily=True)
 
 
 def _pipeline(

@@ -3,18 +3,19 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import torch.distributed as dist
 
 from penstock.device import identify, is_accelerator, warn_of_one_queue
-from penstock.dist import translate_errors
+from penstock.dist import translate_errors, tree_from
 from penstock.errors import InputError
 from penstock.model import Block, keep_freed_memory
 from penstock.program import SEND_KINDS
 from penstock.program.slices import ProgramSlice
 from penstock.runtime.assembly.compilation import Compiled, Validated
-from penstock.runtime.checks import SharedBufferCheck, check_consistency, materialize_held
+from penstock.runtime.checks import SharedBufferCheck, batch_check_pairs, check_consistency, materialize_held
 from penstock.runtime.layout import Layout, assign_ranks, check_kinds, find_links
 from penstock.runtime.options import PipelineOptions
 from penstock.runtime.precision import Conversion
@@ -22,6 +23,7 @@ from penstock.runtime.state import is_on_meta
 from penstock.runtime.transport import (
     ProcessGroups,
     TorchTransport,
+    connect_pairs,
     open_control_group,
     open_process_groups,
     select_backend,
@@ -164,7 +166,21 @@ def open_transport(
     links = find_links(program, layout, SEND_KINDS)
     rings = [item.ranks for item in layout.reducers]
     with translate_errors(lambda: f"rank {connection.rank}, connects to the other ranks"):
+        connect_pairs(connection.control, _host_pairs(program, layout, connection.world), timeout_s)
         groups, reductions = open_process_groups(
             connection.control, connection.backend, links, rings, device=device, timeout_s=timeout_s
         )
         return OpenTransport(groups, reductions, TorchTransport(groups, device, timeout_s))
+
+
+def _host_pairs(program: ProgramSlice, layout: Layout, world: int) -> set[tuple[int, int]]:
+    """Return the pairs of ranks that exchange messages through host memory."""
+    synced = {
+        pair
+        for stage in layout.stages
+        if stage.needs_sync
+        for group in (stage.forward, stage.backward)
+        for pair in combinations(group, 2)
+    }
+    compared = batch_check_pairs(program, layout, world, in_order=True)
+    return find_links(program, layout, SEND_KINDS) | compared | synced | set(tree_from(0, world).edges())

@@ -53,6 +53,8 @@ class RankParts:
     device: torch.device
     rank: int
     control: Any
+    exchange: PeerExchange
+    """Carries objects between rank 0 and the others."""
     transport: TorchTransport
     runners: Mapping[int, TorchStage]
     executor: Executor
@@ -151,6 +153,7 @@ def arm(
         device=validated.device,
         rank=rank,
         control=control,
+        exchange=PeerExchange(transport, rank, connection.world),
         transport=transport,
         runners=runners,
         executor=Executor(parts),

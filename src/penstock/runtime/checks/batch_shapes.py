@@ -1,9 +1,9 @@
 """Check that all ranks pass batches of the same shapes.
 
 With different batches, messages could be matched incorrectly. At the start of an iteration every rank sends a digest
-of its batch's structure, shapes and types (eight bytes) to the ranks that its forwards send to; the ranks that compute
-the loss send theirs to all. The receiver compares it before it uses the first message of that peer. Until then no
-message can be mismatched, because messages for each signature have their own tags.
+of its batch's structure, shapes and types (eight bytes) to the ranks that its forwards send to, and along the trees
+over which the loss goes to all ranks. The receiver compares it before it uses the first message of that peer. Until
+then no message can be mismatched, because messages for each signature have their own tags.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from penstock.dist import CONSENSUS_TAG, Describe, translate_errors
 from penstock.errors import MismatchError
 from penstock.program import Kind
 from penstock.program.slices import ProgramSlice
-from penstock.runtime.executor import Iteration
+from penstock.runtime.executor import Iteration, loss_tree, part_tree
 from penstock.runtime.layout import Layout, find_links
 from penstock.runtime.transport import Transport
 
@@ -42,11 +42,11 @@ def batch_check_pairs(
         in_order: Whether messages match by order instead of tags. Then every sender must send its digest first, even
             if the receiver would not use the message.
     """
-    owners = layout.stages[-1].forward
     kinds = (Kind.SEND_F, Kind.SEND_S, Kind.SEND_B) if in_order else (Kind.SEND_F, Kind.SEND_S)
-    return find_links(program, layout, kinds) | {
-        (owner, rank) for owner in owners for rank in range(world) if rank != owner
-    }
+    last = layout.stages[-1]
+    announced = {pair for pair in zip(last.forward, last.backward, strict=True) if pair[0] != pair[1]}
+    parts = {(child, parent) for parent, child in part_tree(layout).edges()}
+    return find_links(program, layout, kinds) | announced | parts | set(loss_tree(layout, world).edges())
 
 
 def describe_batch(purpose: str, inputs: Any, targets: Any) -> str:

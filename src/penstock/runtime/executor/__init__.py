@@ -6,7 +6,7 @@ from penstock.runtime.executor.executor import Executor, ExecutorParts
 from penstock.runtime.executor.forward_only import Evaluator, select_forwards
 from penstock.runtime.executor.grad_clip import GradNorm, clip_grads
 from penstock.runtime.executor.grad_reduce import GroupGradReducer
-from penstock.runtime.executor.loss import LossExchange
+from penstock.runtime.executor.loss import LossExchange, loss_tree, part_tree
 from penstock.runtime.executor.messages import Routing
 from penstock.runtime.executor.protocols import Span
 from penstock.runtime.executor.recorder import gather_timeline
@@ -26,5 +26,7 @@ __all__ = [
     "any_rank",
     "clip_grads",
     "gather_timeline",
+    "loss_tree",
+    "part_tree",
     "select_forwards",
 ]

@@ -59,11 +59,13 @@ class Iteration:
     receive_reduction: Callable[[int], None] = lambda _rank: None
     """Blocks until the reduction of a rank has arrived."""
     announce_reduction: Callable[[], None] = lambda: None
-    """Sends the reduction to all other ranks."""
+    """Sends the reduction to the rank that runs the backward of the loss."""
     loss_scale: float = 1.0
     """What the gradients of the loss are multiplied by."""
     own_loss: Tensor | None = None
     """This rank's part of the loss, once it is computed."""
+    loss: Tensor | None = None
+    """The loss of the batch, once all parts have arrived."""
 
     @cached_property
     def tensors(self) -> list[Tensor]:

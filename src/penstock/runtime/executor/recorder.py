@@ -8,7 +8,7 @@ iteration, unless their spans are given.
 """
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch.distributed as dist
 
 from penstock.arrays import Floats
+from penstock.dist import PeerExchange
 from penstock.program import NONE, Kind, is_send
 from penstock.program.proof import Proof
 from penstock.runtime.executor.protocols import Span
@@ -26,22 +27,29 @@ NO_WAIT_S = 3e-4
 
 
 def gather_timeline(
-    proof: Proof, devices: Sequence[str], spans_s: Sequence[Span], stepped_s: Span, group: Any
-) -> Timeline:
-    """Return the timeline of the last iteration from the spans of all ranks. Collective.
+    get_proof: Callable[[], Proof],
+    devices: Sequence[str],
+    spans_s: Sequence[Span],
+    stepped_s: Span,
+    group: Any,
+    exchange: PeerExchange,
+) -> Timeline | None:
+    """Return the timeline of the last iteration on rank 0, from the spans of all ranks; None elsewhere. Collective.
 
     Args:
-        proof: The proved program.
+        get_proof: Returns the proved program. Called on rank 0 only.
         devices: Names of the devices in use, by rank.
         spans_s: Spans of this rank's actions. Those of the weight return may be zeros.
         stepped_s: Span of this rank's optimizer step.
         group: The control group.
+        exchange: Carries the spans to rank 0.
     """
     dist.barrier(group=group)
-    own = (socket.gethostname(), perf_counter(), list(spans_s), stepped_s)
-    records: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(records, own, group=group)
-    return measured_timeline(proof, devices, [_shift_clock(item, records[0]) for item in records])
+    own = (socket.gethostname(), perf_counter(), np.array(spans_s, dtype=np.float64).reshape(-1, 2), stepped_s)
+    records = exchange.gather(own, "gathering the timeline", 0.0)
+    if not records:
+        return None
+    return measured_timeline(get_proof(), devices, [_shift_clock(item, records[0]) for item in records])
 
 
 def _correct_early_arrivals(proof: Proof, start: Floats, end: Floats, ended: Floats) -> None:
@@ -56,14 +64,16 @@ def _correct_early_arrivals(proof: Proof, start: Floats, end: Floats, ended: Flo
     np.minimum.at(ended, transfer[is_early], end[before[is_early]])
 
 
-def _shift_clock(record: Any, first: Any) -> tuple[list[Span], Span]:
+def _shift_clock(record: Any, first: Any) -> tuple[Floats, Span]:
     """Convert spans to the clock of rank 0. Clocks of other hosts are aligned at the end of the barrier."""
     host, now, spans, stepped = record
     shift = 0.0 if host == first[0] else first[1] - now
-    return [(start + shift, end + shift) for start, end in spans], (stepped[0] + shift, stepped[1] + shift)
+    return spans + shift, (stepped[0] + shift, stepped[1] + shift)
 
 
-def measured_timeline(proof: Proof, devices: Sequence[str], ranks: Sequence[tuple[list[Span], Span]]) -> Timeline:
+def measured_timeline(
+    proof: Proof, devices: Sequence[str], ranks: Sequence[tuple[Sequence[Span] | Floats, Span]]
+) -> Timeline:
     """Return the timeline of a program.
 
     Args:

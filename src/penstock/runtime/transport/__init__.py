@@ -2,6 +2,7 @@
 
 from penstock.runtime.transport.process_groups import (
     ProcessGroups,
+    connect_pairs,
     make_ring_groups,
     open_control_group,
     open_process_groups,
@@ -19,6 +20,7 @@ __all__ = [
     "TorchTransport",
     "Transport",
     "TransportHooks",
+    "connect_pairs",
     "make_ring_groups",
     "open_control_group",
     "open_process_groups",

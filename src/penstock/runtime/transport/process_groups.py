@@ -21,13 +21,14 @@ import torch
 import torch.distributed as dist
 
 from penstock.device import TAGGED_BACKEND, backend_for, is_accelerator, is_tagged
-from penstock.dist import translate_errors, wait_for
+from penstock.dist import CONSENSUS_TAG, connect_when_used, translate_errors, wait_for
 from penstock.errors import InputError
 from penstock.runtime.transport.contact_rounds import contact_rounds
 
 POLL_S = 2e-5
 SEND_POLL_S = 1e-3
 """Only the send queue waits for the end of a send, so it may poll rarely."""
+CONTACT_TAG = CONSENSUS_TAG + 2
 GROUP_TIMEOUT_FACTOR = 4
 MIN_GROUP_TIMEOUT_S = 600.0
 """NCCL's own timeout starts when a message is posted and ends the process. Penstock's timeout expires first."""
@@ -139,9 +140,33 @@ def select_backend(device: torch.device) -> str:
 
 
 def open_control_group(timeout_s: float) -> Any:
-    """Open the gloo group for messages through host memory. Collective: every rank must call this."""
+    """Open the gloo group for messages through host memory. Collective: every rank must call this.
+
+    Two ranks connect when they first exchange a message (`connect_pairs`), or in a collective call.
+    """
     limit = timedelta(seconds=timeout_s)
-    return dist.new_group(list(range(dist.get_world_size())), backend=TAGGED_BACKEND, timeout=limit)
+    with connect_when_used():
+        return dist.new_group(list(range(dist.get_world_size())), backend=TAGGED_BACKEND, timeout=limit)
+
+
+def connect_pairs(control: Any, pairs: Collection[Link], timeout_s: float) -> None:
+    """Exchange a first message between ranks that will use the control group. Collective.
+
+    The first message between two ranks blocks until both have come to it. In the middle of a program ranks could block
+    each other in a cycle, so they connect here, in rounds (`contact_rounds.py`).
+    """
+    rank, byte = dist.get_rank(control), torch.zeros(1, dtype=torch.uint8)
+    for in_round in contact_rounds({(min(pair), max(pair)) for pair in pairs}):
+        for low, high in in_round:
+            if rank in (low, high):
+                describe = partial(_describe, rank, f"connecting rank {low} to rank {high}")
+                with translate_errors(describe):
+                    work = (
+                        control.send([byte], high, CONTACT_TAG)
+                        if rank == low
+                        else control.recv([byte], low, CONTACT_TAG)
+                    )
+                wait_for(work, timeout_s, describe)
 
 
 def open_process_groups(
@@ -191,7 +216,8 @@ def make_ring_groups(rings: Sequence[tuple[int, ...]], new_group: Callable[..., 
     groups: dict[tuple[int, ...], Any] = {}
     for ranks in rings:
         if ranks not in groups:
-            groups[ranks] = new_group(list(reversed(ranks)), sort_ranks=False)
+            with connect_when_used():
+                groups[ranks] = new_group(list(reversed(ranks)), sort_ranks=False)
     return [groups[ranks] for ranks in rings]
 
 
