@@ -14,6 +14,7 @@ from benchmarks.results import Result
 from penstock import save_plan, save_profile
 from penstock.cluster import Cluster, Device, Host, Wire
 from penstock.cluster.toml import write_cluster
+from penstock.dist.rank_tree import FAN_OUT
 from penstock.model import find_blocks
 from penstock.planners import plan
 from penstock.program.slices import save_slices
@@ -32,12 +33,27 @@ def check_scale(*, quick: bool) -> Iterator[Result]:
             num_actions = _write(Path(folder), num_ranks, num_microbatches)
             found.append(_measure(Path(folder), num_ranks))
     few, many = found
+    num_few = (QUICK_SIZES if quick else SIZES)[0][0]
     what = f"one of {num_ranks:,} ranks, {num_microbatches:,} micro-batches, {num_actions:,} actions"
     seconds, megabytes = many["start_s"], many["start_mb"]
     yield Result(f"start-up, {what}", "< 5 s", f"{seconds:.2f} s of processor time", seconds < 5)
     yield Result("memory of it beyond torch", "< 300 MB", f"{megabytes:.0f} MB", megabytes < 300)
     growth = many["step_s"] / few["step_s"]
     yield Result("work per step, relative to a quarter of the ranks", "<= 1.5", f"{growth:.2f}", growth <= 1.5)
+    growth, messages = many["exchange_s"] / few["exchange_s"], int(many["num_messages"])
+    measured = f"{growth:.2f}, {messages} messages"
+    what = "loss and batch shapes on the rank of the loss, likewise"
+    is_reached = growth <= 1.5 and messages <= 2 * FAN_OUT
+    yield Result(what, f"<= 1.5, <= {2 * FAN_OUT}", measured, is_reached)
+    connections, pairs = int(few["num_connections"]), int(few["num_pairs"])
+    full = num_few * (num_few - 1) // 2
+    measured = f"{connections} of {full:,}"
+    yield Result(f"connections of gloo among {num_few} ranks", f"{pairs}", measured, connections == pairs)
+    most = int(many["max_connections"])
+    yield Result("connections of gloo of one rank, at most", "<= 20", f"{most}", most <= 20)
+    rounds, communicators = int(many["num_rounds"]), int(many["num_communicators"])
+    yield Result(f"contact rounds on a chain of {num_ranks:,}", "<= 4", f"{rounds}", rounds <= 4)
+    yield Result("communicators per neighbour", "<= 2", f"{communicators}", communicators <= 2)
 
 
 def _write(folder: Path, num_ranks: int, num_microbatches: int) -> int:

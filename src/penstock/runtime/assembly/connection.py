@@ -166,14 +166,15 @@ def open_transport(
     links = find_links(program, layout, SEND_KINDS)
     rings = [item.ranks for item in layout.reducers]
     with translate_errors(lambda: f"rank {connection.rank}, connects to the other ranks"):
-        connect_pairs(connection.control, _host_pairs(program, layout, connection.world), timeout_s)
+        pairs = host_pairs(program, layout, connection.world)
+        connect_pairs(connection.control, connection.rank, pairs, timeout_s)
         groups, reductions = open_process_groups(
             connection.control, connection.backend, links, rings, device=device, timeout_s=timeout_s
         )
         return OpenTransport(groups, reductions, TorchTransport(groups, device, timeout_s))
 
 
-def _host_pairs(program: ProgramSlice, layout: Layout, world: int) -> set[tuple[int, int]]:
+def host_pairs(program: ProgramSlice, layout: Layout, world: int) -> set[tuple[int, int]]:
     """Return the pairs of ranks that exchange messages through host memory."""
     synced = {
         pair

@@ -149,13 +149,13 @@ def open_control_group(timeout_s: float) -> Any:
         return dist.new_group(list(range(dist.get_world_size())), backend=TAGGED_BACKEND, timeout=limit)
 
 
-def connect_pairs(control: Any, pairs: Collection[Link], timeout_s: float) -> None:
-    """Exchange a first message between ranks that will use the control group. Collective.
+def connect_pairs(control: Any, rank: int, pairs: Collection[Link], timeout_s: float) -> None:
+    """Exchange a first message between this rank and those with which it will use the control group. Collective.
 
     The first message between two ranks blocks until both have come to it. In the middle of a program ranks could block
     each other in a cycle, so they connect here, in rounds (`contact_rounds.py`).
     """
-    rank, byte = dist.get_rank(control), torch.zeros(1, dtype=torch.uint8)
+    byte = torch.zeros(1, dtype=torch.uint8)
     for in_round in contact_rounds({(min(pair), max(pair)) for pair in pairs}):
         for low, high in in_round:
             if rank in (low, high):
