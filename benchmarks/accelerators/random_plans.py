@@ -13,6 +13,7 @@ from tests.support.late_device import Settings
 from tests.support.late_device.build import build
 from tests.support.late_device.random_plans import compare
 from tests.support.late_device.ranks import GROUP_BACKEND, prepare_rank
+from tests.support.late_device.thread_names import thread_names
 from tests.support.runtime.rank_pool import RankError, RankPool
 from tests.support.strategies import Case, cases
 
@@ -30,6 +31,8 @@ class Count:
     exact: int = 0
     """Plans in which all sums are in the order of one process, so that every bit must be equal."""
     faults: list[str] = field(default_factory=list)
+    threads: int = 0
+    """Most threads of a rank that were alive after a plan, looked at now and then."""
 
 
 def run_random_plans(num_plans: int, first_seed: int, log: Callable[[str], None]) -> Count:
@@ -59,6 +62,8 @@ def run_random_plans(num_plans: int, first_seed: int, log: Callable[[str], None]
         except (AssertionError, RankError) as error:
             count.faults.append(f"plan {count.plans}, {settings}: {str(error)[:500]}")
             log(count.faults[-1])
+        if count.plans % 10 == 0:
+            count.threads = max(count.threads, *(found.total() for found in pool.run(2, thread_names)))
         if count.plans % 50 == 0:
             log(f"{count.plans} plans, {len(count.faults)} faults")
 
@@ -79,3 +84,5 @@ def check_random_plans(*, quick: bool) -> Iterator[Result]:
         f"{len(count.faults)} of {count.plans}, {count.exact} to the bit",
         not count.faults and count.plans >= num_plans and count.exact > 0,
     )
+    # As many as hardware queues, and those of the group of all ranks.
+    yield Result("threads of a rank between plans", "<= 64", f"{count.threads}", 0 < count.threads <= 64)

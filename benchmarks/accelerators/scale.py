@@ -14,7 +14,7 @@ from benchmarks.results import Result
 from penstock import save_plan, save_profile
 from penstock.cluster import Cluster, Device, Host, Wire
 from penstock.cluster.toml import write_cluster
-from penstock.dist.rank_tree import FAN_OUT
+from penstock.dist.consensus.rank_tree import FAN_OUT
 from penstock.model import find_blocks
 from penstock.planners import plan
 from penstock.program.slices import save_slices

@@ -3,20 +3,21 @@
 Importing it does not load torch.
 """
 
-from penstock.dist.consensus import CONSENSUS_TAG, Consensus, Failed, PeerExchange
+from penstock.dist.consensus import CONSENSUS_TAG, Consensus, Failed, PeerExchange, RankTree, tree_from
 from penstock.dist.failures import Describe, translate_error, translate_errors, wait_for
-from penstock.dist.gloo_connections import connect_when_used, raise_connection_limit
 from penstock.dist.interfaces import interface_of, is_loopback
 from penstock.dist.launcher import SHUTDOWN_S, Launcher
 from penstock.dist.parent import die_with_parent, exit_with_parent, started_by
 from penstock.dist.processes import Process, RankModule
-from penstock.dist.rank_tree import RankTree, tree_from
+
 from penstock.dist.rendezvous import (
     HostPlace,
+    connect_when_used,
     is_local,
     join_process_group,
     local_environment,
     open_status_store,
+    raise_connection_limit,
     store_file,
     write_store_file,
 )

@@ -9,16 +9,17 @@ MASTER_PORT).
 """
 
 import os
+import resource
 import socket
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from penstock.dist.directory_store import DirectoryStore
-from penstock.dist.gloo_connections import connect_when_used, raise_connection_limit
 from penstock.dist.interfaces import address_towards, interface_of, is_loopback
 from penstock.errors import RuntimeTimeout
 
@@ -27,6 +28,8 @@ RENDEZVOUS_DIR = "PENSTOCK_RENDEZVOUS_DIR"
 STORE_FILE = "PENSTOCK_STORE_FILE"
 """The environment variable with the file that tells the ranks of one of several hosts where the store is."""
 ADDRESS_POLL_S = 0.05
+LAZY_GLOO = "TORCH_GLOO_LAZY_INIT"
+"""The environment variable that torch reads when a gloo group is created."""
 _STORE = "store"
 _STATUS = "status"
 
@@ -207,3 +210,28 @@ def open_status_store(prefix: str) -> Any:
     from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
     return PrefixStore(prefix, _get_default_store().clone())  # type: ignore[attr-defined]
+
+
+@contextmanager
+def connect_when_used() -> Iterator[None]:
+    """Let gloo groups that are created in the context connect two ranks at their first message.
+
+    By default a group connects every rank with every other one. At 1,024 ranks these are more connections than a
+    process may have open. The side that gloo has chosen to connect blocks until the other one uses the connection, too.
+    """
+    before = os.environ.get(LAZY_GLOO)
+    os.environ[LAZY_GLOO] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[LAZY_GLOO]
+        else:
+            os.environ[LAZY_GLOO] = before
+
+
+def raise_connection_limit() -> None:
+    """Allow as many open connections as the system permits. Rank 0 may host a store that all ranks connect to."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

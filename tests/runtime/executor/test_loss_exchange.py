@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.dist import Describe
-from penstock.dist.rank_tree import FAN_OUT
+from penstock.dist.consensus.rank_tree import FAN_OUT
 from penstock.errors import InputError
 from penstock.model.state import eval_mode
 from penstock.runtime.executor.context import Iteration

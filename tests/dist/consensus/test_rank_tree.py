@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dist.rank_tree import RankTree, tree_from
+from penstock.dist.consensus.rank_tree import RankTree, tree_from
 from tests.support.reach import reach, reaches
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from penstock.dist.failures import Describe
-from penstock.dist.rank_tree import tree_from
+from penstock.dist.consensus.rank_tree import tree_from
 from penstock.errors import PenstockError, RunError
 
 T = TypeVar("T")

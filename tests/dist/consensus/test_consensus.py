@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.dist.consensus import GRACE_S, Consensus, Failed, PeerExchange
+from penstock.dist.consensus.consensus import GRACE_S, Consensus, Failed, PeerExchange
 from penstock.dist.failures import Describe
 from penstock.errors import InputError, PeerLost, RunError
 
