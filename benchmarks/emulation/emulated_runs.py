@@ -7,14 +7,12 @@ from statistics import median
 import msgspec
 
 from benchmarks.emulation.cases import Case, plan_case
+from benchmarks.emulation.paced import emulate_paced
 from benchmarks.records import Records, Task
-from penstock.emulation import Emulation, choose_slow_down
-from penstock.launch import emulate
+from penstock.emulation import Emulation
 
 NUM_STEPS = 3
 """Iterations per plan; the first is a warm-up."""
-PACES = (1.0, 2.0, 4.0)
-"""Slow-down factors on top of the estimated one. The first at which the machine keeps up counts, else the last."""
 
 
 class EmulatedRun(msgspec.Struct, frozen=True):
@@ -48,34 +46,10 @@ class EmulatedRun(msgspec.Struct, frozen=True):
 
 
 def run_case(case: Case, folder: Path) -> EmulatedRun:
-    """Plan and emulate a case; repeat at half the pace if the machine does not keep up."""
+    """Plan and emulate a case."""
     plan, profile, cluster = plan_case(case, folder)
-    emulation = Emulation(plan=plan, profile=profile, cluster=cluster, num_steps=NUM_STEPS)
-    for pace in PACES:
-        result = _emulate(case, emulation, choose_slow_down(emulation.evaluation) * pace)
-        if not result.limits:
-            break
-    return result
-
-
-def _emulate(case: Case, emulation: Emulation, slow_down: float) -> EmulatedRun:
-    predicted_s = emulation.evaluation.timeline.iteration_s
-    emulation = msgspec.structs.replace(
-        emulation, slow_down=slow_down, timeout_s=max(emulation.timeout_s, 10 * predicted_s * slow_down)
-    )
-    result = emulate(emulation)
-    if result.failure is not None:
-        raise result.failure
-    if result.was_stopped:
-        raise KeyboardInterrupt
-    return EmulatedRun(
-        *case,
-        num_devices=len(emulation.devices),
-        slow_down=slow_down,
-        predicted_s=predicted_s,
-        measured_s=tuple(timeline.iteration_s for timeline in result.timelines),
-        limits=result.limits,
-    )
+    paced = emulate_paced(Emulation(plan=plan, profile=profile, cluster=cluster, num_steps=NUM_STEPS))
+    return EmulatedRun(*case, **paced._asdict())
 
 
 def run_all(tasks: list[Task], records: Records, folder: Path) -> None:

@@ -77,7 +77,7 @@ def run_speed(workload: Workload, num_microbatches: int, effort: Effort, log: Lo
                 best = search_cuts(ranks, workload, num_microbatches, kind, profile, effort.tries)
                 if best != cuts:
                     entries.append(_torch_entry(f"torch: {kind}, best cuts", kind, num_microbatches, best))
-        losses = {entry.name: _build(ranks, workload, num_microbatches, entry) for entry in entries}
+        losses = {entry.name: build_entry(ranks, workload, num_microbatches, entry) for entry in entries}
         turns: dict[str, list[float]] = {entry.name: [] for entry in entries}
         limit: list[float] = []
         for number in range(effort.rounds):
@@ -92,11 +92,11 @@ def run_speed(workload: Workload, num_microbatches: int, effort: Effort, log: Lo
         torchs = [entry.name for entry in entries if isinstance(entry.spec, TorchPlan)]
         baseline = min(torchs, key=lambda name: statistics.median(turns[name]))
         log(f"  auto against {baseline}")
-        over_baseline = _duel(ranks, workload, num_microbatches, (named[AUTO], named[baseline]), effort.duels)
-        duel: tuple[float, ...] = ()
+        over_baseline = duel(ranks, workload, num_microbatches, (named[AUTO], named[baseline]), effort.duels)
+        two_sets: tuple[float, ...] = ()
         if ONE_SET in named and any(item.name == AUTO and item.has_remote_backward for item in options):
             log("  two sets of cuts against one")
-            duel = _duel(ranks, workload, num_microbatches, (named[AUTO], named[ONE_SET]), effort.duels)
+            two_sets = duel(ranks, workload, num_microbatches, (named[AUTO], named[ONE_SET]), effort.duels)
         rows = []
         for entry in entries:
             row = Row(name=entry.name, detail=entry.detail, round_s=tuple(turns[entry.name]), losses=losses[entry.name])
@@ -110,7 +110,7 @@ def run_speed(workload: Workload, num_microbatches: int, effort: Effort, log: Lo
         num_microbatches=num_microbatches,
         rows=tuple(rows),
         limit=tuple(limit),
-        two_sets=duel,
+        two_sets=two_sets,
         over_baseline=over_baseline,
         notes=(f"profile: {profile.assumptions[0]}", link),
     )
@@ -127,7 +127,7 @@ def _torch_entry(name: str, kind: str, num_microbatches: int, cuts: tuple[int, .
     return Entry(name, f"cut before {', '.join(map(str, cuts))}", TorchPlan(kind, num_microbatches, cuts))
 
 
-def _build(ranks: Ranks, workload: Workload, num_microbatches: int, entry: Entry) -> tuple[float, ...]:
+def build_entry(ranks: Ranks, workload: Workload, num_microbatches: int, entry: Entry) -> tuple[float, ...]:
     """Build a contender on all ranks that need it; returns the losses of the first iterations."""
     spec = (rank_functions.build, entry.name, workload, num_microbatches, entry.spec)
     # Both ranks build the single-process training, which also runs on both at the same time.
@@ -142,7 +142,7 @@ def _turn(ranks: Ranks, workload: Workload, num_microbatches: int, entry: Entry)
     return float(max(ranks.on_all(*spec, True)))
 
 
-def _duel(
+def duel(
     ranks: Ranks, workload: Workload, num_microbatches: int, pair: tuple[Entry, Entry], rounds: int
 ) -> tuple[float, ...]:
     """The speed-up of the first over the second, by round. The order alternates."""
