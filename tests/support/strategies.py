@@ -11,6 +11,7 @@ from penstock.cluster.types import Cluster, Device, Host, Link, Wire
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.pricing import price
 from penstock.plan.types import Group, Origin, Plan, Replica, Stage, on
+from penstock.profile.collectives import MeasuredAllReduce
 from penstock.profile.overhead import Overhead
 from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
 from penstock.program.lowering.lowering import lower
@@ -131,7 +132,28 @@ def clusters(draw: st.DrawFn, *, max_devices: int = 5, fast: bool = False) -> Cl
         pairs = st.permutations([device.name for device in devices]).map(lambda names: (names[0], names[1]))
         for source, target in draw(st.lists(pairs, max_size=3, unique=True)):
             links.append(Link(source=source, target=target, wire=draw(wires)))
-    return Cluster(name="random", hosts=hosts, devices=devices, between=draw(wires), links=tuple(links))
+    return Cluster(
+        name="random",
+        hosts=hosts,
+        devices=devices,
+        between=draw(wires),
+        links=tuple(links),
+        all_reduces=draw(st.just(()) | all_reduces()),
+    )
+
+
+@st.composite
+def all_reduces(draw: st.DrawFn) -> tuple[MeasuredAllReduce, ...]:
+    """Measured all-reduces over two and three devices, slower or faster than the ring over links."""
+    found = []
+    for num_devices in (2, 3):
+        seconds = st.sampled_from([1e-6, 0.01, 1.0]) | st.floats(1e-6, 10.0)
+        found.append(
+            MeasuredAllReduce(
+                num_devices=num_devices, num_bytes=(10.0, 500.0, 2000.0), seconds=tuple(draw(seconds) for _ in range(3))
+            )
+        )
+    return tuple(found)
 
 
 @st.composite

@@ -69,6 +69,23 @@ class MeasuredAllReduce(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
             return seconds[right] + max(slope, 0.0) * (num_bytes - sizes[right])
         return seconds[left] + slope * (num_bytes - sizes[left])
 
+    @property
+    def line(self) -> tuple[float, float]:
+        """A constant and seconds per byte, through the smallest and the largest size: for planners with linear prices.
+
+        >>> MeasuredAllReduce(num_devices=2, num_bytes=(1e6, 2e6, 3e6), seconds=(1e-4, 1.7e-4, 2e-4)).line
+        (5e-05, 5e-11)
+        """
+        sizes, seconds = self.num_bytes, self.seconds
+        slope = min(max(seconds[-1] - seconds[0], 0.0) / (sizes[-1] - sizes[0]), seconds[0] / sizes[0])
+        return seconds[0] - slope * sizes[0], slope
+
+    def fastest(self, most_bytes: float) -> float:
+        """The largest number of bytes per second of an all-reduce of at most so many bytes."""
+        sizes = {size for size in (*self.num_bytes, most_bytes) if size <= most_bytes}
+        # Between two measured sizes, bytes per second rise or fall all the way.
+        return max(size / self.at(size) for size in sizes)
+
 
 def read_all_reduces(text: str, *, where: str) -> tuple[MeasuredAllReduce, ...]:
     r"""Read a table of all-reduces: CSV with the columns num_gpus, bytes and seconds.

@@ -13,9 +13,12 @@ from penstock.planners.auto.search import auto
 from penstock.planners.bounds.bound import Bound, lower_bound
 from penstock.planners.bounds.network import divisions
 from penstock.planners.bounds.unit_seconds import unit_times
+from penstock.planners.methods.balanced import balanced
+from penstock.planners.methods.data_parallel import data_parallel
 from penstock.planners.problem import Problem
 from penstock.planners.registry import PLANNERS
 from penstock.planners.search_space import SearchSpace
+from penstock.profile.collectives import MeasuredAllReduce
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from penstock.simulate.evaluation import evaluate
 from tests.support.small import equal_profile
@@ -98,6 +101,25 @@ def test_large_parameters_stay_local(remote_backward: bool) -> None:
     assert lower_bound(apart, hosts(1, 1, between=1.0), 4, remote_backward=remote_backward).seconds == pytest.approx(
         12.0, rel=CLOSE
     )
+
+
+def test_measured_all_reduces_faster_than_the_links() -> None:
+    # Two replicas on one host: 12 seconds of work each, and 2000 bytes in 3 seconds. Links of 1 byte a second would
+    # keep all on one device, 24 seconds.
+    profile = equal_profile(2, cut_bytes=1000, saved_bytes=1000, parameter_bytes=1000)
+    table = MeasuredAllReduce(num_devices=2, num_bytes=(1000.0, 2000.0), seconds=(2.0, 3.0))
+    host = Host(name="h", inside=Wire(bandwidth=1.0, latency_s=1.0))
+    devices = tuple(Device(name=f"d{number}", host="h", kind="k") for number in range(2))
+    cluster = Cluster(name="one", hosts=(host,), devices=devices, between=Wire(bandwidth=1.0))
+    for tables, expected_s in (((), 24.0), ((table,), 15.0)):
+        measured = msgspec.structs.replace(cluster, all_reduces=tables)
+        bound = lower_bound(profile, measured, 4)
+        problem = Problem(profile, measured, 4, pipeline_depth=None if tables else 1)
+        plan = data_parallel(problem) if tables else balanced(problem)
+        iteration_s = evaluate(plan, profile, measured).timeline.iteration_s
+        assert iteration_s == pytest.approx(expected_s)
+        assert 12.0 * (1 - CLOSE) <= bound.seconds <= iteration_s
+        assert tables or bound.seconds == pytest.approx(24.0, rel=CLOSE)
 
 
 def test_a_host_in_the_middle_sends_on_both_sides() -> None:

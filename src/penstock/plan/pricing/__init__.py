@@ -1,6 +1,6 @@
 """Pricing: from a plan, a profile and a cluster to `Costs`."""
 
-from penstock.plan.pricing.allreduce_ring import reduce_ring
+from penstock.plan.pricing.allreduce_ring import measured_for, reduce_line, reduce_ring
 from penstock.plan.pricing.costs import Costs, Reduction, replicas_by_device
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Flows
 from penstock.plan.pricing.pricing import price
@@ -23,8 +23,10 @@ __all__ = [
     "Violation",
     "check_kinds",
     "find_restrictions",
+    "measured_for",
     "overlaps",
     "price",
+    "reduce_line",
     "reduce_ring",
     "replicas_by_device",
     "whole_rows",

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from penstock.arrays import Floats
 from penstock.cluster import Cluster
+from penstock.profile import MeasuredAllReduce
 
 EXACT_RING = 9
 LOCAL_SEARCH_RING = 48
@@ -53,11 +54,27 @@ def reduce_ring(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> R
     return min(rings, key=lambda ring: ring.occupancy_s)
 
 
-def _measured(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> Ring | None:
-    """The measured all-reduce over that many devices of one host. It is none if they are on several hosts."""
-    if len(set(cluster.host_index[list(devices)].tolist())) > 1:
+def reduce_line(cluster: Cluster, devices: Sequence[int]) -> tuple[float, float]:
+    """The cost of an all-reduce as a constant and seconds per byte.
+
+    For links it is exact, for measured all-reduces the line through the smallest and the largest size.
+    """
+    entry = measured_for(cluster, devices)
+    if entry is not None:
+        return entry.line
+    ring = reduce_ring(cluster, devices, 1.0)
+    return ring.latency_s, ring.occupancy_s
+
+
+def measured_for(cluster: Cluster, devices: Sequence[int]) -> MeasuredAllReduce | None:
+    """The measured all-reduces over that many devices of one host. There are none if they are on several hosts."""
+    if not cluster.all_reduces or len(set(cluster.host_index[list(devices)].tolist())) > 1:
         return None
-    entry = next((entry for entry in cluster.all_reduces if entry.num_devices == len(devices)), None)
+    return next((entry for entry in cluster.all_reduces if entry.num_devices == len(devices)), None)
+
+
+def _measured(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> Ring | None:
+    entry = measured_for(cluster, devices)
     if entry is None:
         return None
     sent = 2 * (len(devices) - 1) / len(devices) * num_bytes

@@ -27,6 +27,9 @@ gradients of a spread layer are reduced between parts, so its parameters pass tw
 cross. The part of a backward also computes or recomputes the forward, except for rows whose saved tensors arrive from
 outside. Those bytes limit the work that they can save (`RELIEF`; layers with small saved tensors are omitted).
 
+*Measured all-reduces.* Where the cluster has tables of all-reduces inside a host, the links of a ring count with the
+rate of the fastest of them if that is higher, and without latency (`_ring_links`).
+
 A dynamic program over the layers decides whether any division satisfies all of this; bisection finds T. Capacity and
 rates are those of the best part, and different runs in one part are not added up. That weakens the bound, and keeps it
 valid.
@@ -87,11 +90,12 @@ class DividedProblem:
         ahead, inputs, back = ((price * jobs).min(axis=0) for jobs in (forward, seconds[1], backward))
         self.release_s = (ahead.sum() + inputs.sum() - np.cumsum(inputs)) / float(price.sum())
         self.parameters = times.returned_bytes
-        rates = _rates(times.cluster, part)
+        links = _ring_links(times)
+        rates = _rates(times.cluster, links.bandwidth, part)
         self.part_rate, self.all_rate, self.pair_rate = rates.part, rates.every, rates.pair
         between = part[:, None] != part[None, :]
-        self.link_rate = float(times.rate[between].max())
-        self.latency_s = float(times.cluster.latency_s[between].min())
+        self.link_rate = float(links.rate[between].max())
+        self.latency_s = float(links.latency_s[between].min())
         speed, crossing = np.bincount(part, price[:, 0]), num * times.both_ways_bytes
         both_local = Locality(
             work=ahead + back,
@@ -184,6 +188,47 @@ def divisions(times: UnitTimes) -> list[Ints]:
     return [np.array(part) for part in sorted(partitions) if max(part) > 0]
 
 
+class _RingLinks(NamedTuple):
+    """Over pairs of devices: what a ring over them attains at most."""
+
+    bandwidth: Floats
+    rate: Floats
+    """The same, limited by the hosts' interfaces."""
+    latency_s: Floats
+
+
+def _ring_links(times: UnitTimes) -> _RingLinks:
+    """The links of the cluster; within hosts at least as fast as the measured all-reduces of up to all parameters.
+
+    An all-reduce of n bytes over r devices that takes t seconds counts as 2 (r-1)/r n bytes over every link.
+    """
+    cluster = times.cluster
+    most_bytes = float(times.trained_bytes.sum())
+    if not cluster.all_reduces or most_bytes <= 0:
+        return _RingLinks(cluster.bandwidth, times.rate, cluster.latency_s)
+    sizes = np.bincount(cluster.host_index)
+    rate = np.array(
+        [
+            max(
+                (
+                    2 * (entry.num_devices - 1) / entry.num_devices * entry.fastest(most_bytes)
+                    for entry in cluster.all_reduces
+                    if entry.num_devices <= size
+                ),
+                default=0.0,
+            )
+            for size in sizes
+        ]
+    )
+    host = cluster.host_index
+    least = np.where(host[:, None] == host[None, :], rate[host][:, None], 0.0)
+    return _RingLinks(
+        np.maximum(cluster.bandwidth, least),
+        np.maximum(times.rate, least),
+        np.where(least > 0, 0.0, cluster.latency_s),
+    )
+
+
 class Rates(NamedTuple):
     """Bytes per second over the borders of the parts."""
 
@@ -197,21 +242,21 @@ class Rates(NamedTuple):
     """Into each part."""
 
 
-def _rates(cluster: Cluster, part: Ints) -> Rates:
+def _rates(cluster: Cluster, bandwidth: Floats, part: Ints) -> Rates:
     parts = [part == number for number in range(int(part.max()) + 1)]
-    incoming = np.array([_rate(cluster, ~inside, inside) for inside in parts])
-    each = incoming + np.array([_rate(cluster, inside, ~inside) for inside in parts])
+    incoming = np.array([_rate(cluster, bandwidth, ~inside, inside) for inside in parts])
+    each = incoming + np.array([_rate(cluster, bandwidth, inside, ~inside) for inside in parts])
     if len(parts) ** 2 > MAX_PAIRS:
         return Rates(each.max(), each.sum(), each.max(), incoming)
-    pairs = [_rate(cluster, one, other) for one in parts for other in parts if one is not other]
+    pairs = [_rate(cluster, bandwidth, one, other) for one in parts for other in parts if one is not other]
     return Rates(each.max(), each.sum(), max(pairs), incoming)
 
 
-def _rate(cluster: Cluster, sources: Bools, targets: Bools) -> float:
+def _rate(cluster: Cluster, bandwidth: Floats, sources: Bools, targets: Bools) -> float:
     """Bytes per second from some devices to others, over links and the interfaces of both ends."""
     host = cluster.host_index
     away = host[:, None] != host[None, :]
-    links = np.where(sources[:, None] & targets[None, :], cluster.bandwidth, 0.0)
+    links = np.where(sources[:, None] & targets[None, :], bandwidth, 0.0)
     within = float(links[~away].sum())
     interface = np.array([item.interface_bandwidth or np.inf for item in cluster.hosts])
     network = np.where(away, links, 0.0)

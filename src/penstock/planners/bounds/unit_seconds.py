@@ -52,6 +52,7 @@ class UnitTimes:
     saved_bytes: Floats
     returned_bytes: Floats
     """Trained parameters that are not shared with other layers."""
+    trained_bytes: Floats
 
     @property
     def both_ways_bytes(self) -> Floats:
@@ -107,4 +108,5 @@ def unit_times(problem: Problem) -> UnitTimes:
         input_bytes=np.concatenate([[first], sizes.cut_bytes[:-1]]),
         saved_bytes=sizes.saved_bytes,
         returned_bytes=sizes.trained_bytes - shared,
+        trained_bytes=sizes.trained_bytes,
     )

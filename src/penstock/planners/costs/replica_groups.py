@@ -18,7 +18,7 @@ import numpy as np
 from penstock.arrays import Floats, Ints
 from penstock.cluster import Cluster
 from penstock.plan import SHARE_TOLERANCE, Group, Replica
-from penstock.plan.pricing import Part, reduce_ring
+from penstock.plan.pricing import Part, measured_for, reduce_line
 from penstock.planners.problem import Problem
 from penstock.profile import UnitCosts, fit
 
@@ -180,13 +180,13 @@ class GroupCosts:
 
 
 def reduce_price(cluster: Cluster, group: Sequence[int]) -> Price:
-    """The price of a ring all-reduce over a group; 0 for a single device."""
+    """The price of an all-reduce over a group; 0 for a single device."""
     size = len(group)
     if size == 1:
         return Price(0.0, 0.0)
-    if size <= SEARCHED_RING:
-        ring = reduce_ring(cluster, group, 1.0)
-        return Price(min(ring.latency_s, HUGE), min(ring.occupancy_s, HUGE))
+    if size <= SEARCHED_RING or measured_for(cluster, group) is not None:
+        constant_s, seconds_per_byte = reduce_line(cluster, group)
+        return Price(min(constant_s, HUGE), min(seconds_per_byte, HUGE))
     order = sorted(group, key=lambda device: (int(cluster.host_index[device]), device))
     ahead = order[1:] + order[:1]
     rate = float(cluster.bandwidth[order, ahead].min())

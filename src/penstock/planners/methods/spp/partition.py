@@ -25,7 +25,7 @@ import numpy as np
 
 from penstock.arrays import Floats, Ints
 from penstock.plan import SHARE_TOLERANCE, Group, Replica
-from penstock.plan.pricing import NEGLIGIBLE_SHARE, reduce_ring
+from penstock.plan.pricing import NEGLIGIBLE_SHARE, measured_for, reduce_line
 from penstock.planners.problem import Problem
 from penstock.profile import Profile, fit
 
@@ -194,9 +194,10 @@ class Row:
         """Seconds per byte of an all-reduce, and its latency."""
         if end == begin + 1:
             return 0.0, 0.0
-        if exact:
-            ring = reduce_ring(self._cluster, self.devices[begin:end], 1.0)
-            return min(ring.occupancy_s, LARGEST), ring.latency_s
+        devices = self.devices[begin:end]
+        if exact or measured_for(self._cluster, devices) is not None:
+            constant_s, seconds_per_byte = reduce_line(self._cluster, devices)
+            return min(seconds_per_byte, LARGEST), constant_s
         along = np.arange(begin, end)
         by_host = along[np.lexsort((np.array(self.devices[begin:end]), self.host[along]))]
         return min(self._ring_along(along), self._ring_along(by_host))
