@@ -127,7 +127,7 @@ def test_every_name_is_the_one_at_its_home() -> None:
         "from penstock.plan.types import Stage",
         "from penstock.simulate import evaluate",
         "import penstock.plan, penstock.simulate",
-        "import penstock.profile.types, penstock.profile.affine_model",
+        "import penstock.profile.types, penstock.profile.row_costs",
         "from penstock.schedules.registry import schedule",
         "from penstock import *",
         "pass",

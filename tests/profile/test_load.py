@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import FileError, InputError
-from penstock.profile.affine_model import fit
 from penstock.profile.load import DEFAULT_KIND, load_profile, save_profile
+from penstock.profile.row_costs import fit
 from penstock.profile.types import Profile, Sizes, Tie, Times, Unit
 from tests.support.fuzzing import NUM_DAMAGED
 from tests.support.reach import reach, reaches

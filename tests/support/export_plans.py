@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import penstock
+from penstock.export import find_engine
 from penstock.plan import Plan
 from tests.support.exports import block_names, devices, make_plan, named_profile
 
@@ -48,4 +49,4 @@ def plans(draw: st.DrawFn, engine: str) -> tuple[Plan, penstock.Profile]:
         rows=ROWS,
         recompute=draw(recomputed[engine]),
     )
-    return plan, profile
+    return replace(plan, messages=find_engine(engine).messages), profile

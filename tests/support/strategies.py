@@ -106,7 +106,7 @@ def frozen(draw: st.DrawFn, profile: Profile) -> Profile:
 
 
 @st.composite
-def clusters(draw: st.DrawFn, *, max_devices: int = 5, fast: bool = False) -> Cluster:
+def clusters(draw: st.DrawFn, *, max_devices: int = 5, fast: bool = False, with_all_reduces: bool = False) -> Cluster:
     """Any cluster. With `fast` links, the best plans often use many devices."""
     wires = st.builds(
         Wire,
@@ -138,7 +138,7 @@ def clusters(draw: st.DrawFn, *, max_devices: int = 5, fast: bool = False) -> Cl
         devices=devices,
         between=draw(wires),
         links=tuple(links),
-        all_reduces=draw(st.just(()) | all_reduces()),
+        all_reduces=draw(st.just(()) | all_reduces()) if with_all_reduces else (),
     )
 
 
@@ -159,7 +159,7 @@ def all_reduces(draw: st.DrawFn) -> tuple[MeasuredAllReduce, ...]:
 @st.composite
 def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False) -> Case:
     """Any plan. A `straight` one has at most one stage per device, without replicas."""
-    profile, cluster = draw(profiles(overheads=True)), draw(clusters())
+    profile, cluster = draw(profiles(overheads=True)), draw(clusters(with_all_reduces=True))
     names = [device.name for device in cluster.devices]
     num_stages = draw(sizes_up_to(min(6, profile.num_units)))
     inner = draw(st.permutations(range(1, profile.num_units)))[: num_stages - 1]

@@ -1,5 +1,6 @@
 """Opening a plan or program file with the profile and the cluster that it was made for."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,14 @@ class PlanBundle:
     cluster: Cluster
     costs: Costs
     program: Program | None
+
+    def with_own_messages(self) -> "PlanBundle":
+        """The same plan with Penstock's messages, as Penstock runs it, if it is for an engine with others."""
+        if self.plan.messages is None:
+            return self
+        plan = msgspec.structs.replace(self.plan, messages=None)
+        notes = (*self.costs.notes, "the plan is for an engine that moves messages in another way: here, Penstock's do")
+        return dataclasses.replace(self, plan=plan, costs=dataclasses.replace(self.costs, plan=plan, notes=notes))
 
 
 def open_plan(

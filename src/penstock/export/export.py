@@ -20,10 +20,6 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
 )
 """The engines that plans can be exported to, by name."""
 
-_TRANSFERS = (
-    "The predicted time is that of this schedule with Penstock's transfers, which overlap with computation. "
-    "{title} waits for some of its transfers, which is not priced."
-)
 _RECOMPUTATION = "{title} recomputes a stage in its backward; the plan may do so before the gradient arrives."
 
 
@@ -76,7 +72,7 @@ def export_plan(evaluation: Evaluation, profile: Profile, engine: str) -> Export
     draft = found.draft(subject)
     is_recomputed = any(stage.recompute for stage in subject.plan.stages)
     approximations = (
-        _TRANSFERS.format(title=found.title),
+        _transfers(found, evaluation),
         *([_RECOMPUTATION.format(title=found.title)] if is_recomputed else []),
         *draft.approximations,
     )
@@ -85,6 +81,17 @@ def export_plan(evaluation: Evaluation, profile: Profile, engine: str) -> Export
         files |= {"ranks.csv": ranks_csv(subject), "launch.sh": read_template("launch.sh")}
     files["README.md"] = make_readme(subject, found, draft, approximations)
     return Export(found.name, files, approximations)
+
+
+def _transfers(engine: Engine, evaluation: Evaluation) -> str:
+    """With which transfers the prediction was made."""
+    priced, own = evaluation.costs.plan.messages, engine.messages
+    if priced == own:
+        return f"The predicted time is that of {engine.title}'s transfers. {evaluation.costs.messages.sentence}"
+    return (
+        f"The predicted time is not that of {engine.title}'s transfers, because the plan was not made for "
+        f"{engine.title}: penstock plan --engine {engine.name}."
+    )
 
 
 def require_exportable(evaluation: Evaluation, profile: Profile, engine: str) -> None:

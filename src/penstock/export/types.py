@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from penstock.export.limits import Limits, Obstacle
 from penstock.export.subject import Subject
+from penstock.plan import MessageModel
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Engine:
         limits: What it can run.
         draft: Makes the files of a plan without obstacles.
         starts_itself: Whether it has a launcher of its own, so that the export has no launch script.
+        messages: How it moves messages; None: as Penstock does.
         find_obstacles: What it cannot say beside its limits. It is called for plans within the limits.
     """
 
@@ -40,6 +42,7 @@ class Engine:
     limits: Limits
     draft: Callable[[Subject], Draft]
     starts_itself: bool = False
+    messages: MessageModel | None = None
     find_obstacles: Callable[[Subject], Iterable[Obstacle]] = lambda _: ()
 
 

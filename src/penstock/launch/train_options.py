@@ -76,6 +76,7 @@ class TrainOptions:
         """
         profile = ProfileSource(self.profile) if self.profile is not None else None
         bundle = open_plan(self.plan, profile=profile, cluster=self.cluster, schedule=None, force=False)
+        bundle = bundle.with_own_messages()
         if self.save_every is not None and self.checkpoint is None:
             raise InputError("--save-every requires --checkpoint", hint="Name a directory with --checkpoint.")
         if self.async_save and self.save_every is None:

@@ -2,6 +2,7 @@
 
 from penstock.plan.complexity import Complexity, complexity_of
 from penstock.plan.grid import Grid, find_grid
+from penstock.plan.message_model import OVERLAPPED, MessageModel
 from penstock.plan.notebook import ink_on
 from penstock.plan.shapes import Shape
 from penstock.plan.types import (
@@ -25,11 +26,13 @@ from penstock.plan.types import (
 __all__ = [
     "FORMAT",
     "MAX_MICROBATCHES",
+    "OVERLAPPED",
     "SHARE_TOLERANCE",
     "Complexity",
     "DeviceOrder",
     "Grid",
     "Group",
+    "MessageModel",
     "Order",
     "Origin",
     "Plan",

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from penstock import io
+from penstock.plan.message_model import MessageModel
 from penstock.profile import Profile, Rows
 
 FORMAT = "penstock.plan/2"
@@ -136,6 +137,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """The kinds of the cluster's devices; empty for a plan that does not record them."""
     order: Order | None = None
     """The order of the compute actions; None: the schedule computes it."""
+    messages: MessageModel | None = None
+    """How the engine that the plan is for moves messages; None: as Penstock does."""
 
     def __post_init__(self) -> None:
         if not self.stages:
@@ -177,7 +180,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     @cached_property
     def digest(self) -> str:
         """A digest of the contents."""
-        return io.digest(self, without=() if self.kinds else ("kinds",))
+        without = [name for name, value in (("kinds", self.kinds), ("messages", self.messages)) if not value]
+        return io.digest(self, without=without)
 
     def _repr_html_(self) -> str:
         """The plan as HTML, for notebooks."""

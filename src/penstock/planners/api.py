@@ -5,7 +5,7 @@ from typing import TypedDict, Unpack
 
 from penstock.cluster import Cluster
 from penstock.errors import InputError
-from penstock.plan import Plan, Shape
+from penstock.plan import MessageModel, Plan, Shape
 from penstock.planners.auto import WORK, search_plans
 from penstock.planners.problem import Problem
 from penstock.planners.registry import find_planner
@@ -36,6 +36,7 @@ class Options(TypedDict, total=False):
         cluster_source: Where the cluster comes from, for the plan file.
         cuts: Where stages may begin: at any layer ("layers"), not inside a numbered block ("blocks"), or also not among
             the layers before or behind the blocks ("whole"), or only between two blocks ("between").
+        messages: How the engine that the plan is for moves messages; None: as Penstock does.
         search_space: Features that the plan may use. A planner that cannot keep to them is refused.
         work: Number of plans that the planner auto evaluates.
         seed: Seed of the planner auto. The same seed and work give the same plan.
@@ -53,6 +54,7 @@ class Options(TypedDict, total=False):
     profile_source: str
     cluster_source: str
     cuts: Cuts
+    messages: MessageModel | None
     search_space: SearchSpace
     work: int
     seed: int
@@ -89,6 +91,7 @@ def make_problem(profile: Profile, cluster: Cluster, num_microbatches: int, **op
         profile_source=options.get("profile_source", ""),
         cluster_source=options.get("cluster_source", ""),
         cuts=options.get("cuts", "layers"),
+        messages=options.get("messages"),
     )
     if method.name == "auto" and num_microbatches * cluster.num_devices > MAX_JOBS_OF_AUTO:
         raise InputError(

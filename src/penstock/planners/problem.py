@@ -8,7 +8,18 @@ import msgspec
 
 from penstock.cluster import Cluster
 from penstock.errors import InputError
-from penstock.plan import MAX_MICROBATCHES, Group, Origin, Plan, PlannedLayer, Shape, Stage, on, planned_layers
+from penstock.plan import (
+    MAX_MICROBATCHES,
+    Group,
+    MessageModel,
+    Origin,
+    Plan,
+    PlannedLayer,
+    Shape,
+    Stage,
+    on,
+    planned_layers,
+)
 from penstock.plan.pricing import UnitClock
 from penstock.profile import MAX_MICRO_BATCH_SIZE, Cuts, Profile
 
@@ -32,6 +43,7 @@ class Problem:
         profile_source: Where the profile comes from, for the plan file.
         cluster_source: Where the cluster comes from, for the plan file.
         cuts: Where stages may begin.
+        messages: How the engine that the plan is for moves messages; None: as Penstock does.
 
     Raises:
         InputError: If the numbers are out of range or do not fit each other.
@@ -50,6 +62,7 @@ class Problem:
     profile_source: str = ""
     cluster_source: str = ""
     cuts: Cuts = "layers"
+    messages: MessageModel | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_microbatches <= MAX_MICROBATCHES:
@@ -147,4 +160,5 @@ class Problem:
             stages=stages,
             layers=self.layers,
             kinds=self.kinds,
+            messages=self.messages,
         )

@@ -1,6 +1,5 @@
 """Profiles: the cost of each layer of a model. Readers of other formats, and analytic profiles."""
 
-from penstock.profile.affine_model import CostModel, UnitCosts, affine, fit
 from penstock.profile.collectives import AllReduce, MeasuredAllReduce, measured_all_reduce, read_all_reduces
 from penstock.profile.data_sheets import DeviceKind
 from penstock.profile.device_kinds import (
@@ -20,6 +19,7 @@ from penstock.profile.overhead import Overhead
 from penstock.profile.precision import PRECISIONS, TrainingPrecision, find_precision
 from penstock.profile.recipe import Attention, Checkpointing, Precision, Recipe
 from penstock.profile.restrictions import Restriction, Rule
+from penstock.profile.row_costs import CostModel, UnitCosts, affine, fit
 from penstock.profile.spread import PARTS, Spread, measured_spread
 from penstock.profile.types import UNNAMED_KIND, ParameterCounts, Profile, Sizes, Tie, Times, Unit
 from penstock.profile.untied import untied

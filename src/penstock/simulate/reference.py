@@ -1,8 +1,9 @@
 """The plain simulator, written for readability: the reference of the compiled one.
 
 Devices run their actions in order. A compute action occupies its device after everything it depends on has arrived.
-Sends, receives and reductions are only issued. A transfer starts when all its participants have issued it and the
-transfers before it on its links are done. It occupies its links while its bytes pass and arrives one latency later.
+Sends, receives and reductions are only issued, unless the plan is for an engine that blocks (`costs.messages`). A
+transfer starts when all its participants have issued it and the transfers before it on its links are done. It occupies
+its links while its bytes pass and arrives one latency later.
 Transfers that cross a shared interface at the same time share it evenly: all get the same bandwidth, except those that
 another limit holds below that, whose rest goes to the others; earlier transfers get slightly more. Among transfers that
 are ready together, messages come before reductions, then the lower sender, then the earlier send.
@@ -34,7 +35,7 @@ class _Simulation:
         self.num_open: dict[Place, int] = {}
         self.ready_s: dict[Place, float] = {}
         for transfer in transfers:
-            transfer.num_open += len(transfer.issued_by)
+            transfer.num_open += 1 if transfer.is_eager else len(transfer.issued_by)
             for slot in transfer.issued_by:
                 self.issues[slot] = transfer
             for slot in transfer.waiting:
@@ -67,12 +68,13 @@ class _Simulation:
         while self.done[device] < len(self.orders[device]):
             slot = (device, self.done[device])
             action = self.orders[device][slot[1]]
+            if self.num_open.get(slot, 0):
+                return
+            self.clock[device] = max(self.clock[device], self.ready_s.get(slot, 0.0))
             if action.kind.is_compute:
-                if self.num_open.get(slot, 0):
-                    return
-                self.start[slot] = max(self.clock[device], self.ready_s.get(slot, 0.0))
+                self.start[slot] = self.clock[device]
                 self.clock[device] = self.end[slot] = self.start[slot] + self.seconds.of(action, device)
-            else:
+            elif not (self.issues[slot].is_eager and action.kind.is_recv):
                 self.meet(self.issues[slot], self.clock[device])
             self.done[device] += 1
 
@@ -127,6 +129,7 @@ def simulate_plainly(program: Program, costs: Costs) -> tuple[Floats, Floats]:
     orders = [list(program.actions(name)) for name in program.devices]
     transfers = _messages(orders, costs) + _reductions(orders, costs)
     _queue_on_links(transfers)
+    _block(orders, transfers, costs)
     simulation = _Simulation(orders, transfers, costs)
     simulation.run()
     for device, order in enumerate(orders):
@@ -220,6 +223,27 @@ def _reductions(orders: Orders, costs: Costs) -> list[Transfer]:
             )
         )
     return found
+
+
+def _block(orders: Orders, transfers: list[Transfer], costs: Costs) -> None:
+    """Let devices wait for their own messages, as the plan's engine does."""
+    messages = costs.messages
+    if messages.is_overlapped:
+        return
+    for transfer in transfers:
+        if len(transfer.links) != 1 or orders[transfer.issued_by[0][0]][transfer.issued_by[0][1]].kind.is_reduction:
+            continue
+        transfer.is_eager = 0 < messages.eager_bytes >= transfer.num_bytes
+        send, receive = transfer.issued_by
+        waits_for_send = messages.send == "rendezvous" and not transfer.is_eager
+        for device, number in [receive, send] if waits_for_send else [receive]:
+            following = number + 1
+            while (
+                messages.together and following < len(orders[device]) and not orders[device][following].kind.is_compute
+            ):
+                following += 1
+            if following < len(orders[device]) and (device, following) not in transfer.waiting:
+                transfer.waiting.append((device, following))
 
 
 def _queue_on_links(transfers: list[Transfer]) -> None:

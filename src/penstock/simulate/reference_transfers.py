@@ -23,6 +23,8 @@ class Transfer:
     """Hosts and directions, and the seconds that it would occupy each if it were alone."""
     waiting: list[Place]
     next_on_links: list["Transfer"] = field(default_factory=list)
+    is_eager: bool = False
+    """Whether it starts without its receiver."""
     num_open: int = 0
     ready_s: float = 0.0
     start_s: float = 0.0

@@ -1,5 +1,6 @@
 """Timelines: when every action ran, simulated or measured."""
 
+from penstock.timeline.blocking import blocked_at
 from penstock.timeline.build import build_timeline
 from penstock.timeline.causes import compute_before
 from penstock.timeline.files import FORMAT, encode_timeline, load_timeline, save_timeline
@@ -10,6 +11,7 @@ __all__ = [
     "FORMAT",
     "Timeline",
     "Wait",
+    "blocked_at",
     "bubble_fraction",
     "build_timeline",
     "compute_before",

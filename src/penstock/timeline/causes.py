@@ -16,19 +16,52 @@ def find_causes(proof: Proof, end_s: Floats) -> Ints:
     from penstock.timeline.causes_kernel import take_later
 
     dependencies = proof.dependencies
-    before = compute_before(proof.program)
+    before, latest = _device_causes(proof, end_s)
     cause = before.copy()
-    latest = np.where(before == NONE, 0.0, end_s[before])
 
     transfer_cause = _transfer_causes(proof, before, latest, end_s)
     issued = np.flatnonzero(dependencies.transfer_of != NONE)
     cause[issued] = transfer_cause[dependencies.transfer_of[issued]]
 
-    owner = _owners(dependencies.consumers)
-    arrived = end_s[dependencies.send][owner]
-    take_later(cause, latest, dependencies.consumers.values, arrived, dependencies.send[owner], False)
+    # At equal times, what an action needs is the cause, not a message at which its device is blocked.
+    for lists in (dependencies.consumers, dependencies.waiting):
+        owner, waiting = _owners(lists), lists.values
+        passes = dependencies.transfer_of[waiting] == NONE
+        owner, waiting = owner[passes], waiting[passes]
+        arrived = end_s[dependencies.send][owner]
+        take_later(cause, latest, waiting, arrived, dependencies.send[owner], False)
+        if dependencies.waiting is dependencies.consumers:
+            break
     _reductions_at_home(proof, cause)
     return cause
+
+
+def _device_causes(proof: Proof, end_s: Floats) -> tuple[Ints, Floats]:
+    """For each action what its device did or waited for last before it, and when that ended.
+
+    That is the compute action before it, or a message at which the device blocked since.
+    """
+    from penstock.timeline.causes_kernel import take_later
+
+    program, dependencies = proof.program, proof.dependencies
+    before = compute_before(program)
+    latest = np.where(before == NONE, 0.0, end_s[before])
+    owner = _owners(dependencies.waiting)
+    is_message = dependencies.transfer_of[dependencies.waiting.values] != NONE
+    owner, blocked = owner[is_message], dependencies.waiting.values[is_message]
+    if not len(blocked):
+        return before, latest
+    arrived = end_s[dependencies.send]
+    take_later(before, latest, blocked, arrived[owner], dependencies.send[owner], False)
+    # The last action at or before each one at which its device may have blocked since its last compute action.
+    number = np.arange(program.num_actions)
+    stops = np.full(program.num_actions, NONE)
+    stops[blocked] = blocked
+    last = np.maximum.accumulate(stops)
+    since = compute_before(program)
+    since = np.where(since == NONE, program.offsets[:-1][program.device_of], since)
+    is_later = (last > since) & (last < number) & (latest[last] > latest)
+    return np.where(is_later, before[last], before), np.where(is_later, latest[last], latest)
 
 
 def _transfer_causes(proof: Proof, before: Ints, latest: Floats, end_s: Floats) -> Ints:
@@ -39,6 +72,9 @@ def _transfer_causes(proof: Proof, before: Ints, latest: Floats, end_s: Floats) 
     cause = np.full(dependencies.num_transfers, NONE, dtype=np.int64)
     time = np.zeros(dependencies.num_transfers)
     issued = np.flatnonzero(dependencies.transfer_of != NONE)
+    transfer = dependencies.transfer_of[issued]
+    # An eager message does not wait for its receive.
+    issued = issued[(issued == dependencies.send[transfer]) | ~dependencies.is_eager[transfer]]
     # Late receives first, then sends: at equal times the sender is the cause.
     order = np.argsort(is_send(proof.program.kind[issued]), kind="stable")
     issued = issued[order]

@@ -8,7 +8,7 @@ from hypothesis import given
 from penstock.cluster.types import Device
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.types import Stage, on
-from penstock.profile.overhead import Overhead
+from penstock.profile.overhead import LATER, Overhead
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from tests.support.reach import reach, reaches
 from tests.support.small import hand_costs
@@ -47,6 +47,22 @@ def test_every_job_and_message_is_paid_by_the_device_that_has_it() -> None:
     assert costs.step_s.tolist() == [4, 4, 8]
     assert costs.joined_s.tolist() == [0.5, 0.5, 1]
     assert costs.backward_s.tolist() == [5.5, 5.75, 13.5]
+
+
+def test_receivers_and_constants_have_costs_of_their_own() -> None:
+    spent = msgspec.structs.replace(
+        OVERHEAD, receive_message_s=1.0, receive_byte_s=0.5, microbatch_s=16.0, iteration_s=32.0
+    )
+    costs = costs_of(stage(0, 1, "d0"), stage(1, 2, "d0"), stage(2, 3, "d1"), overheads=(spent,))
+    # As above, but 8 bytes received take 1 + 8 / 2 (on d1 twice that). The first stage of each device has constants.
+    assert costs.forward_s.tolist() == [1.5 + 16, 1.5 + 1.25, 2 + 1 + 10 + 32]
+    assert costs.input_grad_s.tolist() == [2.5, 2.5 + 5, 4 + 1 + 2.5]
+    assert costs.step_s.tolist() == [4 + 32, 4, 8 + 64]
+    # Files, and digests, of profiles without them stay as they were.
+    assert b"receive" not in msgspec.json.encode(OVERHEAD)
+    for name in LATER:
+        with pytest.raises(ValueError, match=r"finite|>= 0"):
+            msgspec.json.decode(msgspec.json.encode(OVERHEAD)[:-1] + f', "{name}": -1.0}}'.encode(), type=Overhead)
 
 
 def test_what_a_moved_backward_needs_is_paid_too() -> None:

@@ -22,7 +22,7 @@ from penstock.planners.methods.bipartition.kernel import furthest_cuts
 from penstock.planners.methods.bipartition.planner import MAX_CUTS, bipartition, rate_between
 from penstock.planners.methods.bipartition.priced_cuts import Joint, Row, priced_cuts
 from penstock.planners.problem import Problem
-from penstock.profile.affine_model import fit
+from penstock.profile.row_costs import fit
 from penstock.schedules.registry import SCHEDULES
 from penstock.simulate.evaluation import evaluate
 from tests.support.paths import REPOSITORY

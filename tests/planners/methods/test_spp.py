@@ -24,7 +24,7 @@ from penstock.planners.methods.spp.device_order import order_devices
 from penstock.planners.methods.spp.partition import MAX_POSITIONS, Partition, Row, _edges, partition, partitions
 from penstock.planners.methods.spp.planner import least_seconds, spp
 from penstock.planners.problem import Problem
-from penstock.profile.affine_model import fit
+from penstock.profile.row_costs import fit
 from penstock.profile.types import Profile
 from penstock.program.lowering.lowering import lower
 from penstock.program.proof.proof import prove

@@ -74,7 +74,7 @@ def command(console: Console, plan_file: PlanFile, output: str | None, trace: st
     for their profiled seconds, and links have the cluster's bandwidths; --slow-down scales both.
     """
     check_outputs(plan_file.inputs, (output, trace))
-    bundle = plan_file.open()
+    bundle = plan_file.open().with_own_messages()
     emulation = _emulation(bundle, plan_file.path, options)
     if find_spec("torch") is None:
         raise InputError("emulation needs torch", hint="pip install 'penstock[run]'")

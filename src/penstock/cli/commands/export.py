@@ -1,15 +1,17 @@
 """penstock export: a plan in the form of another training engine."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import click
+import msgspec
 
 from penstock.cli.console import Console, console_options
 from penstock.cli.options import PlanFile, plan_file_options
 from penstock.cli.render import warn_if_old
 from penstock.errors import FileError, InputError
-from penstock.export import ENGINES, export_plan
+from penstock.export import ENGINES, export_plan, find_engine
 from penstock.names import list_names
 from penstock.units import show_seconds
 
@@ -32,8 +34,11 @@ def command(console: Console, plan_file: PlanFile, engine: str, output: str) -> 
 
     bundle = plan_file.open()
     warn_if_old(console, bundle.cluster)
+    costs = bundle.costs
+    if bundle.program is None:
+        costs = replace(costs, plan=msgspec.structs.replace(costs.plan, messages=find_engine(engine).messages))
     with console.working("proving and simulating (the very first run compiles the simulator)"):
-        result = evaluate_costs(bundle.costs, program=bundle.program)
+        result = evaluate_costs(costs, program=bundle.program)
     exported = export_plan(result, bundle.profile, engine)
     folder = _make_folder(output, exported.files.keys())
     write_all({str(folder / name): text.encode() for name, text in exported.files.items()})

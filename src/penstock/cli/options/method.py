@@ -59,6 +59,7 @@ class Method:
             profile_source=profile_source,
             cluster_source=cluster_source,
             cuts=self.cuts,
+            messages=None if self.engine is None else find_engine(self.engine).messages,
             search_space=self.searching.search_space,
         )
 

@@ -9,7 +9,7 @@ from penstock.export.stage_blocks import whole_blocks
 from penstock.export.subject import Subject
 from penstock.export.template_files import read_template
 from penstock.export.types import Draft, Engine
-from penstock.plan import Shape
+from penstock.plan import MessageModel, Shape
 
 LIMITS = Limits(
     shapes=frozenset({Shape.STRAIGHT}),
@@ -110,4 +110,7 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=1) + "\n"
 
 
-DEEPSPEED = Engine("deepspeed", "DeepSpeed", LIMITS, draft)
+MESSAGES = MessageModel(receive="blocking", send="rendezvous")
+"""`p2p.send` and `p2p.recv` of `PipelineEngine` return when the message is there, one after the other."""
+
+DEEPSPEED = Engine("deepspeed", "DeepSpeed", LIMITS, draft, messages=MESSAGES)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from itertools import groupby
 
+from penstock.export.engines.megatron import MESSAGES
 from penstock.export.limits import Limits, Obstacle
 from penstock.export.stage_blocks import stage_blocks
 from penstock.export.subject import Subject
@@ -122,4 +123,4 @@ def _recompute(subject: Subject, split: list[int]) -> str:
     return "\n".join([*lines, ""])
 
 
-FLAGSCALE = Engine("flagscale", "FlagScale", LIMITS, draft, find_obstacles=find_obstacles)
+FLAGSCALE = Engine("flagscale", "FlagScale", LIMITS, draft, messages=MESSAGES, find_obstacles=find_obstacles)

@@ -7,7 +7,7 @@ from penstock.export.limits import Limits, Obstacle
 from penstock.export.stage_blocks import SYMBOLS, StageBlocks, stage_blocks
 from penstock.export.subject import Subject
 from penstock.export.types import Draft, Engine
-from penstock.plan import Shape
+from penstock.plan import MessageModel, Shape
 from penstock.profile import allowed_cuts, is_inside_block
 
 LIMITS = Limits(
@@ -166,4 +166,8 @@ def _repeated(symbol: str, number: int) -> str:
     return symbol * number if number < 5 else f"{symbol}*{number}"
 
 
-MEGATRON = Engine("megatron", "Megatron-Core", LIMITS, draft, find_obstacles=find_obstacles)
+MESSAGES = MessageModel(receive="blocking", send="rendezvous", together=True, overlaps_chunks=True)
+"""1F1B exchanges in batches, such as `send_forward_recv_backward`, and waits for them. The interleaved schedule has
+`overlap_p2p_comm`, on unless `--no-overlap-p2p-communication`."""
+
+MEGATRON = Engine("megatron", "Megatron-Core", LIMITS, draft, messages=MESSAGES, find_obstacles=find_obstacles)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from penstock import io
 from penstock.cluster import Cluster
 from penstock.errors import InputError
+from penstock.export.engines import DEEPSPEED, MEGATRON, TORCH
 from penstock.export.imports.description import Description, parse_description, parse_numbers
 from penstock.export.imports.megatron_stages import megatron_cuts
 from penstock.export.pipeline_file import FORMAT, PipelineFile
@@ -20,7 +21,7 @@ from penstock.planners import Problem
 from penstock.profile import Profile, layer_roles
 from penstock.program import Action, program_from_actions, with_order
 
-ENGINES = ("megatron", "deepspeed", "torch")
+ENGINES = {engine.name: engine for engine in (MEGATRON, DEEPSPEED, TORCH)}
 SCHEDULES = {"megatron": "interleaved", "deepspeed": "1f1b"}
 
 
@@ -57,13 +58,14 @@ def import_plan(
         >>> [(stage.start, stage.stop, stage.forward[0].device) for stage in plan.stages]
         [(0, 15, 'd0'), (15, 26, 'd1')]
     """
-    parsed = parse_description(description, ENGINES)
+    parsed = parse_description(description, tuple(ENGINES))
     problem = Problem(
         profile,
         cluster,
         num_microbatches,
         schedule=SCHEDULES.get(parsed.engine, "auto"),
         recompute=parsed.options.get("recompute") == "all",
+        messages=ENGINES[parsed.engine].messages,
         profile_source=profile_source,
         cluster_source=cluster_source,
     )

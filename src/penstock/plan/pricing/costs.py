@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from penstock.arrays import Floats, Ints
 from penstock.cluster import Cluster
+from penstock.plan.message_model import OVERLAPPED, MessageModel
 from penstock.plan.pricing.allreduce_ring import Ring, reduce_ring
 from penstock.plan.pricing.flows import Flows, find_flows
 from penstock.plan.pricing.restrictions import NO_RESTRICTIONS, PlanRestrictions
@@ -93,6 +94,19 @@ class Costs:
     def num_microbatches(self) -> int:
         """The number of micro-batches of an iteration."""
         return self.plan.num_microbatches
+
+    @property
+    def messages(self) -> MessageModel:
+        """How devices wait for their messages."""
+        model = self.plan.messages or OVERLAPPED
+        if model.overlaps_chunks and self.has_chunks:
+            return OVERLAPPED
+        return model
+
+    @cached_property
+    def has_chunks(self) -> bool:
+        """Whether a device has several stages."""
+        return any(len(set(devices.tolist())) < len(devices) for devices in (self.forward_device, self.backward_device))
 
     @cached_property
     def has_whole_rows(self) -> bool:

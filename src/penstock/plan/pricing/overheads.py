@@ -1,14 +1,16 @@
-"""Runtime overheads, added to the passes of a plan: per pass, per message and per byte.
+"""Runtime overheads, added to the passes of a plan: per pass, message, byte, micro-batch and iteration.
 
 On a CPU the cores that compute also copy messages. The overhead of a message is part of the pass that produces or
 consumes it. With a remote backward, the forward's device also copies the returned parameters once per iteration, which
 is counted as a part of every forward.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from penstock.arrays import Floats, Ints
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED
 from penstock.plan.pricing.unit_seconds import UnitClock
@@ -33,7 +35,9 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
     step_s = costs.step_s.copy()
     flows = costs.flows
     sent = message_s[flows.source] + byte_s[flows.source] * flows.num_bytes
-    received = message_s[flows.target]
+    received_byte_s = np.array([item.received_byte_s for item in spent])
+    received = np.array([item.received_message_s for item in spent])[flows.target]
+    received = received + received_byte_s[flows.target] * flows.num_bytes
     makers = {ACTIVATION: forward_s, GRADIENT: input_grad_s, SAVED: forward_s, PARAMETERS: step_s}
     takers = {ACTIVATION: forward_s, GRADIENT: input_grad_s, SAVED: input_grad_s}
     for what, made in makers.items():
@@ -42,8 +46,11 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
         if what in takers:
             np.add.at(takers[what], flows.target_replica[chosen], received[chosen])
     fresh = flows.what == PARAMETERS
-    copied = received + byte_s[flows.target] * flows.num_bytes
+    # Without a figure for received bytes, they are copied like sent ones.
+    copied = received + np.where(received_byte_s > 0, 0.0, byte_s)[flows.target] * flows.num_bytes
     np.add.at(forward_s, flows.target_replica[fresh], copied[fresh] / costs.num_microbatches)
+    _add_constants(forward_s, costs.forward_device, [item.each_microbatch_s for item in spent])
+    _add_constants(step_s, costs.backward_device, [item.each_iteration_s for item in spent])
     found = replace(
         costs,
         forward_s=forward_s,
@@ -57,3 +64,11 @@ def with_overheads(costs: Costs, clock: UnitClock) -> Costs:
     # The flows do not depend on seconds, and finding them is the expensive part: keep them.
     found.__dict__["flows"] = flows
     return found
+
+
+def _add_constants(seconds: Floats, device: Ints, constant_s: Sequence[float]) -> None:
+    """Add the constant of each device to the seconds of its first stage."""
+    if not any(constant_s):
+        return
+    _, first = np.unique(device, return_index=True)
+    seconds[first] += np.array(constant_s)[device[first]]

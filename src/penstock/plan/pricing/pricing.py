@@ -111,6 +111,10 @@ def price(
         restrictions=find_restrictions(plan, profile),
     )
     costs = with_overheads(costs, clock)
+    ends = (zip(devices.tolist(), share.tolist(), strict=True) for devices in (forward_device, backward_device))
+    beyond = dict.fromkeys(clock.extrapolation(*end) for pairs in ends for end in dict.fromkeys(pairs))
+    if any(beyond):
+        costs = replace(costs, notes=(*costs.notes, *filter(None, beyond)))
     if not costs.has_whole_rows:
         text = f"replicas get fractional rows of a micro-batch of {plan.micro_batch_size}: times assume divisible rows"
         costs = replace(costs, notes=(*costs.notes, text))

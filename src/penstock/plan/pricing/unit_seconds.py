@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from msgspec.structs import replace
 
 from penstock.arrays import Floats
 from penstock.cluster import Cluster, Device
@@ -24,6 +23,8 @@ from penstock.profile import (
 )
 
 Part = Literal["forward_s", "input_grad_s", "weight_grad_s", "step_s"]
+
+ROUNDING = 1e-9
 
 MAX_SUMS = 10_000
 """How many running sums are kept at once: a long search tries many shares."""
@@ -105,6 +106,26 @@ class UnitClock:
             self._sums[key] = np.concatenate([[0.0], np.cumsum(values)])
         return self._sums[key]
 
+    def corners(self, device: int) -> tuple[float, ...]:
+        """The shares below 1 at which seconds on a device can change their slope, ascending."""
+        model, _ = self._model(self._cluster.devices[device].kind)
+        return tuple(rows / self._rows for rows in model.forward.measured_rows if rows < self._rows)
+
+    def extrapolation(self, device: int, share: float) -> str | None:
+        """A note about the times of a device with a share of the rows, if so few or many were not measured.
+
+        With one measured size, times of smaller shares are proportional, which every profile of one size implies.
+        """
+        model, _ = self._model(self._cluster.devices[device].kind)
+        measured, rows = model.forward.measured_rows, self._rows * share
+        if measured[0] * (1 - ROUNDING) <= rows <= measured[-1] * (1 + ROUNDING):
+            return None
+        if len(measured) == 1:
+            if measured[0] == self._rows:
+                return None
+            return f"times are those of {measured[0]:g} rows, scaled to micro-batches of {self._rows}"
+        return f"times of {rows:g} rows are extrapolated: the profile has {measured[0]:g} to {measured[-1]:g}"
+
     def _model(self, kind: str) -> tuple[CostModel, float]:
         if kind not in self._models:
             self._models[kind] = self._find(kind)
@@ -138,8 +159,7 @@ class UnitClock:
         spent = next((item for item in self._profile.overheads if item.kind == kind), None)
         if spent is None:
             return Overhead(kind=found.kind, job_s=0.0, message_s=0.0, byte_s=0.0)
-        slower = {name: getattr(spent, name) / found.speed for name in ("job_s", "message_s", "byte_s")}
-        return replace(spent, **slower)
+        return spent.at_speed(found.speed)
 
     def work(self, device: int) -> Floats:
         """Running sums of F, I and W together for whole micro-batches."""

@@ -97,7 +97,7 @@ class SearchState:
         if best.over_bytes > 0 or num_maps(problem, remote_backward=remote_backward) > MAX_MAPS:
             return []
         maps = all_maps(problem, remote_backward=remote_backward, recompute=False)
-        bounds = map_bounds(unit_times(problem), maps)
+        bounds = map_bounds(unit_times(problem, replication=False), maps)
         plans: list[Plan] = []
         for map_index in np.argsort(bounds, kind="stable")[: self.work].tolist():
             if bounds[map_index] >= best.seconds or self.stopped:

@@ -124,7 +124,8 @@ def lower_bound(
         >>> [part.name for part in bound.parts]
         ['work', 'chain', 'network']
     """
-    times = unit_times(Problem(profile, cluster, num_microbatches, micro_batch_size=micro_batch_size))
+    problem = Problem(profile, cluster, num_microbatches, micro_batch_size=micro_batch_size)
+    times = unit_times(problem, replication=replication)
     parts = _replicated_parts(times, remote_backward) if replication else _unreplicated_parts(times, remote_backward)
     parts.append(BoundPart("network", network_bound(times, _largest(parts), remote_backward=remote_backward), NETWORK))
     largest = max(parts, key=lambda part: part.seconds)

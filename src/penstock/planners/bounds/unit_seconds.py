@@ -7,9 +7,12 @@ import numpy as np
 
 from penstock.arrays import Floats
 from penstock.cluster import Cluster
-from penstock.plan.pricing import Part
+from penstock.plan.pricing import Part, UnitClock
 from penstock.planners.problem import Problem
 from penstock.profile import fit
+
+NO_SHARE = 1e-12
+"""Stands for no rows, for which there are no seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,17 +82,40 @@ class UnitTimes:
         return self.cluster.latency_s + num_bytes / self.rate
 
 
-def unit_times(problem: Problem) -> UnitTimes:
-    """Compute the seconds of a problem's layers on all devices of its cluster."""
+def _whole(clock: UnitClock, device: int, part: Part) -> tuple[Floats, Floats]:
+    whole = np.diff(clock.prefix(device, 1.0, part))
+    return np.zeros_like(whole), whole
+
+
+def _line_below(clock: UnitClock, device: int, part: Part) -> tuple[Floats, Floats]:
+    """Base and slope of a line over the share, for every layer, that is nowhere above the layer's seconds.
+
+    The line through whole micro-batches, where its base is not negative; otherwise one through the origin. Seconds are
+    straight between the corners, so the line is below them everywhere if it is there.
+    """
+    shares = (NO_SHARE, *clock.corners(device))
+    whole = np.diff(clock.prefix(device, 1.0, part))
+    seconds = np.stack([np.diff(clock.prefix(device, share, part)) for share in shares])
+    rest = np.array(shares)[:, None]
+    slope = np.maximum(((whole - seconds) / (1 - rest)).max(axis=0), 0.0)
+    steepest = np.minimum((seconds / rest).min(axis=0), whole)
+    is_through_origin = slope > whole
+    base = np.where(is_through_origin, 0.0, np.clip(whole - slope, 0.0, whole))
+    return base, np.where(is_through_origin, steepest, whole - base)
+
+
+def unit_times(problem: Problem, *, replication: bool = True) -> UnitTimes:
+    """Compute the seconds of a problem's layers on all devices of its cluster.
+
+    With replication, lines over the share that are nowhere above the seconds; otherwise those of whole micro-batches.
+    """
     clock, profile = problem.clock, problem.profile
     devices = range(problem.cluster.num_devices)
 
     def lines(part: Part) -> Lines:
-        whole, half = (
-            np.stack([np.diff(clock.prefix(device, share, part)) for device in devices]) for share in (1.0, 0.5)
-        )
-        base = np.clip(2 * half - whole, 0.0, whole)
-        return Lines(base, whole - base)
+        find = _line_below if replication else _whole
+        found = [find(clock, device, part) for device in devices]
+        return Lines(*(np.stack(values) for values in zip(*found, strict=True)))
 
     sizes = fit(profile, profile.kinds[0]).at(problem.rows_per_microbatch)
     first = profile.input_bytes * problem.rows_per_microbatch / profile.micro_batch_size

@@ -48,4 +48,5 @@ def lowered_order(costs: Costs, orders: tuple[tuple[Job, ...], ...]) -> Program:
             if stage in returns:
                 closing.append(returns[stage])
         lowered.append([*early, *rest[:after], *late, *rest[after:], *closing])
-    return order_messages(program_from_actions(costs.plan, names, lowered), costs)
+    program = program_from_actions(costs.plan, names, lowered)
+    return order_messages(program, costs) if costs.messages.is_overlapped else program

@@ -90,7 +90,7 @@ def exact(problem: Problem, *, remote_backward: bool = True, recompute: bool = T
         raise InputError(f"time limit of the exact planner ({seconds} s) must be positive")
     deadline = time.monotonic() + seconds
     maps = all_maps(problem, remote_backward=remote_backward, recompute=recompute)
-    bounds = map_bounds(unit_times(problem), maps)
+    bounds = map_bounds(unit_times(problem, replication=False), maps)
     map_indices = [int(index) for index in np.argsort(bounds, kind="stable")]
     allowed = (index for index in map_indices if _is_allowed(problem, plan_of_map(problem, maps, index)))
     best = min(

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.arrays import Floats, Int32s, Ints
+from penstock.arrays import Bools, Floats, Int32s, Ints
 from penstock.plan.pricing import Costs, Reduction
 from penstock.program.actions import NONE, Kind
+from penstock.program.dependencies.blocking import find_blocked, find_eager
 from penstock.program.dependencies.messages import match_messages
 from penstock.program.dependencies.passes import passes_to
 from penstock.program.job_table import JobTable
@@ -45,7 +46,11 @@ class Dependencies(NamedTuple):
     """The number of actions and earlier transfers that each transfer waits for."""
     next_on_links: Lists
     consumers: Lists
-    """The actions that wait for each transfer."""
+    """The actions that use what each transfer brings."""
+    waiting: Lists
+    """The actions that wait for each transfer: its consumers, and devices that block until it has arrived."""
+    is_eager: Bools
+    """Whether each transfer starts without its receiver."""
     interfaces: Lists
     """Directions of shared interfaces that each transfer occupies: 2 * host for outgoing, 2 * host + 1 for incoming."""
     interface_s: Floats
@@ -75,7 +80,9 @@ def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Depende
     occupancy = num_bytes / costs.cluster.bandwidth[source, target]
     interfaces, interface_s, occupancy = _interfaces(costs, source, target, num_bytes, occupancy)
     next_on_links, num_before = _next_on_links(program, reductions, participants, send, source, target)
-    set_going = np.concatenate([np.full(len(send), 2), [len(actions) for actions in participants]])
+    eager = np.concatenate([find_eager(costs.messages, num_bytes), np.zeros(len(participants), dtype=np.bool_)])
+    set_going = np.concatenate([2 - eager[: len(send)].astype(np.int64), [len(actions) for actions in participants]])
+    consumers = _consumers(program, costs, jobs, what, matched)
     return Dependencies(
         transfer_of=transfer_of,
         send=np.concatenate([send, [actions[0] for actions in participants]]).astype(np.int64),
@@ -87,7 +94,9 @@ def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Depende
         ),
         num_needs=(set_going + num_before).astype(np.int32),
         next_on_links=next_on_links,
-        consumers=_consumers(program, costs, jobs, what, matched),
+        consumers=consumers,
+        waiting=_with(consumers, *find_blocked(program, costs.messages, send, matched, num_bytes)),
+        is_eager=eager,
         interfaces=interfaces,
         interface_s=interface_s,
     )
@@ -171,6 +180,16 @@ def _consumers(program: Program, costs: Costs, jobs: JobTable, what: Ints, match
         owners.append(np.full(len(steps), len(matched) + number))
         actions.append(steps)
     return _lists(np.concatenate(owners), np.concatenate(actions), len(matched) + len(costs.reductions))
+
+
+def _with(lists: Lists, owner: Ints, values: Ints) -> Lists:
+    """The lists with more entries, each entry once."""
+    if not len(owner):
+        return lists
+    num = len(lists.begin) - 1
+    owners = np.concatenate([np.repeat(np.arange(num), np.diff(lists.begin)), owner])
+    pairs = np.unique(np.stack([owners, np.concatenate([lists.values, values])]), axis=1)
+    return _lists(pairs[0], pairs[1], num)
 
 
 def _lists(owner: Ints, values: Ints, num: int) -> Lists:

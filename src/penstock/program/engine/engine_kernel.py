@@ -33,7 +33,8 @@ def run_engine(
     """
     transfer_of, needs = dependencies.transfer_of, dependencies.num_needs.copy()
     occupancy, latency = dependencies.occupancy_s, dependencies.latency_s
-    followers, consumers, interfaces = dependencies.next_on_links, dependencies.consumers, dependencies.interfaces
+    followers, consumers, interfaces = dependencies.next_on_links, dependencies.waiting, dependencies.interfaces
+    send, eager = dependencies.send, dependencies.is_eager
     num_devices = len(offsets) - 1
     num_actions, num_transfers = len(duration), len(occupancy)
     start, end = np.zeros(num_actions), np.zeros(num_actions)
@@ -68,22 +69,20 @@ def run_engine(
             device = device_stack[num_ready_devices]
             index, now = counter[device], clock[device]
             while index < offsets[device + 1]:
+                if waits[index] > 0:
+                    break
+                now = max(now, action_ready[index])
+                start[index] = now
                 transfer = transfer_of[index]
-                if transfer >= 0:
+                if transfer < 0:
+                    now += duration[index]
+                elif index == send[transfer] or not eager[transfer]:
                     transfer_ready[transfer] = max(transfer_ready[transfer], now)
                     needs[transfer] -= 1
                     if needs[transfer] == 0:
                         transfer_stack[num_ready_transfers] = transfer
                         num_ready_transfers += 1
-                    start[index] = now
-                    end[index] = now
-                else:
-                    if waits[index] > 0:
-                        break
-                    begin = max(now, action_ready[index])
-                    now = begin + duration[index]
-                    start[index] = begin
-                    end[index] = now
+                end[index] = now
                 index += 1
             counter[device], clock[device] = index, now
             continue

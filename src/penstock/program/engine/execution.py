@@ -41,7 +41,7 @@ def is_compiled_used(num_actions: int) -> bool:
 
 def count_transfers_needed(program: Program, dependencies: Dependencies) -> Int32s:
     """For each action the number of transfers that it waits for."""
-    return np.bincount(dependencies.consumers.values, minlength=program.num_actions).astype(np.int32)
+    return np.bincount(dependencies.waiting.values, minlength=program.num_actions).astype(np.int32)
 
 
 def execute(program: Program, dependencies: Dependencies, costs: Costs, seconds: Floats) -> Run:

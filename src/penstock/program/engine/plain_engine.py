@@ -31,7 +31,8 @@ class PlainEngine:
         self._transfer_of, self._num_needs = dependencies.transfer_of.tolist(), dependencies.num_needs.tolist()
         self._occupancy_s, self._latency_s = dependencies.occupancy_s.tolist(), dependencies.latency_s.tolist()
         self._follower_begin, self._followers = (values.tolist() for values in dependencies.next_on_links)
-        self._consumer_begin, self._consumers = (values.tolist() for values in dependencies.consumers)
+        self._consumer_begin, self._consumers = (values.tolist() for values in dependencies.waiting)
+        self._send, self._is_eager = dependencies.send.tolist(), dependencies.is_eager.tolist()
         self._interface_begin = dependencies.interfaces.begin.tolist()
         self.start, self.end = [0.0] * len(seconds), [0.0] * len(seconds)
         self.begun, self.arrived = ([math.nan] * len(self._num_needs) for _ in range(2))
@@ -72,17 +73,14 @@ class PlainEngine:
     def _advance(self, device: int) -> None:
         """Run the actions of a device up to the first that waits."""
         action, now, stop = self.counter[device], self._clock[device], self._stops[device]
-        while action < stop:
+        while action < stop and not self._waits[action]:
             transfer = self._transfer_of[action]
-            if transfer >= 0:
-                self.start[action] = self.end[action] = now
+            self.start[action] = now = max(now, self._action_ready[action])
+            if transfer < 0:
+                now += self._seconds[action]
+            elif action == self._send[transfer] or not self._is_eager[transfer]:
                 self._meet(transfer, now)
-            elif self._waits[action]:
-                break
-            else:
-                begin = max(now, self._action_ready[action])
-                now = begin + self._seconds[action]
-                self.start[action], self.end[action] = begin, now
+            self.end[action] = now
             action += 1
         self.counter[device], self._clock[device] = action, now
 

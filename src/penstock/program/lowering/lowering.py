@@ -12,6 +12,9 @@ def lower(program: Program, costs: Costs) -> Program:
     `place_messages` adds them as early as buffers permit, and `order_messages` moves them into one order over all
     devices, in which no device can wait for another in a cycle, whatever it waits for itself.
 
+    For an engine that blocks at its messages (`Costs.messages`), `place_messages` places them as the engine does, and
+    they stay there.
+
     Args:
         program: A compute program. Every pass must occur once, which `prove` checks.
         costs: The priced plan of the program.
@@ -19,4 +22,5 @@ def lower(program: Program, costs: Costs) -> Program:
     Returns:
         The lowered program.
     """
-    return order_messages(place_messages(program, costs), costs)
+    placed = place_messages(program, costs)
+    return order_messages(placed, costs) if costs.messages.is_overlapped else placed

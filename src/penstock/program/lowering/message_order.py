@@ -93,7 +93,7 @@ def find_order_plainly(
         values.tolist() for values in (offsets[1:], device_of, end_s, dependencies.transfer_of)
     )
     follower_begin, followers = (values.tolist() for values in dependencies.next_on_links)
-    consumer_begin, consumers = (values.tolist() for values in dependencies.consumers)
+    consumer_begin, consumers = (values.tolist() for values in dependencies.waiting)
     num_waits = waits.tolist()
     num_needs = dependencies.num_needs.tolist()
     sync_of, num_absent = syncs.sync_of.tolist(), syncs.size.tolist()

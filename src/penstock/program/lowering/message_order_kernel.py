@@ -14,7 +14,7 @@ def find_order(
 ) -> Ints:
     """For each position the action that takes it; see `find_order_plainly`. `waits` is used up."""
     transfer_of, needs = dependencies.transfer_of, dependencies.num_needs.copy()
-    followers, consumers = dependencies.next_on_links, dependencies.consumers
+    followers, consumers = dependencies.next_on_links, dependencies.waiting
     sync_of, absent = syncs.sync_of, syncs.size.copy()
     with_syncs = len(sync_of) > 0
     num_devices, num_transfers = len(offsets) - 1, len(needs)

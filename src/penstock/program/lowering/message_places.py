@@ -8,6 +8,9 @@
   used, and other receives on the link follow them until either is due: as long before its consumer as the link
   takes for the messages of two micro-batches (`LEAD`). No receive is posted later than any consumer of it or of a later
   message, so posting never causes a cycle of waiting devices.
+- If the plan is for an engine that blocks, a receive directly precedes the action that needs it (or an action that
+  needs a later message of the link); that of a gradient precedes the recompute. Between two actions, sends precede
+  receives, but activations are sent after the gradient that their receiver has made before it needs them.
 - A stage's gradients are reduced right after its last weight gradient, but never before a message on a link of the
   ring: a device of the ring could still need that message for its own gradients, and the devices would deadlock. Later
   stages are reduced first on every device, as two rings in different orders would deadlock too. Gradients of parameters
@@ -21,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.arrays import Ints
+from penstock.arrays import Bools, Ints
 from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
 from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Kind
 from penstock.program.dependencies import passes_from, passes_to
@@ -48,8 +51,9 @@ class _Block(NamedTuple):
     peer: Ints
 
 
-# Within a slot: receives, the compute action itself, its sends, reductions, then what closes the iteration.
-_RECEIVE, _COMPUTE, _SEND, _REDUCE, _CLOSE = range(5)
+# Within a slot: receives, sends that wait for these, the compute action itself, its sends, reductions, then what closes
+# the iteration.
+_RECEIVE, _LATE_SEND, _COMPUTE, _SEND, _REDUCE, _CLOSE = range(6)
 
 
 def place_messages(program: Program, costs: Costs) -> Program:
@@ -118,6 +122,10 @@ def _messages(
     needed_at = np.empty(len(flow), dtype=np.int64)
     needed_at[regular] = slot_of[jobs.passes[consumer, microbatch[regular]]]
     needed_at[~regular] = last_slot[flows.target[flow[~regular]]]
+    blocks = not costs.messages.is_overlapped
+    if blocks:
+        again = (what == GRADIENT) & costs.recompute[costs.replica_stage[target]]
+        needed_at[again] = np.minimum(needed_at[again], slot_of[jobs.recompute[target[again], microbatch[again]]])
     is_saved = what == SAVED
     used_up_at = needed_at.copy()
     used_up_at[is_saved] = slot_of[jobs.weights[target[is_saved], microbatch[is_saved]]]
@@ -142,13 +150,27 @@ def _messages(
     later = np.minimum(due[order], slots_wanted(flow[order], used_up_at[order], earliest[order], ahead))
     wanted = np.where(is_saved[order], np.maximum(wanted, later), wanted)
     put_parameters_in_turn(wanted, link_of[order], np.flatnonzero(~regular[order]))
-    posted[order] = slots_posted(wanted, due[order], needed_at[order], what[order], link_of[order])
+    if blocks:
+        wanted = due = needed_at[order]
+        put_parameters_in_turn(wanted, link_of[order], np.flatnonzero(~regular[order]))
+        posted[order] = slots_posted(wanted, due, needed_at[order], what[order], link_of[order])
+    else:
+        posted[order] = slots_posted(wanted, due[order], needed_at[order], what[order], link_of[order])
 
     order_out = order[np.argsort(sent_at[order], kind="stable")]
     order_out = order_out[regular[order_out]]
     order_in = order[np.argsort(posted[order], kind="stable")]
+    late = np.zeros(len(flow), dtype=np.bool_)
+    if blocks:
+        both = _Ends(what, flows.source[flow], flows.target[flow])
+        late = _sent_after_gradients(both, sent_at, posted, needed_at)
     stage_out, stage_in = costs.replica_stage[source], costs.replica_stage[target]
     send_kinds, recv_kinds = np.array(SEND_KINDS, dtype=np.int8), np.array(RECV_KINDS, dtype=np.int8)
+
+    def sends(rows: Ints, rank: int) -> _Block:
+        slots = sent_at[rows] + (rank == _LATE_SEND)
+        return _Block(slots, rank, send_kinds[what[rows]], stage_out[rows], microbatch[rows], flows.target[flow[rows]])
+
     return [
         _Block(
             posted[order_in],
@@ -158,22 +180,41 @@ def _messages(
             microbatch[order_in],
             flows.source[flow[order_in]],
         ),
-        _Block(
-            sent_at[order_out],
-            _SEND,
-            send_kinds[what[order_out]],
-            stage_out[order_out],
-            microbatch[order_out],
-            flows.target[flow[order_out]],
-        ),
+        sends(order_out[late[order_out]], _LATE_SEND),
+        sends(order_out[~late[order_out]], _SEND),
     ]
+
+
+class _Ends(NamedTuple):
+    """Over messages: the content, and the devices at both ends."""
+
+    what: Ints
+    source: Ints
+    target: Ints
+
+
+def _sent_after_gradients(ends: _Ends, sent_at: Ints, posted: Ints, needed_at: Ints) -> Bools:
+    """Which activations are sent only when the sender has received a gradient for its next action.
+
+    Their receiver has made the gradient before it needs them.
+    """
+    num_devices = int(max(ends.source.max(), ends.target.max())) + 1
+    gradients = np.flatnonzero(ends.what == GRADIENT)
+    gradients = gradients[np.lexsort((sent_at[gradients], ends.source[gradients], posted[gradients]))]
+    keys = posted[gradients] * num_devices + ends.source[gradients]
+    wanted = (sent_at + 1) * num_devices + ends.target
+    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    if not len(keys):
+        return np.zeros(len(sent_at), dtype=np.bool_)
+    is_met = (keys[at] == wanted) & (sent_at[gradients[at]] < needed_at)
+    return np.asarray((ends.what == ACTIVATION) & is_met)
 
 
 def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, messages: list[_Block]) -> list[_Block]:
     last = jobs.weights.max(axis=1)
     last_sent = np.full((costs.num_devices, costs.num_devices), NONE, dtype=np.int64)
     for block in messages:
-        if block.rank == _SEND:
+        if block.rank in (_LATE_SEND, _SEND):
             np.maximum.at(last_sent, (np.searchsorted(last_slot, block.slot), block.peer), block.slot)
     free = np.zeros(costs.num_devices, dtype=np.int64)
     rows: list[tuple[int, int, int]] = []

@@ -1,9 +1,9 @@
 """Gaps: the times in which a device is idle, cut into parts that each have one reason.
 
 A device waits for the last dependency of its next action (`Timeline.cause`). While a transfer is under way, it is the
-reason. Before that, the transfer itself waits: for the link, which another transfer occupies, or for the action that
-makes its payload. That action may have waited in turn. So the reasons follow from going back in time from the end of
-the gap to its start. The parts of a gap cover it without holes or overlaps.
+reason. Before that, the transfer itself waits: for the link, which another transfer occupies, for a device that blocks
+at another message, or for the action that makes its payload. That action may have waited in turn. So the reasons follow
+from going back in time from the end of the gap to its start. The parts of a gap cover it without holes or overlaps.
 """
 
 from enum import IntEnum
@@ -33,6 +33,8 @@ class Reason(IntEnum):
     """No cause in the program."""
     EARLIER = 5
     """The chain of reasons is longer than `MAX_PARTS`."""
+    BLOCKED = 6
+    """The transfer that it waits for cannot start, because a device at one of its ends blocks at another message."""
 
 
 class Part(NamedTuple):
@@ -93,6 +95,8 @@ class _Chain:
     """The arrays of a timeline as lists, which are faster to index one by one."""
 
     def __init__(self, timeline: Timeline) -> None:
+        messages = timeline.program.plan.messages
+        self.blocks = messages is not None and not messages.is_overlapped
         self.start = timeline.start_s.tolist()
         self.end = timeline.end_s.tolist()
         self.cause = timeline.cause.tolist()
@@ -127,7 +131,9 @@ class _Chain:
     def _reason(self, waiting: int, cause: int) -> Reason:
         if self.is_compute[cause]:
             return Reason.WORK
-        return Reason.TRANSFER if self.is_compute[waiting] else Reason.LINK
+        if self.is_compute[waiting]:
+            return Reason.TRANSFER
+        return Reason.BLOCKED if self.blocks and self._location(waiting) != self._location(cause) else Reason.LINK
 
     def _add(self, parts: list[Part], part: Part) -> None:
         """Append a part; actions of one device in a row are one part, and so are transfers on one link."""

@@ -4,7 +4,7 @@ import msgspec
 
 from penstock.printable_text import escape_text
 from penstock.program import NONE, Kind, Program
-from penstock.timeline import Timeline, Wait, waits
+from penstock.timeline import Timeline, Wait, blocked_at, waits
 from penstock.units import show_seconds
 
 _AWAITED = {
@@ -72,7 +72,11 @@ def _reason(program: Program, wait: Wait) -> tuple[str, str]:
     if kind not in _AWAITED:
         return "", ""
     source = program.devices[int(program.device_of[wait.cause])] if kind.is_send else ""
-    return _AWAITED[kind], source
+    blocked = blocked_at(program, wait.action, wait.cause)
+    if blocked == "rendezvous":
+        receiver = escape_text(program.action(wait.cause).peer)
+        return f"{receiver} to receive its {_AWAITED[kind]}, blocked in a rendezvous", ""
+    return f"{_AWAITED[kind]}{' for later, blocked in a receive,' if blocked else ''}", source
 
 
 def _group(program: Program, key: tuple[str, str, str], entries: list[Wait]) -> WaitGroup:

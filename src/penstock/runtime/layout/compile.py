@@ -8,6 +8,8 @@ auto) it can differ from the order that was simulated for the plan.
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from penstock.cluster import Cluster, Device, Host, Wire
 from penstock.errors import InputError
 from penstock.model import Block, shared_parameters
@@ -63,6 +65,7 @@ def price_plan(plan: Plan, blocks: Sequence[Block], profile: Profile | None, clu
     Raises:
         InputError: Only one of profile and cluster is given.
     """
+    plan = msgspec.structs.replace(plan, messages=None)  # the runtime's own messages, whatever the plan is for
     if (profile is None) != (cluster is None):
         raise InputError("profile and cluster must be given together", hint="Pass both, or neither.")
     if profile is None or cluster is None:

@@ -1,6 +1,7 @@
 """The score of an order: lowered and executed, without the proof.
 
-Lowered programs pass the proof, and the chosen program is proved in the end. Messages are brought into their final
+Lowered programs pass the proof, and the chosen program is proved in the end. (Devices that block at their messages can
+deadlock: such an order is refused.) Messages are brought into their final
 order only if memory depends on it: that changes no times, and needs less memory, unless a sender has to hold a tensor
 for its receiver.
 """
@@ -45,8 +46,10 @@ def score_program(program: Program, costs: Costs) -> Score:
     if not meets_restrictions(lowered, costs, dependencies):
         return REFUSED
     run = execute(lowered, dependencies, costs, durations(lowered, costs, jobs.replica))
+    if not costs.messages.is_overlapped and (run.counter < lowered.offsets[1:]).any():
+        return REFUSED
     peak = memory_use(lowered, costs, jobs).peak(lowered, costs)
-    if _depends_on_messages(peak, costs, holds_sends(dependencies, run.end)):
+    if costs.messages.is_overlapped and _depends_on_messages(peak, costs, holds_sends(dependencies, run.end)):
         ordered = order_by_ends(lowered, costs, dependencies, run.end)
         peak = memory_use(ordered, costs).peak(ordered, costs)
     return Score(float(costs.over_bytes(peak).max(initial=0.0)), run.seconds)

@@ -155,18 +155,16 @@ class Row:
         self.host: Ints = problem.cluster.host_index[list(order)]
         types: dict[tuple[str, float], int] = {}
         self._type: list[int] = []
-        base: list[Floats] = []
-        slope: list[Floats] = []
+        self._example: list[int] = []
+        """For each type a device."""
         for index in order:
             device = problem.cluster.devices[index]
             self._type.append(types.setdefault((device.kind, device.speed), len(types)))
-            if len(base) < len(types):
-                # Seconds are affine in the share; two shares give base and slope.
-                whole, half = (_work(problem, index, share) for share in (1.0, 0.5))
-                base.append(np.maximum(2 * half - whole, 0.0))
-                slope.append(whole - base[-1])
-        self._base, self._slope = np.array(base), np.array(slope)
-        total = np.array([float((self._base[kind] + self._slope[kind]).sum()) for kind in self._type])
+            if len(self._example) < len(types):
+                self._example.append(index)
+        self._problem = problem
+        whole = [float(_work(problem, index, 1.0).sum()) for index in self._example]
+        total = np.array([whole[kind] for kind in self._type])
         relative = total.min() / total if total.all() else np.ones(len(total))
         self.speed: Floats = np.maximum(relative, 1 / LARGEST)
         self._curves: dict[tuple[tuple[int, ...], tuple[float, ...]], Floats] = {}
@@ -185,8 +183,8 @@ class Row:
         replicas = dict(zip(self._type[begin:end], self.shares(begin, end).tolist(), strict=True))
         key = tuple(replicas), tuple(replicas.values())
         if key not in self._curves:
-            share = np.array(list(replicas.values()))[:, None]
-            curves = self._num_microbatches * _slowest(self._base[list(replicas)] + self._slope[list(replicas)] * share)
+            seconds = [_work(self._problem, self._example[kind], share) for kind, share in replicas.items()]
+            curves = self._num_microbatches * _slowest(np.array(seconds))
             self._curves[key] = np.hstack([np.zeros((len(curves), 1)), np.cumsum(curves, axis=1)])
         return self._curves[key]
 

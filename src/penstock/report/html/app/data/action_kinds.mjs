@@ -40,7 +40,7 @@ export const KIND_LABELS = [
 ];
 
 // The values of Reason in report/analysis/gaps.py.
-export const REASON = { TRANSFER: 0, WORK: 1, LINK: 2, DONE: 3, UNKNOWN: 4, EARLIER: 5 };
+export const REASON = { TRANSFER: 0, WORK: 1, LINK: 2, DONE: 3, UNKNOWN: 4, EARLIER: 5, BLOCKED: 6 };
 
 export const isCompute = (kind) => kind <= KIND.STEP;
 export const isSend = (kind) => kind >= KIND.SEND_F && kind <= KIND.SEND_P;

@@ -112,6 +112,8 @@ function partText(model, { reason, action, num }) {
       const link = peer === NONE ? "links were" : `the link from ${at} to ${deviceName(model, peer)} was`;
       return `${link} busy with ${actionName(model, action)}${more("transfer")}`;
     }
+    case REASON.BLOCKED:
+      return `a device was blocked until ${actionName(model, action)} had arrived${more("transfer")}`;
     case REASON.DONE:
       return "idle after finishing";
     case REASON.EARLIER:

@@ -1,4 +1,4 @@
-"""Affine functions of the rows: exact for points on an allowed line, least squares otherwise."""
+"""Costs over the rows: what was measured, straight between, and no fall beyond; and lines of least squares."""
 
 import itertools
 import random
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InputError
-from penstock.profile.affine_model import Line, affine, fit
 from penstock.profile.limits import MAX_SECONDS
+from penstock.profile.row_costs import Line, affine, fit
 from penstock.profile.types import Profile, Sizes, Times, Unit
 from tests.support.reach import reach, reaches
 
@@ -125,7 +125,7 @@ def test_a_profile_measured_once() -> None:
     assert half.forward_s.tolist() == [0.05, 0.15]
     assert half.cut_bytes.tolist() == [50, 0]
     assert half.parameter_bytes.tolist() == [0, 10]
-    assert model.forward.per_row.tolist() == pytest.approx([0.1 / 8, 0.3 / 8])
+    assert model.at(24).forward_s.tolist() == pytest.approx([0.3, 0.9])
 
 
 def test_each_kind_has_its_own_times() -> None:
@@ -134,8 +134,8 @@ def test_each_kind_has_its_own_times() -> None:
     profile = profile_of(((sizes(2, 8),), measured), ((sizes(2, 8),), measured[::-1]))
     slow, fast = fit(profile, "slow"), fit(profile, "fast")
     assert (slow.kind, fast.kind) == ("slow", "fast")
-    # slow: 2 rows - 1 is not allowed, so through the origin: (1 + 15) / 10; fast: 0.125 + 0.125 rows
-    assert slow.at(2).forward_s.tolist() == pytest.approx([3.2, 3.2])
+    # slow: half of the way from 1 to 5; fast: 0.125 + 0.125 rows
+    assert slow.at(2).forward_s.tolist() == pytest.approx([3.0, 3.0])
     assert fast.at(2).forward_s.tolist() == pytest.approx([0.375, 0.375])
     assert slow.at(2).step_s.tolist() == pytest.approx([0.3, 0.3])
     assert slow.at(2).cut_bytes.tolist() == fast.at(2).cut_bytes.tolist() == [8, 8]
@@ -150,19 +150,23 @@ def test_units_may_have_sizes_for_other_rows() -> None:
     model = fit(profile, "k")
     assert model.at(1).cut_bytes.tolist() == pytest.approx([10, 10, 10])
     assert model.at(2).cut_bytes.tolist() == pytest.approx([15, 20, 15])
-    assert model.sizes.cut.base.tolist() == pytest.approx([5, 0, 5])
+    assert model.at(5).cut_bytes.tolist() == pytest.approx([30, 50, 30])
+    assert model.at(0.5).cut_bytes.tolist() == pytest.approx([7.5, 5, 7.5])
 
 
-def test_vectorised_equals_one_by_one() -> None:
+def test_layers_together_are_the_layers_one_by_one() -> None:
     rng = random.Random(1)
-    measured = [[(rows, rng.random() * rng.choice([0, 1, 9])) for rows in (1, 2, 4, 8)] for _ in range(200)]
-    profile = profile_of(*(((sizes(1, 1),), tuple(times(rows, value) for rows, value in unit)) for unit in measured))
-    # For a size that was not measured: lines are fitted to all of them alike.
-    model = fit(msgspec.structs.replace(profile, micro_batch_size=3), "k")
-    for unit, points in enumerate(measured):
-        line = affine(points)
-        assert model.forward.base[unit] == pytest.approx(line.base)
-        assert model.forward.per_row[unit] == pytest.approx(line.per_row)
+    made = [
+        (
+            tuple(sizes(rows, rng.randrange(1000)) for rows in rng.choice([(1, 2, 4, 8), (8, 1), (3,)])),
+            tuple(times(rows, rng.random() * rng.choice([0, 1, 9])) for rows in (2, 1, 8)),
+        )
+        for _ in range(50)
+    ]
+    together, single = fit(profile_of(*made), "k"), [fit(profile_of(unit), "k") for unit in made]
+    for rows in (0.3, 1, 1.5, 3, 7, 8, 20):
+        assert together.at(rows).forward_s.tolist() == [model.at(rows).forward_s[0] for model in single]
+        assert together.at(rows).cut_bytes.tolist() == [model.at(rows).cut_bytes[0] for model in single]
 
 
 def test_an_unknown_kind() -> None:
@@ -197,22 +201,26 @@ def test_ten_thousand_units() -> None:
     assert time.process_time() - began < 0.2
 
 
-@reaches(rising=0.3)
-@given(st.lists(st.floats(0, 10), min_size=3, max_size=5), st.integers(0, 4), st.floats(0.1, 100))
-def test_a_profile_costs_at_its_own_size_what_was_measured(seconds: list[float], chosen: int, rows: float) -> None:
-    sizes = [2 * (number + 1) for number in range(len(seconds))]
-    index = chosen % len(seconds)
-    unit = Unit(
-        name="u",
-        parameter_bytes=0,
-        sizes=tuple(Sizes(micro_batch_size=size, cut_bytes=size, saved_bytes=size) for size in sizes),
-        times=tuple(
-            Times(kind="k", micro_batch_size=size, forward_s=value, input_grad_s=0, weight_grad_s=0)
-            for size, value in zip(sizes, seconds, strict=True)
-        ),
-    )
-    model = fit(Profile(name="p", micro_batch_size=sizes[index], units=(unit,)), "k")
-    assert model.at(sizes[index]).forward_s[0] == pytest.approx(seconds[index], rel=1e-12, abs=1e-300)
-    # The line neither falls nor starts below zero.
-    assert 0 <= model.at(rows).forward_s[0] <= model.at(2 * rows).forward_s[0] * (1 + 1e-12)
-    reach("rising", model.at(2 * rows).forward_s[0] > model.at(rows).forward_s[0])
+@reaches(between=0.2, below=0.05, above=0.05, rising=0.05)
+@given(st.lists(st.floats(0, 10), min_size=2, max_size=5), st.permutations(range(5)), st.floats(0.1, 20))
+def test_measured_sizes_cost_what_was_measured(seconds: list[float], order: list[int], rows: float) -> None:
+    known = [2 * (number + 1) for number in range(len(seconds))]
+    entries = [times(size, value) for size, value in zip(known, seconds, strict=True)]
+    shuffled = tuple(entries[number] for number in order if number < len(entries))
+    model = fit(profile_of(((sizes(1, 1),), shuffled)), "k")
+
+    def at(size: float) -> float:
+        return float(model.at(size).forward_s[0])
+
+    assert [at(size) for size in known] == seconds
+    if known[0] <= rows <= known[-1]:
+        reach("between")
+        assert at(rows) == pytest.approx(float(np.interp(rows, known, seconds)), rel=1e-9, abs=1e-12)
+        return
+    # Beyond, it neither falls nor starts below zero.
+    reach("below" if rows < known[0] else "above")
+    assert at(rows) >= 0
+    further = rows / 2 if rows < known[0] else 2 * rows
+    least, most = sorted((rows, further))
+    assert at(least) <= at(most) * (1 + 1e-12)
+    reach("rising", at(least) < at(most))
