@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "report/html": "report/analysis report/text",
     "calibration": "cluster plan profile simulate",
     "export": "cluster plan planners profile program schedules simulate timeline",
+    "export/imports": "export/engines",
     "bundle": "cluster plan profile program schedules timeline",
     "device": "profile",
     "model": "device",
