@@ -2,7 +2,7 @@
 
     python benchmarks/accelerators/main.py                 all parts, about 15 minutes
     python benchmarks/accelerators/main.py --quick         fewer plans and ranks, under 50 seconds
-    python benchmarks/accelerators/main.py --only scale    one part: messages, scale or random_plans
+    python benchmarks/accelerators/main.py --only scale    one part: messages, scale, host_waits or random_plans
 
 Prints one line per target with the measurement and `ok` or `short`. Exits with 1 if a target is missed.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.accelerators.host_waits import check_host_waits
 from benchmarks.accelerators.messages import check_messages
 from benchmarks.accelerators.random_plans import check_random_plans
 from benchmarks.accelerators.scale import check_scale
@@ -21,6 +22,7 @@ from benchmarks.results import Result
 PARTS: dict[str, Callable[..., Iterator[Result]]] = {
     "messages": check_messages,
     "scale": check_scale,
+    "host_waits": check_host_waits,
     "random_plans": check_random_plans,
 }
 
