@@ -69,8 +69,9 @@ MAY_IMPORT = {
     "runtime/precision runtime/remote_backward runtime/stage runtime/state runtime/transport",
     "profiler": "device dist model plan profile runtime",
     "emulation": "cluster dist plan profile program runtime simulate timeline",
-    "launch": "bundle cluster device dist emulation model plan profile profiler program report runtime simulate "
-    "timeline",
+    "launch": "bundle cluster device dist emulation model plan planners profile profiler program report runtime "
+    "simulate timeline",
+    "launch/elastic": "launch/runs",
     "launch/ranks": "launch/runs",
     "cli": "bundle calibration cluster dist emulation export launch plan planners probe profile profiler program "
     "report schedules simulate timeline",

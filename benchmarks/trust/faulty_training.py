@@ -131,14 +131,14 @@ class Report:
     text: str
 
 
-def write_plan(folder: Path, num_ranks: int) -> Path:
+def write_plan(folder: Path, num_ranks: int, parameter_bytes: int = 288) -> Path:
     """Write a plan for a chain of small layers with a stage on each rank."""
     times = penstock.Times(
         kind="cpu-1-thread", micro_batch_size=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3, step_s=1e-4
     )
     sizes = penstock.Sizes(micro_batch_size=4, cut_bytes=128, saved_bytes=512)
     units = tuple(
-        penstock.Unit(name=str(number), parameter_bytes=288, sizes=(sizes,), times=(times,))
+        penstock.Unit(name=str(number), parameter_bytes=parameter_bytes, sizes=(sizes,), times=(times,))
         for number in range(2 * num_ranks)
     )
     profile = penstock.Profile(name="chain", micro_batch_size=4, units=units, input_bytes=128)

@@ -2,7 +2,7 @@
 
     python benchmarks/trust/main.py                  all parts; 200 faults take half an hour
     python benchmarks/trust/main.py --quick          fewer cases
-    python benchmarks/trust/main.py --only inputs    one part: faults, checkpoints, inputs or pipelines
+    python benchmarks/trust/main.py --only inputs    one part: faults, checkpoints, elastic, inputs or pipelines
 
 Prints one line per target with the measurement and `ok` or `short`. Exits with 1 if a target is missed.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.results import Result
 from benchmarks.trust.checkpoints import check_checkpoints
+from benchmarks.trust.elastic import check_elastic
 from benchmarks.trust.faults import check_faults
 from benchmarks.trust.inputs import check_inputs
 from benchmarks.trust.pipelines import check_pipelines
@@ -22,6 +23,7 @@ from benchmarks.trust.pipelines import check_pipelines
 PARTS: dict[str, Callable[..., Iterator[Result]]] = {
     "faults": check_faults,
     "checkpoints": check_checkpoints,
+    "elastic": check_elastic,
     "inputs": check_inputs,
     "pipelines": check_pipelines,
 }

@@ -21,7 +21,7 @@ from penstock.dist.rendezvous import (
     store_file,
     write_store_file,
 )
-from penstock.dist.run_dir import run_dir, stderr_path
+from penstock.dist.run_dir import memory_dir, run_dir, stderr_path
 from penstock.dist.shutdown import (
     STOPPED_CODES,
     delay_sigterm,
@@ -33,6 +33,7 @@ from penstock.dist.shutdown import (
     stop_signals,
 )
 from penstock.dist.rank_status import NO_ACTION, LastStatus, Phase, open_status_board, read_status_board, status_board
+from penstock.dist.warm_start import RankTemplate, can_fork
 from penstock.dist.watchdog import Watchdog
 
 __all__ = [
@@ -50,8 +51,10 @@ __all__ = [
     "Phase",
     "Process",
     "RankModule",
+    "RankTemplate",
     "RankTree",
     "Watchdog",
+    "can_fork",
     "connect_when_used",
     "delay_sigterm",
     "die_with_parent",
@@ -64,6 +67,7 @@ __all__ = [
     "is_loopback",
     "join_process_group",
     "local_environment",
+    "memory_dir",
     "open_status_board",
     "open_status_store",
     "prepare_rank",

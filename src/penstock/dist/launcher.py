@@ -27,6 +27,7 @@ from penstock.dist.warm_start import (
     TORCH_MODULES,
     UNSAFE_CODE,
     RankSettings,
+    RankTemplate,
     TemplateSettings,
     adopting_orphans,
     can_fork,
@@ -88,7 +89,7 @@ class Launcher:
             stderr: Where its standard error goes.
             is_agent: Whether it starts ranks itself.
         """
-        return self._add(_open(command, environment, stdout=stdout, stderr=stderr), is_agent=is_agent)
+        return self._add(open_process(command, environment, stdout=stdout, stderr=stderr), is_agent=is_agent)
 
     def start_ranks(
         self,
@@ -99,6 +100,8 @@ class Launcher:
         stdout: Path | None = None,
         stderr: Callable[[int], Path | None] = _nothing,
         place: HostPlace | None = None,
+        template: RankTemplate | None = None,
+        local_ranks: Sequence[int] | None = None,
         **settings: str,
     ) -> None:
         """Start the ranks of a run on this host. The first prints; the others print the same, which is dropped.
@@ -112,10 +115,16 @@ class Launcher:
             stdout: The file of rank 0's standard output, or None for that of this process.
             stderr: The file of a rank's standard error; None for that of this process. All ranks have one, or none.
             place: Their place among the ranks of several hosts. None: all ranks are on this host.
+            template: The template that forks them, if there is one that stays.
+            local_ranks: The number of each rank's device on this host. None: that of the rank.
             **settings: Environment variables to set where the environment of this process does not.
         """
         environments = rank_environments(num_ranks, folder, place, **settings)
+        for environment, number in zip(environments, local_ranks or (), strict=False):
+            environment["LOCAL_RANK"] = str(number)
         outputs = [stderr(rank) for rank in range(num_ranks)]
+        if template is not None and self._fork_from(template, module, environments, stdout, outputs):
+            return
         if can_fork() and self._fork_ranks(module, environments, folder, stdout, outputs):
             return
         for rank, environment in enumerate(environments):
@@ -236,7 +245,7 @@ class Launcher:
             path.write_bytes(msgspec.json.encode(settings))
             command = template_command(path, module)
             try:
-                template = _open(command, first, stdout=stdout, stderr=stderr[0], pass_fds=(writer,))
+                template = open_process(command, first, stdout=stdout, stderr=stderr[0], pass_fds=(writer,))
             finally:
                 os.close(writer)
             try:
@@ -253,6 +262,28 @@ class Launcher:
                         self._add(ForkedProcess(pids[rank]) if rank in pids else template)
         return code != UNSAFE_CODE
 
+    def _fork_from(
+        self,
+        template: RankTemplate,
+        module: RankModule,
+        environments: Sequence[Mapping[str, str]],
+        stdout: Path | None,
+        stderr: Sequence[Path | None],
+    ) -> bool:
+        """Let a template that stays fork the ranks. Returns False if it cannot."""
+        own = {STARTED_BY: str(os.getpid())}
+        ranks = [
+            RankSettings({**environment, **own}, os.devnull if rank else str(stdout), None if path is None else str(path))
+            for rank, (environment, path) in enumerate(zip(environments, stderr, strict=True))
+        ]
+        for path in stderr:
+            if path is not None:
+                path.touch()
+        pids = template.fork(module, ranks)
+        for pid in pids or ():
+            self._add(ForkedProcess(pid))
+        return pids is not None
+
     def _running(self) -> list[Process]:
         return [process for process in self.processes if process.code is None]
 
@@ -264,7 +295,7 @@ class Launcher:
         return self.is_ending and (code in STOPPED_CODES or (self._is_killed and code == -signal.SIGKILL))
 
 
-def _open(
+def open_process(
     command: Sequence[str],
     environment: Mapping[str, str],
     *,

@@ -15,15 +15,34 @@ ABANDONED_S = 3600.0
 """A directory of this age without a lock is abandoned: a run creates its lock within a moment."""
 
 
+MEMORY = Path("/dev/shm")  # noqa: S108 - the directory in memory of Linux
+"""Files here are in the memory of the host."""
+
+
 @contextmanager
-def run_dir(prefix: str) -> Iterator[Path]:
-    """Create a temporary directory that only this user can open. It is locked as long as this process lives."""
-    _remove_abandoned(prefix)
+def run_dir(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """Create a temporary directory that only this user can open. It is locked as long as this process lives.
+
+    Args:
+        prefix: The begin of its name.
+        parent: Where to create it. None: in the directory for temporary files.
+    """
+    _remove_abandoned(prefix, parent)
     try:
-        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name, _locked(Path(name)):
+        with (
+            tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as name,
+            _locked(Path(name)),
+        ):
             yield Path(name)
     finally:
         _remove_empty_cache()
+
+
+@contextmanager
+def memory_dir(prefix: str) -> Iterator[Path]:
+    """Create a directory like `run_dir`, in memory where the system has one for files in memory."""
+    with run_dir(prefix, MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
+        yield folder
 
 
 def stderr_path(folder: Path, name: int | str) -> Path:
@@ -41,9 +60,9 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _remove_abandoned(prefix: str) -> None:
+def _remove_abandoned(prefix: str, parent: Path | None) -> None:
     """Remove directories of this user whose run has ended."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+    for folder in (parent or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
         # Directories of other users, and those that another process removes at the same time.
         with suppress(OSError):
             status = folder.lstat()

@@ -13,9 +13,10 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from glob import glob
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -53,6 +54,26 @@ class TemplateSettings(msgspec.Struct, frozen=True):
     """A file descriptor. Every rank closes it when its process id is in the file."""
 
 
+class ServerSettings(msgspec.Struct, frozen=True):
+    """What a template that stays does first."""
+
+    preload: list[str]
+    requests: int
+    """A file descriptor: each line is the path of a `ForkRequest`."""
+    answers: int
+    """A file descriptor: a line when it is ready, and one for each request."""
+
+
+class ForkRequest(msgspec.Struct, frozen=True):
+    """Ranks to fork."""
+
+    ranks: list[RankSettings]
+    """With their whole environment."""
+    module: str
+    arguments: list[str]
+    pids_file: str
+
+
 def can_fork() -> bool:
     """Whether the ranks of a run may be forked: on Linux, where no accelerator is visible, unless turned off."""
     if sys.platform != "linux" or os.environ.get(SWITCH) == "0":
@@ -70,6 +91,85 @@ def read_pids(path: Path) -> dict[int, int]:
     if not path.exists():
         return {}
     return {int(rank): int(pid) for rank, pid in map(str.split, path.read_text().splitlines())}
+
+
+class RankTemplate:
+    """A template that stays, for runs that start ranks several times. A context manager; Linux only.
+
+    It imports torch beside whatever this process does until ranks are first started.
+
+    Args:
+        folder: A directory that only this user can open.
+        preload: Modules that ranks import, besides torch.
+    """
+
+    def __init__(self, folder: Path, preload: Sequence[str]) -> None:
+        self._folder, self._preload = folder, [*TORCH_MODULES, *preload]
+        self._stack = ExitStack()
+        self._num_requests = 0
+        self._requests = self._answers = -1
+        self._process: Any = None
+
+    def __enter__(self) -> "RankTemplate":
+        from penstock.dist.launcher import open_process
+
+        self._stack.enter_context(adopting_orphans())
+        (reads, self._requests), (self._answers, writes) = os.pipe(), os.pipe()
+        path = self._folder / "template.json"
+        path.write_bytes(msgspec.json.encode(ServerSettings(self._preload, reads, writes)))
+        command = [sys.executable, "-m", "penstock.dist.template", "--serve", str(path)]
+        # torch reads this variable when it is imported.
+        environment = {"OMP_NUM_THREADS": "1"} | dict(os.environ)
+        log = self._folder / "template.log"
+        self._process = open_process(command, environment, stdout=log, stderr=log, pass_fds=(reads, writes))
+        os.close(reads)
+        os.close(writes)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number in (self._requests, self._answers):
+            os.close(number)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._stack.close()
+
+    def fork(self, module: RankModule, ranks: list[RankSettings]) -> list[int] | None:
+        """Fork ranks, which become children of this process.
+
+        Args:
+            module: Their program.
+            ranks: Their whole environments and outputs.
+
+        Returns:
+            Their process ids. None: the template has found that a fork is not safe, or has ended.
+        """
+        path, pids_file = (self._folder / f"{name}-{self._num_requests}" for name in ("fork", "pids"))
+        request = ForkRequest(ranks, module.name, list(module.arguments), str(pids_file))
+        path.write_bytes(msgspec.json.encode(request))
+        if not self._num_requests and not self._answer():
+            return None
+        self._num_requests += 1
+        try:
+            os.write(self._requests, f"{path}\n".encode())
+        except BrokenPipeError:
+            return None
+        if not self._answer():
+            return None
+        pids = read_pids(pids_file)
+        path.unlink()
+        pids_file.unlink()
+        return [pids[number] for number in range(len(ranks))]
+
+    def _answer(self) -> bool:
+        """Wait for a line. False if the template has ended."""
+        line = b""
+        while not line.endswith(b"\n"):
+            data = os.read(self._answers, 64)
+            if not data:
+                return False
+            line += data
+        return True
 
 
 @contextmanager

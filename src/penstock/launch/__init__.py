@@ -1,6 +1,7 @@
 """Starting and supervising ranks: train, emulate, probe and check numerics as library calls."""
 
 from penstock.launch.busy_processes import busy_processes
+from penstock.launch.elastic import ElasticOptions, PlanChange, train_elastic
 from penstock.launch.emulation import EmulationRun, emulate
 from penstock.launch.hosts import Hosts, default_threads
 from penstock.launch.model_script import (
@@ -23,8 +24,10 @@ __all__ = [
     "DEFAULT_FUNCTION",
     "DEFAULT_STEPS",
     "DEFAULT_TIMEOUT_S",
+    "ElasticOptions",
     "EmulationRun",
     "Hosts",
+    "PlanChange",
     "Stopping",
     "TrainOptions",
     "TrainResult",
@@ -46,4 +49,5 @@ __all__ = [
     "slurm_hosts",
     "train",
     "train_command",
+    "train_elastic",
 ]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -59,6 +60,8 @@ class TrainResult:
     """Parameters and buffers of each rank in torch's format, if `keep_state` was set."""
     memory: Mapping[str, MemoryMeasured] = field(default_factory=dict)
     """By device: the memory of the ranks of this host that have accelerators."""
+    changes: tuple[Any, ...] = ()
+    """Changes of the plan during the run (`penstock.launch.elastic.PlanChange`)."""
 
     @property
     def step_s(self) -> float | None:
@@ -136,7 +139,7 @@ def train(
         num_devices = len(predicted.costs.plan.devices)
         label = "in a single process" if single_process else f"on {show_count(num_devices, 'rank')}"
         with display.progress(f"starting training {label}") as show, ExitStack() as stack:
-            progress = _Progress(display, show, options.steps, predicted, label)
+            progress = StepProgress(display, show, options.steps, predicted, label)
             link, place = None, None
             if hosts.nnodes > 1:
                 link = stack.enter_context(hosts.link(num_ranks, _describe_run(options, predicted)))
@@ -198,11 +201,16 @@ class _JoinProgress:
             self._display.notice(text)
 
 
-class _Progress:
+class StepProgress:
     """Shows progress: one line that changes on a terminal, otherwise a line now and then."""
 
     def __init__(
-        self, display: ProgressDisplay, show: Callable[[str], None], num_steps: int, predicted: Evaluation, label: str
+        self,
+        display: ProgressDisplay,
+        show: Callable[[str], None],
+        num_steps: int,
+        predicted: Evaluation | None,
+        label: str,
     ) -> None:
         self._display = display
         self._show = show
@@ -215,7 +223,7 @@ class _Progress:
 
     def update(self, _run: Run, event: Event) -> None:
         """Show an event."""
-        if isinstance(event, Sampled):
+        if isinstance(event, Sampled) and self._predicted is not None:
             self._bubble = f", bubble {show_percent(bubble_fraction(self._timeline(event)))}"
         if not isinstance(event, Stepped):
             return
@@ -236,9 +244,12 @@ class _Progress:
             self._display.show(line)
 
     def timelines(self, samples: Sequence[Sampled]) -> list[Timeline]:
-        """The measured iterations. The first step, a warm-up, counts only if there is no other."""
+        """The measured iterations of the predicted plan. The first, a warm-up, counts only if there is no other."""
+        if self._predicted is None:
+            return []
         return [self._timeline(sample) for sample in samples[1:] or samples]
 
     def _timeline(self, sample: Sampled) -> Timeline:
+        assert self._predicted is not None
         start_s, end_s = np.array(sample.start_s), np.array(sample.end_s)
         return build_timeline(self._predicted.proof, start_s, end_s, "measured")

@@ -360,8 +360,13 @@ class Pipeline:
         copies = self._require_copies()
         with self._heartbeat.guard():
             copies.save(step=self._step, seed=self._seed, extra=extra)
-            if wait:
-                copies.finish()
+        if wait:
+            self.finish_copy()
+
+    def finish_copy(self) -> None:
+        """Wait until the last copy is complete on all ranks. Collective."""
+        with self._heartbeat.guard():
+            self._require_copies().finish()
 
     def load_copy(self) -> LoadedCopy | None:
         """Restore the newest complete copy that ranks of earlier generations have made, under any plan. Collective.

@@ -8,10 +8,11 @@ import click
 
 from penstock.bundle import PlanBundle
 from penstock.cli.console import Console, console_options
-from penstock.cli.options import check_outputs, host_options, training_options
+from penstock.cli.options import check_outputs, elastic_options, host_options, training_options
 from penstock.cli.render import show_training, training_data, warn_if_old
 from penstock.errors import InputError
 from penstock.launch import (
+    ElasticOptions,
     Hosts,
     Stopping,
     TrainOptions,
@@ -23,6 +24,7 @@ from penstock.launch import (
     shell_command,
     train,
     train_command,
+    train_elastic,
 )
 from penstock.timeline import Timeline
 
@@ -32,6 +34,7 @@ INTERRUPTED = 130
 @click.command("train")
 @training_options
 @host_options
+@elastic_options
 @click.option(
     "--also-single-process", is_flag=True, help="Also train in a single process, and compare losses and speed."
 )
@@ -44,6 +47,7 @@ def command(
     console: Console,
     options: TrainOptions,
     hosts: Hosts,
+    elastic: ElasticOptions,
     also_single_process: bool,
     dry_run: bool,
     slurm: bool,
@@ -63,6 +67,7 @@ def command(
     check_outputs((script_path(options.script), options.plan, options.profile, options.cluster), (output, trace))
     options, bundle = options.open()
     warn_if_old(console, bundle.cluster)
+    elastic.check(len(bundle.plan.devices), hosts.nnodes)
     num_ranks = hosts.num_local_ranks(bundle)
     options = replace(options, threads=options.threads or default_threads(num_ranks))
     arguments = train_command(options, hosts, num_ranks)
@@ -81,6 +86,8 @@ def command(
         raise InputError("--also-single-process and --checkpoint are mutually exclusive", hint="Leave one of them out.")
     if also_single_process and hosts.nnodes > 1:
         raise InputError("--also-single-process requires --nnodes 1", hint="Leave it out, or train on one host.")
+    if also_single_process and elastic.elastic:
+        raise InputError("--also-single-process and --elastic are mutually exclusive", hint="Leave one of them out.")
     with console.working("proving and simulating (the very first run compiles the simulator)"):
         predicted = evaluate_costs(bundle.costs)
     for note in (*bundle.costs.notes, *_thread_notes(bundle, options), *_unsteady_notes(bundle)):
@@ -92,7 +99,10 @@ def command(
             raise single.failure
     result = TrainResult((), (), (), True, None)
     if single is None or not single.was_stopped:
-        result = train(console, options, predicted, hosts=hosts, num_ranks=num_ranks, may_stop=True)
+        if elastic.elastic:
+            result = train_elastic(console, options, elastic, predicted, bundle, may_stop=True)
+        else:
+            result = train(console, options, predicted, hosts=hosts, num_ranks=num_ranks, may_stop=True)
     write_timeline(console, result.timelines, output, trace)
     if console.as_json:
         console.data(training_data(result, predicted, single, bundle.profile))

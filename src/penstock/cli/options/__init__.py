@@ -1,6 +1,7 @@
 """Command-line options that several verbs share."""
 
 from penstock.cli.options.amounts import Amounts, amount_options
+from penstock.cli.options.elastic import elastic_options
 from penstock.cli.options.hosts import host_options
 from penstock.cli.options.method import Method, method_options
 from penstock.cli.options.plan_file import PlanFile, plan_file_options
@@ -18,6 +19,7 @@ __all__ = [
     "amount_options",
     "check_outputs",
     "computed_options",
+    "elastic_options",
     "host_options",
     "method_options",
     "plan_file_options",

@@ -103,10 +103,14 @@ class Checkpoints:
                 raise
             self._report(Noted(f"warning: no checkpoint after {num_steps} steps: {error.where}: {error.what}"))
 
-    def finish(self, num_steps: int) -> None:
-        """Save the final state, unless it is saved already."""
+    def finish_pending(self) -> None:
+        """Finish the save that goes on beside the steps, if there is one."""
         if self._num_pending:
             self._try(self._num_pending, self._finish_pending)
+
+    def finish(self, num_steps: int) -> None:
+        """Save the final state, unless it is saved already."""
+        self.finish_pending()
         if num_steps > self._num_saved:
             self._save(num_steps)
 

@@ -4,12 +4,23 @@ The command writes the name of the signal to a file in the directory of the run.
 ranks in a broadcast after the same step, about twice a second.
 """
 
+from enum import IntEnum
 from pathlib import Path
 
 from penstock.dist import translate_errors
-from penstock.launch.runs import stop_file
+from penstock.launch.runs import SWITCH, stop_file
 
 CHECK_EVERY_S = 0.5
+
+
+class Wish(IntEnum):
+    """What the command asks the ranks for."""
+
+    GO_ON = 0
+    STOP = 1
+    """Save and end, because of a signal."""
+    SWITCH = 2
+    """Complete a copy of the state and end, so that other ranks go on with another plan."""
 
 
 class StopAgreement:
@@ -25,22 +36,29 @@ class StopAgreement:
         self._is_distributed = is_distributed
         self._next_step = 0
 
-    def after_step(self, step: int, step_s: float) -> bool:
-        """Whether all ranks end after this step. Collective, in the same steps on all ranks."""
+    def after_step(self, step: int, step_s: float) -> Wish:
+        """Whether and why all ranks end after this step. Collective, in the same steps on all ranks."""
         if self._path is None or step < self._next_step:
-            return False
-        is_asked = self._path.exists()
+            return Wish.GO_ON
+        wish = _read_wish(self._path)
         if self._is_distributed:
-            step_s, is_asked = _take_from_first(step, step_s, is_asked=is_asked)
+            step_s, wish = _take_from_first(step, step_s, wish)
         self._next_step = step + max(1, round(CHECK_EVERY_S / max(step_s, 1e-6)))
-        return is_asked
+        return wish
 
 
-def _take_from_first(step: int, step_s: float, *, is_asked: bool) -> tuple[float, bool]:
+def _read_wish(path: Path) -> Wish:
+    try:
+        return Wish.SWITCH if path.read_text() == SWITCH else Wish.STOP
+    except FileNotFoundError:
+        return Wish.GO_ON
+
+
+def _take_from_first(step: int, step_s: float, wish: Wish) -> tuple[float, Wish]:
     import torch
     import torch.distributed as dist
 
-    values = torch.tensor([step_s, float(is_asked)], dtype=torch.float64)
+    values = torch.tensor([step_s, float(wish)], dtype=torch.float64)
     with translate_errors(lambda: f"rank {dist.get_rank()}, step {step}, agreeing whether to go on"):
         dist.broadcast(values, 0)
-    return float(values[0]), bool(values[1])
+    return float(values[0]), Wish(int(values[1]))

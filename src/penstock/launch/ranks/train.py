@@ -13,10 +13,11 @@ from penstock.dist import Phase, status_board
 from penstock.errors import InputError, ProfileWarning
 from penstock.launch.model_script import ModelSpec, Script, load_script, run_in_script
 from penstock.launch.ranks.checkpoints import Checkpoints
+from penstock.launch.ranks.memory_copies import Copying, MemoryCopies
 from penstock.launch.ranks.placement import place_model
 from penstock.launch.ranks.samples import sample_timeline
-from penstock.launch.ranks.stop_agreement import StopAgreement
-from penstock.launch.runs import Began, Event, MemoryMeasured, Noted, Stepped, Stopping
+from penstock.launch.ranks.stop_agreement import StopAgreement, Wish
+from penstock.launch.runs import Began, Event, MemoryMeasured, Noted, Paused, Stepped, Stopping
 from penstock.launch.train_options import TrainOptions
 from penstock.profile import Profile
 
@@ -38,6 +39,7 @@ def train_rank(
     reference: str | None = None,
     slices: str | None = None,
     run_folder: Path | None = None,
+    copying: Copying | None = None,
 ) -> dict[str, Any]:
     """Train.
 
@@ -49,6 +51,7 @@ def train_rank(
         reference: A file with the state of a single process, whose gradients every step uses.
         slices: A file with the program slices of the ranks; None: every rank lowers the program.
         run_folder: The directory of the run, where a signal may ask the ranks to end early.
+        copying: How the state is copied in memory; None: it is not.
 
     Returns:
         This rank's parameters and buffers at the end, the kept gradients or their differences to the reference, and
@@ -84,7 +87,11 @@ def train_rank(
         make_scheduler = script.find("make_scheduler")
         scheduler = make_scheduler(optimizer) if make_scheduler else None
         checkpoints = Checkpoints(trainer, scheduler, options, report)
-        first = checkpoints.resume()
+        copies = MemoryCopies(trainer, scheduler, copying, report if is_first else lambda _event: None)
+        copied = copies.resume()
+        first = checkpoints.resume() if copied is None else copied
+        if copied is None:
+            copies.begin(first)
         recipe = Recipe(options.steps, options.gradient_accumulation_steps, options.clip_grad_norm, first)
         batches = _batches(script, spec, options, report)
         next_sample, num_done = 0, first
@@ -124,7 +131,14 @@ def train_rank(
             if not single_process and (result.step >= next_sample or num_done == options.steps):
                 next_sample = result.step + sample_timeline(trainer, result, report)
             checkpoints.after_step(num_done)
-            if num_done < options.steps and stop.after_step(result.step, result.seconds):
+            copies.after_step(num_done)
+            wish = stop.after_step(result.step, result.seconds) if num_done < options.steps else Wish.GO_ON
+            if num_done < options.steps and (wish is Wish.SWITCH or copies.pauses_after(num_done)):
+                checkpoints.finish_pending()
+                copies.complete(num_done)
+                report(Paused(num_done))
+                break
+            if wish is Wish.STOP:
                 checkpoints.finish(num_done)
                 report(Stopping(num_done, is_saved=options.checkpoint is not None))
                 break

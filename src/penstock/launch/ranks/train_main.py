@@ -14,6 +14,7 @@ from typing import NoReturn
 from penstock.dist import exit_now, ignore_stop_signals, open_status_board, prepare_rank, status_board
 from penstock.errors import PenstockError
 from penstock.launch.ranks.failures import describe_failure
+from penstock.launch.ranks.memory_copies import Copying
 from penstock.launch.runs import (
     Done,
     Event,
@@ -61,6 +62,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--slices", help="file with the program slices of the ranks")
     parser.add_argument("--keep-state", action="store_true", help="write parameters and buffers there at the end")
     parser.add_argument("--reference-gradients", help="use the gradients of this file in every step, and compare")
+    parser.add_argument("--copies", help="directory in memory for copies of the state")
+    parser.add_argument("--generation", type=int, default=0, help="number of this set of ranks of an elastic run")
+    parser.add_argument("--copy-every", type=int, default=0, help="steps between two copies; 0: none")
+    parser.add_argument("--until", type=int, help="pause when this many steps are done")
     options, more = parse_options(arguments, parser)
     rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     if more.events:
@@ -84,6 +89,7 @@ def main(arguments: Sequence[str]) -> None:
             reference=more.reference_gradients,
             slices=more.slices,
             run_folder=Path(more.events) if more.events else None,
+            copying=Copying(Path(more.copies), more.generation, more.copy_every, more.until) if more.copies else None,
         )
         if more.keep_state and more.events:
             import torch

@@ -110,6 +110,20 @@ class Stopping(msgspec.Struct, frozen=True, tag="stopping"):
     """Whether there is a checkpoint of them."""
 
 
+class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
+    """Rank 0 goes on from a state that earlier ranks of this run have left, or begins anew if there is none."""
+
+    num_steps: int
+    """The number of steps that are done."""
+
+
+class Paused(msgspec.Struct, frozen=True, tag="paused"):
+    """The rank ends after a step, with a copy of its state, so that others go on with another plan."""
+
+    num_steps: int
+    """The number of steps that are done."""
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """The rank has finished its work."""
 
@@ -142,6 +156,8 @@ Event: TypeAlias = (
     | LinksChanged
     | Failed
     | Stopping
+    | Resumed
+    | Paused
     | Done
     | Exited
 )

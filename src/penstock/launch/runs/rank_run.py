@@ -15,6 +15,7 @@ from penstock.dist import (
     HostPlace,
     Launcher,
     RankModule,
+    RankTemplate,
     sigterm_as_ctrl_c,
     stderr_path,
     stop_signals,
@@ -22,7 +23,7 @@ from penstock.dist import (
 from penstock.launch.runs.events import Event
 from penstock.launch.runs.host_link import HostLink
 from penstock.launch.runs.rank_state import RankState, Run, count_memory_kills
-from penstock.launch.runs.rank_watch import RankWatch, stdout_path
+from penstock.launch.runs.rank_watch import KILL_S, RankWatch, stdout_path
 from penstock.launch.runs.torchrun import torchrun_exits
 
 AGENT = "agent"
@@ -40,6 +41,10 @@ class LocalRanks:
     num_ranks: int
     place: HostPlace | None = None
     """Their place among the ranks of several hosts."""
+    template: RankTemplate | None = None
+    """The template that forks them, if there is one that stays."""
+    local_ranks: Sequence[int] | None = None
+    """The number of each rank's device on this host. None: that of the rank."""
 
     def start(self, launcher: Launcher, folder: Path, **settings: str) -> None:
         """Start them."""
@@ -51,6 +56,8 @@ class LocalRanks:
             # Its files are numbered by the ranks of this host.
             stderr=partial(stderr_path, folder),
             place=self.place,
+            template=self.template,
+            local_ranks=self.local_ranks,
             **settings,
         )
 
@@ -103,6 +110,8 @@ def run_ranks(
     stopped_s: float = STOPPED_S,
     link: HostLink | None = None,
     may_stop: bool = False,
+    on_poll: Callable[[], None] = lambda: None,
+    kill_s: float = KILL_S,
 ) -> Run:
     """Run ranks that write their events to `folder`, until all have ended.
 
@@ -120,16 +129,25 @@ def run_ranks(
         link: The link to the other hosts of the run, which have joined.
         may_stop: Whether SIGTERM and SIGUSR1 ask the ranks to finish their step, save and end. A second SIGTERM ends
             them at once.
+        on_poll: Called many times a second while ranks run.
+        kill_s: Once the first cause of a failure is known, the other ranks get this long to end by themselves.
     """
     names = [*devices, *[""] * (len(ranks) - len(devices))]
     run = Run([RankState(rank, device=name) for rank, name in zip(ranks, names, strict=True)])
-    watch = RankWatch(run, folder, on_event, on_output, stopped_s, link, is_agent=isinstance(launch, RankAgent))
+    watch = RankWatch(
+        run, folder, on_event, on_output, stopped_s, link, is_agent=isinstance(launch, RankAgent), kill_s=kill_s
+    )
+
+    def look() -> None:
+        watch.look(launcher)
+        on_poll()
+
     kills_before = count_memory_kills()
     with Launcher(watch.on_exit, watch.has_failed) as launcher:
         try:
             with sigterm_as_ctrl_c(), stop_signals(watch.ask_to_stop) if may_stop else nullcontext():
                 launch.start(launcher, folder, **{"OMP_NUM_THREADS": "1", **(settings or {})})
-                launcher.wait(lambda: watch.look(launcher))
+                launcher.wait(look)
         except KeyboardInterrupt:
             run.was_stopped = True
             if link is not None:

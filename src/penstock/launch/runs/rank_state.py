@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.dist import LastStatus
-from penstock.launch.runs.events import Exited, Failed, MemoryMeasured, Sampled, Stepped, Stopping
+from penstock.launch.runs.events import Exited, Failed, MemoryMeasured, Paused, Sampled, Stepped, Stopping
 
 
 @dataclass
@@ -73,6 +73,8 @@ class Run:
     """Why the run was ended from outside of its ranks, such as by a host that is lost."""
     stopping: Stopping | None = None
     """Set if a signal asked the ranks to finish their step, save and end."""
+    paused: Paused | None = None
+    """Set if the ranks ended after a step so that others go on."""
     memory_kills: int | None = None
     """How many processes the kernel has killed for lack of memory on this host meanwhile; None if it does not tell."""
 

@@ -15,6 +15,7 @@ from penstock.launch.runs.events import (
     LineReader,
     MemoryMeasured,
     Noted,
+    Paused,
     Sampled,
     Started,
     Stepped,
@@ -28,8 +29,12 @@ KILL_S = 1.0
 """Once the first cause is known, the other ranks get this long to end by themselves."""
 
 
+SWITCH = "SWITCH"
+"""In the file `stop`: the ranks finish their step, complete a copy of their state, and end for others to go on."""
+
+
 def stop_file(folder: Path) -> Path:
-    """The file with the name of the signal that asks the ranks to finish their step, save and end."""
+    """The file with the name of the signal that asks the ranks to finish their step, save and end; or `SWITCH`."""
     return folder / "stop"
 
 
@@ -51,9 +56,10 @@ class RankWatch:
         link: HostLink | None,
         *,
         is_agent: bool,
+        kill_s: float = KILL_S,
     ) -> None:
         self._run = run
-        self._is_agent = is_agent
+        self._is_agent, self._kill_s = is_agent, kill_s
         self._folder = folder
         self._on_event, self._on_output = on_event, on_output
         self._stopped_s = stopped_s
@@ -90,7 +96,7 @@ class RankWatch:
             if self._link is not None and self._link.end_why is None:
                 self._link.end()
         if is_certain(self._run.ranks):
-            launcher.shut_down(KILL_S)
+            launcher.shut_down(self._kill_s)
             if self._link is not None and not self._link.is_end_certain:
                 self._link.end(is_certain=True)
 
@@ -176,6 +182,8 @@ def update_run(run: Run, state: RankState, event: Event) -> None:
             run.steps.append(event)
         case Stopping():
             run.stopping = event
+        case Paused():
+            run.paused = event
         case Sampled():
             run.samples.append(event)
         case Noted() if event.text not in run.notes:

@@ -16,6 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from penstock.errors import FileError
+from penstock.io import reason
+from penstock.units import show_bytes
+
 HEADER = struct.Struct("<8sqqq")
 MARK = struct.Struct("<Q")
 HEADER_BYTES = 64
@@ -102,7 +106,14 @@ def _map(path: Path, size: int) -> mmap.mmap:
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         # Reserved now: a write into memory that is not there would end the process by SIGBUS.
-        os.posix_fallocate(file, 0, size)
+        try:
+            os.posix_fallocate(file, 0, size)
+        except OSError as error:
+            raise FileError(
+                f"no memory for a copy of the state ({show_bytes(size)}): {reason(error)}",
+                where=str(path.parent),
+                hint="Make the file system in memory larger, or train without --elastic.",
+            ) from None
         return mmap.mmap(file, size)
     finally:
         os.close(file)
