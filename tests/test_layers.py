@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "model": "device",
     "model/block_forward": "model/tracing",
     "dist": "",
-    "probe": "cluster device dist",
+    "probe": "cluster device dist profile",
     "runtime": "cluster device dist model plan profile program schedules timeline",
     "runtime/health": "runtime/tensors",
     "runtime/layout": "runtime/tensors",

@@ -59,6 +59,10 @@ def test_three_processes(tmp_path: Path) -> None:
     assert (residuals.diagonal() == 0).all()
     assert 0 < residuals[others].max() < 10
     assert cluster.probed.rounds >= 3  # all pairs of three ranks
+    assert [table.num_devices for table in cluster.all_reduces] == [2, 3]
+    for table in cluster.all_reduces:
+        assert table.num_bytes[0] == 16384
+        assert 1e-6 < table.seconds[0] < 1
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from msgspec.structs import replace
 
 from penstock.cluster import Cluster, Device, ProbeRecord, Wire, cluster_from_wires
 from penstock.probe.relative_speeds import speeds_of
@@ -32,7 +33,7 @@ def build_cluster(result: ProbeResult, name: str, date: datetime | None = None) 
     is_inside = [host_of[link.source] == host_of[link.target] for link in result.links]
     across = [link for link, inside in zip(result.links, is_inside, strict=True) if not inside]
     within = [link for link, inside in zip(result.links, is_inside, strict=True) if inside]
-    return cluster_from_wires(
+    cluster = cluster_from_wires(
         name,
         _devices(rank_infos, _device_names(rank_infos)),
         wires_of(across) | wires_of(within),
@@ -45,6 +46,10 @@ def build_cluster(result: ProbeResult, name: str, date: datetime | None = None) 
             residuals=_residuals(result),
         ),
     )
+    rounded = (
+        replace(table, seconds=tuple(_rounded(seconds) for seconds in table.seconds)) for table in result.all_reduces
+    )
+    return replace(cluster, all_reduces=tuple(rounded))
 
 
 def _device_names(rank_infos: Sequence[RankInfo]) -> list[str]:

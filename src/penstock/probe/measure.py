@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.device import is_tagged
 from penstock.errors import InputError
+from penstock.probe.all_reduce_probe import measure_all_reduces
 from penstock.probe.concurrent_transfers import measure_concurrent
 from penstock.probe.device_probe import describe_rank, measure_kernel
 from penstock.probe.link_probe import measure_link
@@ -89,6 +90,7 @@ class _Probe:
         for these in (inside, across):
             self._check_disturbance(these)
             self._repeat_unsteady(these)
+        all_reduces = measure_all_reduces(group, rank_infos, self._show)
         totals = group.gather(int, lambda: self._traffic.num_sent, "the end")
         return ProbeResult(
             rank_infos=rank_infos,
@@ -99,6 +101,7 @@ class _Probe:
             num_bytes=sum(totals),
             seconds=time.perf_counter() - self._start_s,
             notes=tuple(self._notes),
+            all_reduces=all_reduces,
         )
 
     def _kernels(self, rank_infos: tuple[RankInfo, ...]) -> tuple[RankInfo, ...]:

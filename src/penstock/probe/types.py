@@ -2,6 +2,8 @@
 
 import msgspec
 
+from penstock.profile import MeasuredAllReduce
+
 Pair = tuple[int, int]
 """Two ranks; for a link, the sender first."""
 
@@ -95,6 +97,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     num_bytes: int
     seconds: float
     notes: tuple[str, ...] = ()
+    all_reduces: tuple[MeasuredAllReduce, ...] = ()
 
 
 def hosts_of(rank_infos: tuple[RankInfo, ...]) -> dict[str, list[int]]:
