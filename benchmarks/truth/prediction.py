@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from benchmarks.truth.measured_layers import Key, Seconds, key_of, with_measured_layers
 from benchmarks.truth.rows import Model, Row
 from penstock.cluster import Cluster, Device, Host, Wire
+from penstock.export import find_engine
 from penstock.plan import Origin, Plan, Replica, Stage
 from penstock.profile import KINDS, MeasuredAllReduce, Profile, Recipe, group_kind, measured_all_reduce
 from penstock.profile.analytic import analytic_profile
@@ -39,8 +41,15 @@ DATA_SHEET = Factors()
 class Predictor:
     """Predicts the iterations of the table's configurations."""
 
-    def __init__(self, tables: tuple[MeasuredAllReduce, ...], factors: Factors = DATA_SHEET) -> None:
+    def __init__(
+        self,
+        tables: tuple[MeasuredAllReduce, ...],
+        factors: Factors = DATA_SHEET,
+        layers: Mapping[Key, Seconds] | None = None,
+    ) -> None:
+        """With `layers`, blocks and ends take what was measured."""
         self._tables = tables
+        self._layers = layers
         measured = measured_all_reduce(tables)
 
         def all_reduce_s(num_devices: int, num_bytes: float) -> float:
@@ -85,6 +94,10 @@ class Predictor:
                 ),
                 all_reduce=self._all_reduce,
             )
+            if self._layers is not None:
+                self._profiles[key] = with_measured_layers(
+                    self._profiles[key], self._layers[key_of(row)], row.model.layers
+                )
         return self._profiles[key]
 
     def _cluster(self, row: Row) -> Cluster:
@@ -129,4 +142,5 @@ def _plan(row: Row, profile: Profile, cluster: Cluster) -> Plan:
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
         stages=tuple(stages),
+        messages=find_engine("deepspeed").messages,
     )
