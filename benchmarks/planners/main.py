@@ -19,6 +19,7 @@ from benchmarks.planners import cases, growth, small_cases, speed
 from benchmarks.planners.comparison import check_advantage, check_bounds
 from benchmarks.planners.grids import check_grids
 from benchmarks.planners.headlines import check_papers
+from benchmarks.planners.preference import check_preference
 from benchmarks.planners.tables import case_tables, growth_tables, small_table, speed_table
 from benchmarks.planners.task_runner import run_missing
 from benchmarks.planners.tight_memory import check_tight_memory
@@ -26,7 +27,7 @@ from benchmarks.records import Records, Task, add_record_options, open_records
 from benchmarks.results import Result
 from penstock import __version__
 
-PARTS = ("cases", "small", "memory", "speed", "growth")
+PARTS = ("cases", "small", "memory", "preference", "speed", "growth")
 RECORDS = Path(__file__).parents[2] / "build" / "planners.jsonl"
 
 
@@ -37,7 +38,7 @@ def tasks_of(part: str, folder: Path, *, quick: bool) -> list[Task]:
         return [Task(part, case, cases.digests(case, folder)) for case in chosen]
     if part == "small":
         return [Task(part, case) for case in (small_cases.QUICK if quick else small_cases.ALL)]
-    if part == "memory":
+    if part in ("memory", "preference"):
         return []
     if part == "speed":
         return [Task(part, item) for item in (speed.QUICK if quick else speed.ALL)]
@@ -55,6 +56,8 @@ def results_of(part: str, tasks: list[Task], records: Records, *, quick: bool) -
         yield from small_cases.check_exact(records.of(tasks, small_cases.SmallRun))
     elif part == "memory":
         yield from check_tight_memory(quick=quick)
+    elif part == "preference":
+        yield from check_preference(quick=quick)
     elif part == "speed":
         yield from speed.check_speed(records.of(tasks, speed.TimedRun))
         yield from check_grids(quick=quick)

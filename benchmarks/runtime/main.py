@@ -26,7 +26,9 @@ from penstock import __version__
 
 PARTS = ("speed", "overhead", "memory", "transfer")
 RECORDS = Path(__file__).parents[2] / "build" / "runtime.jsonl"
-SPEED = (("gpt", 8), ("gpt", 16), ("vgg", 8), ("mlp", 8))
+SPEED = (("gpt", 8), ("gpt", 16), ("vgg", 8), ("mlp", 8), ("heavy3", 8), ("heavy5", 8))
+MAIN = ("gpt", "vgg", "mlp")
+"""The models of the other parts."""
 QUICK_SPEED = (("gpt", 8),)
 
 
@@ -36,10 +38,10 @@ def tasks_of(part: str, *, quick: bool, few: bool) -> list[Task]:
         more = ("few peers",) if few else ()
         return [Task(part, (*item, *more)) for item in (QUICK_SPEED if quick else SPEED)]
     if part == "overhead":
-        return [Task(part, (name,)) for name in (("gpt",) if quick else workloads.FULL)]
+        return [Task(part, (name,)) for name in (("gpt",) if quick else MAIN)]
     if part == "transfer":
         return [Task(part, ())]
-    return [Task(part, (name, 8)) for name in (("mlp",) if quick else workloads.FULL)]
+    return [Task(part, (name, 8)) for name in (("mlp",) if quick else MAIN)]
 
 
 def measure(task: Task, *, quick: bool) -> object:
@@ -53,7 +55,8 @@ def measure(task: Task, *, quick: bool) -> object:
     num_microbatches = int(task.about[1])
     if task.part == "speed":
         effort = speed.FULL if len(task.about) == 2 else speed.FEW
-        effort = speed.QUICK if quick else effort if num_microbatches == 8 else speed.LONG
+        effort = speed.HEAVY if name.startswith("heavy") else effort if num_microbatches == 8 else speed.LONG
+        effort = speed.QUICK if quick else effort
         return speed.run_speed(workload, num_microbatches, effort, log)
     return peaks.run_peaks(workload, num_microbatches, 0.5 if quick else 8.0, only="balanced, 1f1b" if quick else "")
 

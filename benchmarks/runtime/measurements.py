@@ -41,6 +41,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[float, ...]
     """The losses of the first iterations."""
     predicted_s: float | None = None
+    interval_s: tuple[float, float] | None = None
+    """The predicted interval."""
     has_remote_backward: bool = False
     explained: str = ""
     """Predicted and measured times by kind of action."""
@@ -69,6 +71,8 @@ class SpeedRun(msgspec.Struct, frozen=True, kw_only=True):
     """By round: the throughput of two independent processes, relative to that of one."""
     two_sets: tuple[float, ...] = ()
     """The speed-up of two sets of cuts over one, if `auto` chooses two, in rounds of these two alone."""
+    over_variants: tuple[float, ...] = ()
+    """The speed-up of `auto` over its best restricted variant, in rounds of these two alone; empty if equal."""
     over_baseline: tuple[float, ...] = ()
     """The speed-up of `auto` over torch's best, in new rounds of these two alone: the best of many was also lucky."""
     notes: tuple[str, ...] = ()

@@ -12,6 +12,10 @@ MESSAGE_BYTES = (8, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
 AUTO = "ours: auto"
 ONE_SET = "ours: auto, one set of cuts"
 TWO_SETS = "ours: two sets of cuts, forced"
+ONE_STAGE = "ours: auto, one stage per rank"
+BALANCED = "ours: balanced, zb_h1"
+VARIANTS = (ONE_SET, ONE_STAGE, BALANCED)
+"""Restricted variants of auto, none of which may be faster."""
 EQUAL_1F1B = "ours: equal layers, 1f1b"
 
 
@@ -75,9 +79,9 @@ def our_options(profile: Profile, cluster: Cluster, num_microbatches: int, equal
         Option(AUTO, auto()),
         Option(ONE_SET, auto(two_cuts=False)),
         Option(TWO_SETS, fixed("bipartition", "auto")),
-        Option("ours: auto, one stage per rank", auto(two_cuts=False, virtual_stages=False)),
+        Option(ONE_STAGE, auto(two_cuts=False, virtual_stages=False)),
         Option("ours: balanced, 1f1b", fixed("balanced", "1f1b")),
-        Option("ours: balanced, zb_h1", fixed("balanced", "zb_h1")),
+        Option(BALANCED, fixed("balanced", "zb_h1")),
         Option(EQUAL_1F1B, with_cuts(fixed("uniform", "1f1b"), equal_cuts)),
     ]
     if not options[2].has_remote_backward:

@@ -10,12 +10,13 @@ from benchmarks.runtime import rank_functions
 from benchmarks.runtime.contenders import NUM_STAGES, TORCH_KINDS, PenstockPlan, TorchPlan
 from benchmarks.runtime.machine_profile import measure_machine
 from benchmarks.runtime.measurements import SINGLE_PROCESS, SINGLE_PROCESS_WHOLE_BATCH, Row, SpeedRun
-from benchmarks.runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, Option, our_options, same_work
+from benchmarks.runtime.plans import AUTO, EQUAL_1F1B, ONE_SET, VARIANTS, Option, our_options, same_work
 from benchmarks.runtime.prediction_errors import explain
 from benchmarks.runtime.ranks import Ranks
 from benchmarks.runtime.stage_cuts import MAX_TRIED, best_cuts, cuts_by_evenness, equal_cuts
 from benchmarks.runtime.workloads import Workload
 from penstock import Cluster, Profile
+from penstock.simulate import predict
 
 RANKS_OF_STAGES = {"interleaved zb1p": (0, 1, 0, 1), "zbv": (0, 1, 1, 0)}
 Log = Callable[[str], None]
@@ -40,7 +41,8 @@ class Effort:
 FULL = Effort(rounds=5, profile_s=25.0, kinds=TORCH_KINDS, tries=2, duels=16)
 FEW = Effort(rounds=5, profile_s=25.0, kinds=("1f1b",), tries=0)
 LONG = Effort(rounds=4, profile_s=25.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B))
-QUICK = Effort(rounds=2, profile_s=1.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B), duels=2)
+HEAVY = Effort(rounds=4, profile_s=15.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B, *VARIANTS), duels=12)
+QUICK = Effort(rounds=2, profile_s=1.0, kinds=("1f1b",), tries=0, options=(AUTO, EQUAL_1F1B, *VARIANTS), duels=2)
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,12 @@ def run_speed(workload: Workload, num_microbatches: int, effort: Effort, log: Lo
         if ONE_SET in named and any(item.name == AUTO and item.has_remote_backward for item in options):
             log("  two sets of cuts against one")
             two_sets = duel(ranks, workload, num_microbatches, (named[AUTO], named[ONE_SET]), effort.duels)
+        over_variants: tuple[float, ...] = ()
+        variants = [name for name in VARIANTS if name in named and effort.duels]
+        if variants:
+            fastest = min(variants, key=lambda name: statistics.median(turns[name]))
+            log(f"  auto against {fastest}")
+            over_variants = duel(ranks, workload, num_microbatches, (named[AUTO], named[fastest]), effort.duels)
         rows = []
         for entry in entries:
             row = Row(name=entry.name, detail=entry.detail, round_s=tuple(turns[entry.name]), losses=losses[entry.name])
@@ -112,6 +120,7 @@ def run_speed(workload: Workload, num_microbatches: int, effort: Effort, log: Lo
         limit=tuple(limit),
         two_sets=two_sets,
         over_baseline=over_baseline,
+        over_variants=over_variants,
         notes=(f"profile: {profile.assumptions[0]}", link),
     )
 
@@ -184,12 +193,14 @@ def _predicted(ranks: Ranks, workload: Workload, row: Row, entry: Entry, profile
     from msgspec.structs import replace
 
     evaluation = penstock.evaluate(entry.option.plan, profile, cluster)
+    interval = predict(evaluation.proof, profile).interval
     timeline = ranks.on_all(rank_functions.measured_timeline, entry.name, workload, entry.option.plan.num_microbatches)[
         0
     ]
     return replace(
         row,
         predicted_s=evaluation.timeline.iteration_s,
+        interval_s=(interval.low_s, interval.high_s),
         has_remote_backward=entry.option.has_remote_backward,
         explained=explain(evaluation.timeline, timeline),
     )

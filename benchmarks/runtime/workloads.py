@@ -130,6 +130,15 @@ def _make_mlp() -> nn.Sequential:
     return mlp((512, 2048, 1024, 3072, 512, 512, 4096, 1024, 2048, 256, 1536, 10))
 
 
+def _make_heavy3() -> nn.Sequential:
+    """No single set of cuts balances these layers on two ranks."""
+    return mlp((1536,) * 4)
+
+
+def _make_heavy5() -> nn.Sequential:
+    return mlp((1536,) * 6)
+
+
 def _make_small_gpt() -> nn.Sequential:
     return gpt(4, 128, 64, 1024)
 
@@ -148,6 +157,8 @@ FULL = {
         Workload("gpt", "GPT, 8 layers of 512", _make_gpt, 4, (128,), 8192, 1, is_tokens=True),
         Workload("vgg", "VGG16-like on 32x32", _make_vgg, 8, (3, 32, 32), 10, 2, has_full_baseline=True),
         Workload("mlp", "uneven MLP", _make_mlp, 64, (512,), 10, 3),
+        Workload("heavy3", "3 equal heavy layers", _make_heavy3, 64, (1536,), 1536, 3),
+        Workload("heavy5", "5 equal heavy layers", _make_heavy5, 64, (1536,), 1536, 3),
     )
 }
 QUICK = {

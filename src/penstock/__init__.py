@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.plan import Plan, Replica, Shape, Stage, load_plan, save_plan
     from penstock.plan.pricing import Costs, price
     from penstock.planners import PLANNERS, SearchSpace, plan
-    from penstock.profile import Overhead, Profile, Recipe, Sizes, Tie, Times, Unit, load_profile, save_profile
+    from penstock.profile import Overhead, Profile, Recipe, Sizes, Spread, Tie, Times, Unit, load_profile, save_profile
     from penstock.profiler import profile
     from penstock.program import Action, Kind, Program, load_program, save_program
     from penstock.program.lowering import lower
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.runtime.state import materialize, pretrained
     from penstock.schedules import SCHEDULES, schedule
     from penstock.simulate.evaluation import Evaluation, evaluate
+    from penstock.simulate.prediction import Interval, Prediction, predict
     from penstock.simulate.simulator import simulate
     from penstock.timeline import (
         Timeline,
@@ -83,6 +84,7 @@ _HOMES = {
     "planners.api": ("plan",),
     "profile.load": ("load_profile", "save_profile"),
     "profile.recipe": ("Recipe",),
+    "profile.spread.spread": ("Spread",),
     "profile.types": ("Overhead", "Profile", "Sizes", "Tie", "Times", "Unit"),
     "program.actions": ("Action", "Kind"),
     "program.lowering.lowering": ("lower",),
@@ -96,6 +98,7 @@ _HOMES = {
     "profiler.profile_model": ("profile",),
     "schedules.registry": ("SCHEDULES", "schedule"),
     "simulate.evaluation": ("Evaluation", "evaluate"),
+    "simulate.prediction": ("Interval", "Prediction", "predict"),
     "simulate.simulator": ("simulate",),
     "timeline.files": ("load_timeline", "save_timeline"),
     "timeline.summary": ("bubble_fraction", "critical_path", "device_uses", "waits"),
@@ -118,6 +121,7 @@ __all__ = [
     "FileError",
     "Host",
     "InputError",
+    "Interval",
     "Kind",
     "Link",
     "MemoryLimitError",
@@ -127,6 +131,7 @@ __all__ = [
     "PenstockError",
     "Pipeline",
     "Plan",
+    "Prediction",
     "Profile",
     "ProfileWarning",
     "Program",
@@ -139,6 +144,7 @@ __all__ = [
     "SearchSpace",
     "Shape",
     "Sizes",
+    "Spread",
     "Stage",
     "Tie",
     "Timeline",
@@ -158,6 +164,7 @@ __all__ = [
     "lower",
     "materialize",
     "plan",
+    "predict",
     "pretrained",
     "price",
     "profile",

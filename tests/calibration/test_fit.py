@@ -59,7 +59,11 @@ def test_the_profile_states_what_it_was_fitted_to() -> None:
     assert PROFILE.digest in note
     assert "one measured iteration: compute 2" in note
     assert found.profile.digest != PROFILE.digest
-    assert msgspec.structs.replace(found.profile, units=PROFILE.units, assumptions=PROFILE.assumptions) == PROFILE
+    spread = found.profile.known_spread
+    assert (spread.excess, spread.iteration) == (0.0, PROFILE.known_spread.iteration)
+    assert spread.reason.endswith("Calibrated: no excess.")
+    kept = {name: getattr(PROFILE, name) for name in ("units", "assumptions", "spread")}
+    assert msgspec.structs.replace(found.profile, **kept) == PROFILE
 
 
 def test_bad_measurements_are_refused() -> None:

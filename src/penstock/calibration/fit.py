@@ -10,7 +10,7 @@ import numpy as np
 from penstock.arrays import Floats
 from penstock.calibration.observation import Observation, scaled
 from penstock.errors import InputError
-from penstock.profile import Profile
+from penstock.profile import Profile, Spread
 
 COMPUTE, BYTES = "compute", "seconds per byte"
 UNIT_BYTE_S = 1e-11
@@ -97,8 +97,24 @@ def calibrate(profile: Profile, observations: Sequence[Observation]) -> Calibrat
     )
     after = _errors(adapted, observations)
     note = _note(profile, observations, factors, after)
-    adapted = msgspec.structs.replace(adapted, assumptions=(*profile.assumptions, note))
+    adapted = msgspec.structs.replace(
+        adapted, assumptions=(*profile.assumptions, note), spread=_calibrated_spread(profile, left_out)
+    )
     return Calibration(adapted, factors, before, after, tuple(left_out))
+
+
+def _calibrated_spread(profile: Profile, left_out: Sequence[float]) -> Spread:
+    """The factors contain the mean excess; with left-out measurements, their error is that of all times."""
+    spread = profile.known_spread
+    error = float(np.sqrt(np.mean(np.square(left_out)))) if len(left_out) else spread.iteration
+    return msgspec.structs.replace(
+        spread,
+        reason=f"{spread.reason} Calibrated: no excess.",
+        excess=0.0,
+        excess_virtual=0.0,
+        excess_remote=0.0,
+        iteration=min(error, spread.iteration),
+    )
 
 
 def _note(

@@ -106,6 +106,12 @@ class Prediction:
         middle = float(logs.mean()) + float(np.log1p(self.excess))
         return float(np.exp(middle + NormalDist().inv_cdf(share) * deviation))
 
+    def uncertainty_over(self, other: "Prediction") -> float:
+        """Relative standard deviation of the difference to a plan with the same number of samples and the same seed."""
+        if not ((self.samples_s > 0).all() and (other.samples_s > 0).all()):
+            return 0.0
+        return float(np.log(self.samples_s / other.samples_s).std())
+
     @property
     def interval(self) -> Interval:
         """The interval that holds `LEVEL` of all iterations."""

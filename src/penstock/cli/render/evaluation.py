@@ -10,6 +10,7 @@ from penstock.planners.bounds import Bound, binding_part, gap_to_bound, lower_bo
 from penstock.planners.studies import Alternative
 from penstock.profile import Profile
 from penstock.program import encode_program
+from penstock.report.analysis import TightMemory, find_tight_memory
 from penstock.report.text import explain, format_group
 from penstock.simulate import Evaluation, predict
 from penstock.timeline import bubble_fraction, critical_path, device_uses, encode_timeline
@@ -43,6 +44,7 @@ def evaluation_data(
 ) -> dict[str, Any]:
     """The figures and the explanation of an evaluation, as data."""
     interval = predict(result.proof, profile, seed=seed).interval
+    tight = find_tight_memory(result.timeline, result.costs, profile)
     uses = device_uses(result.timeline)
     limits = dict(zip(result.program.devices, result.costs.memory_limit.tolist(), strict=True))
     return {
@@ -62,11 +64,22 @@ def evaluation_data(
         "bound_parts": bound.parts,
         "gap": gap_to_bound(bound, result.timeline.iteration_s),
         "next_best": alternative._asdict() if alternative else None,
+        "tight_memory": _tight_data(tight),
         "declined": [{**item._asdict(), "gain": item.gain} for item in declined],
-        "words": explain(result, profile, alternative=alternative, bound=bound, interval=interval, declined=declined),
+        "words": explain(
+            result, profile, alternative=alternative, bound=bound, interval=interval, declined=declined, tight=tight
+        ),
         "papers": result.costs.plan.cite().splitlines(),
         "notes": list(result.costs.notes),
     }
+
+
+def _tight_data(tight: TightMemory | None) -> dict[str, Any] | None:
+    """The devices that are nearly full, as data."""
+    if tight is None:
+        return None
+    devices = [{**item._asdict(), "parts": dict(item.parts)} for item in tight.devices]
+    return {"devices": devices, "with_1_GB_more_s": tight.more_s}
 
 
 def bound_of(result: Evaluation, profile: Profile) -> Bound:
@@ -121,13 +134,16 @@ def show_evaluation(
         console.show(f"critical path ({len(names)} steps): " + " -> ".join(names))
     rate = rows_per_s(result)
     interval = predict(result.proof, profile, seed=seed).interval
+    tight = find_tight_memory(result.timeline, result.costs, profile)
     console.show(
         f"iteration {show_range(result.timeline.iteration_s, interval.low_s, interval.high_s)}"
         f" for {show_count(plan.num_microbatches, 'micro-batch', 'es')} of {show_count(plan.micro_batch_size, 'row')}"
         + (f" ({rate:,.1f} rows/s)" if rate else "")
         + f", bubble {show_percent(bubble_fraction(result.timeline))}"
     )
-    words = explain(result, profile, alternative=alternative, bound=bound, interval=interval, declined=declined)
+    words = explain(
+        result, profile, alternative=alternative, bound=bound, interval=interval, declined=declined, tight=tight
+    )
     console.show("", *words)
     if console.verbose:
         console.show("", "papers:", *result.costs.plan.cite().splitlines())

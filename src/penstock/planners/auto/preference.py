@@ -13,8 +13,6 @@ simulated time is chosen.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from penstock.plan import Complexity, complexity_of
 from penstock.planners.problem import Problem
 from penstock.planners.search_space import SearchSpace
@@ -103,7 +101,7 @@ def choose(solutions: Sequence[Solution], problem: Problem, *, seed: int, risk: 
             or (
                 prefers_simple
                 and item.over_bytes <= best.over_bytes
-                and item.seconds <= best.seconds * (1 + _uncertainty(item, best))
+                and item.seconds <= best.seconds * (1 + item.prediction.uncertainty_over(best.prediction))
             )
         ),
         key=lambda item: item.key,
@@ -114,7 +112,7 @@ def choose(solutions: Sequence[Solution], problem: Problem, *, seed: int, risk: 
             item.prediction.simulated_s,
             item.seconds,
             chosen.seconds,
-            _uncertainty(item, chosen),
+            item.prediction.uncertainty_over(chosen.prediction),
         )
         for item in judged
         if item is not chosen
@@ -134,12 +132,6 @@ def _judge(solution: Solution, problem: Problem, seed: int, num_samples: int, ri
         float(result.proof.peak_bytes.max(initial=0.0)),
         prediction.expected_s if risk is None else prediction.quantile(risk),
     )
-
-
-def _uncertainty(one: _Judged, other: _Judged) -> float:
-    """Relative standard deviation of the difference of two plans whose common errors are the same."""
-    pair = one.prediction.samples_s, other.prediction.samples_s
-    return float(np.log(pair[0] / pair[1]).std()) if (pair[0] > 0).all() and (pair[1] > 0).all() else 0.0
 
 
 def _describe(item: _Judged, chosen: _Judged) -> str:

@@ -1,7 +1,7 @@
 """The proof that a lowered program can run: completeness, order, links, deadlock, restrictions, memory."""
 
 from penstock.program.proof.memory import memory_use
-from penstock.program.proof.proof import Proof, check_memory, prove
+from penstock.program.proof.proof import Proof, check_memory, memory_parts, prove
 from penstock.program.proof.restrictions import (
     SYNC_HINT,
     BlockedSync,
@@ -18,6 +18,7 @@ __all__ = [
     "check_restrictions",
     "find_blocked_sync",
     "meets_restrictions",
+    "memory_parts",
     "memory_use",
     "prove",
 ]

@@ -11,7 +11,13 @@ from penstock.planners.bounds import Bound, binding_part, gap_to_bound
 from penstock.planners.studies import Alternative
 from penstock.profile import Profile
 from penstock.program import Kind
-from penstock.report.analysis import TimeUse, bottleneck_sentences, time_use
+from penstock.report.analysis import (
+    TightMemory,
+    TimeUse,
+    bottleneck_sentences,
+    tight_memory_sentences,
+    time_use,
+)
 from penstock.report.text.placement import placement_sentences
 from penstock.report.text.uncertainty import declined_sentence, interval_sentence
 from penstock.simulate import Evaluation, Interval
@@ -51,6 +57,7 @@ def explain(
     bound: Bound | None = None,
     interval: Interval | None = None,
     declined: Sequence[Declined] = (),
+    tight: TightMemory | None = None,
 ) -> list[str]:
     """Explain a simulated plan.
 
@@ -61,6 +68,7 @@ def explain(
         bound: The lower bound of the problem.
         interval: The predicted interval.
         declined: Faster plans by simulated time that the planner did not choose.
+        tight: The devices that are nearly full.
 
     Returns:
         Sentences, each of them a string.
@@ -73,6 +81,7 @@ def explain(
         bound=bound,
         interval=interval,
         declined=declined,
+        tight=tight,
     )
 
 
@@ -85,6 +94,7 @@ def explain_timeline(
     bound: Bound | None = None,
     interval: Interval | None = None,
     declined: Sequence[Declined] = (),
+    tight: TightMemory | None = None,
 ) -> list[str]:
     """Explain a simulated or measured timeline.
 
@@ -96,6 +106,7 @@ def explain_timeline(
         bound: The lower bound of the problem.
         interval: The predicted interval.
         declined: Faster plans by simulated time that the planner did not choose.
+        tight: The devices that are nearly full.
 
     Returns:
         Sentences, each of them a string.
@@ -103,6 +114,8 @@ def explain_timeline(
     sentences = placement_sentences(costs, profile) if costs is not None and profile is not None else []
     sentences += _time_sentences(time_use(timeline))
     sentences += bottleneck_sentences(timeline)
+    if tight is not None:
+        sentences += tight_memory_sentences(tight, timeline.iteration_s)
     if interval is not None:
         sentences.append(interval_sentence(interval))
     sentences += [declined_sentence(item) for item in declined]

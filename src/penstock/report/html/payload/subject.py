@@ -35,6 +35,7 @@ def subject_data(item: ReportSubject, summary: SummaryText, catalog: Catalog) ->
         "microBatchSize": plan.micro_batch_size,
         "unit": arrays.unit_s,
         "iteration": timeline.iteration_s,
+        "tight": _tight(item),
         "interval": None if item.interval is None else [item.interval.low_s, item.interval.high_s],
         "steady": phase.steady_s,
         "drain": phase.drain_s,
@@ -63,6 +64,17 @@ def subject_data(item: ReportSubject, summary: SummaryText, catalog: Catalog) ->
         "arrays": arrays.layout,
         "data": arrays.text,
     }
+
+
+def _tight(item: ReportSubject) -> dict[str, Any] | None:
+    """What fills the devices that are nearly full, and the iteration with one GB more on each."""
+    if item.tight is None:
+        return None
+    devices = [
+        {"name": found.device, "limit": found.limit_bytes, "action": found.action, "parts": found.parts}
+        for found in item.tight.devices
+    ]
+    return {"devices": devices, "moreSeconds": item.tight.more_s}
 
 
 def _group(group: Group) -> list[tuple[str, float]]:

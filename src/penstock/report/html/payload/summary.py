@@ -30,6 +30,7 @@ def summarise_subject(item: ReportSubject, others: list[Baseline]) -> SummaryTex
         alternative=_best(item, others),
         bound=None if item.is_measured else item.bound,
         interval=item.interval,
+        tight=item.tight,
     )
     if item.costs is None or item.profile is None or item.is_measured:
         return SummaryText(lead_sentence(item), sentences, [])

@@ -14,13 +14,53 @@ export function planView(app, isDark) {
   const box = el("div");
   const fill = () => {
     const model = app.models[app.state.about];
-    box.replaceChildren(layerStrip(model, box.clientWidth || STRIP_WIDTH), loadBars(model, isDark()));
+    box.replaceChildren(layerStrip(model, box.clientWidth || STRIP_WIDTH), loadBars(model, isDark()), memoryBars(model) ?? "");
   };
   app.listen((state, before) => {
     if (["about", "theme", "systemDark"].some((name) => state[name] !== before[name])) fill();
   });
   fillToWidth(box, fill);
   return section("plan", "Plan", box);
+}
+
+// For each device that is nearly full a bar of what its memory holds at the peak, and what one GB more would gain.
+function memoryBars({ tight, iteration }) {
+  if (!tight) return null;
+  const list = el("div", { class: "loads", role: "list" });
+  for (const { name, limit, action, parts } of tight.devices.slice(0, MAX_LOADS)) {
+    const bar = el("div", { class: "load bytes" });
+    const labels = parts.map(([text, size]) => `${text} ${showBytes(size)}`);
+    parts.forEach(([, size], index) => {
+      const part = el("i", { title: labels[index] });
+      part.style.width = `${100 * partOf(size, limit)}%`;
+      part.style.opacity = 1 - index / (parts.length + 1);
+      bar.append(part);
+    });
+    list.append(
+      el(
+        "div",
+        { class: "load-row", role: "listitem", "aria-label": `${name} during ${action}: ${labels.join(", ")}` },
+        el("span", { class: "load-name", title: name, text: name }),
+        bar,
+        el("span", { class: "load-figures" }, el("small", { text: labels.slice(0, 2).join(", ") })),
+      ),
+    );
+  }
+  const more = tight.moreSeconds;
+  const gain = more === null ? null : 1 - partOf(more, iteration);
+  const text =
+    more === null
+      ? null
+      : gain < 0.0005
+        ? "With 1 GB more on each of them, the same stages would not be faster."
+        : `With 1 GB more on each of them, the same stages would take ${showSeconds(more)}, ${showPercent(gain)} less.`;
+  return el(
+    "div",
+    {},
+    el("h3", { text: "Devices whose memory is nearly full, and what it holds at the peak" }),
+    list,
+    text && el("p", { class: "hint", text }),
+  );
 }
 
 // A bar for each device: its busy time by kind of action, and its idle time.
