@@ -8,7 +8,6 @@ from penstock.plan import Plan
 from penstock.plan.pricing import Costs
 from penstock.planners.bounds import Bound, lower_bound
 from penstock.profile import Profile
-from penstock.report.analysis.tight_memory import TightMemory, find_tight_memory
 from penstock.simulate import Evaluation, Interval, predict
 from penstock.timeline import Timeline
 
@@ -51,13 +50,6 @@ class ReportSubject:
         profile = self.plan.profile if self.profile is None else self.profile
         cluster = self.plan.cluster if self.costs is None else self.costs.cluster
         return profile.digest, cluster.digest
-
-    @cached_property
-    def tight(self) -> TightMemory | None:
-        """The devices that are nearly full, of a simulated plan."""
-        if self.costs is None or self.profile is None or self.is_measured:
-            return None
-        return find_tight_memory(self.timeline, self.costs, self.profile)
 
     @cached_property
     def bound(self) -> Bound | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from penstock.plan import Group
 from penstock.planners.bounds import binding_part, gap_to_bound
-from penstock.report.analysis import phases
+from penstock.report.analysis import TightMemory, phases
 from penstock.report.html.payload.arrays import timeline_arrays
 from penstock.report.html.payload.catalog import Catalog
 from penstock.report.html.payload.cluster import rings, ties
@@ -35,7 +35,7 @@ def subject_data(item: ReportSubject, summary: SummaryText, catalog: Catalog) ->
         "microBatchSize": plan.micro_batch_size,
         "unit": arrays.unit_s,
         "iteration": timeline.iteration_s,
-        "tight": _tight(item),
+        "tight": _tight(summary.tight),
         "interval": None if item.interval is None else [item.interval.low_s, item.interval.high_s],
         "steady": phase.steady_s,
         "drain": phase.drain_s,
@@ -66,15 +66,15 @@ def subject_data(item: ReportSubject, summary: SummaryText, catalog: Catalog) ->
     }
 
 
-def _tight(item: ReportSubject) -> dict[str, Any] | None:
+def _tight(tight: TightMemory | None) -> dict[str, Any] | None:
     """What fills the devices that are nearly full, and the iteration with one GB more on each."""
-    if item.tight is None:
+    if tight is None:
         return None
     devices = [
         {"name": found.device, "limit": found.limit_bytes, "action": found.action, "parts": found.parts}
-        for found in item.tight.devices
+        for found in tight.devices
     ]
-    return {"devices": devices, "moreSeconds": item.tight.more_s}
+    return {"devices": devices, "moreSeconds": tight.more_s}
 
 
 def _group(group: Group) -> list[tuple[str, float]]:

@@ -5,7 +5,14 @@ from typing import NamedTuple
 from penstock.plan import Plan
 from penstock.planners.studies import Alternative
 from penstock.printable_text import escape_text
-from penstock.report.analysis import Baseline, Improvement, find_improvements, improvement_sentences
+from penstock.report.analysis import (
+    Baseline,
+    Improvement,
+    TightMemory,
+    find_improvements,
+    find_tight_memory,
+    improvement_sentences,
+)
 from penstock.report.subject import ReportSubject
 from penstock.report.text import explain_timeline
 from penstock.timeline import bubble_fraction, device_uses, rows_per_second
@@ -13,16 +20,20 @@ from penstock.units import show_bytes, show_count, show_percent, show_seconds
 
 
 class SummaryText(NamedTuple):
-    """The most important sentence, all others, and the simulated changes of the cluster."""
+    """The most important sentence, all others, the simulated changes of the cluster, and what fills full devices."""
 
     lead: str
     sentences: list[str]
     improvements: list[Improvement]
+    tight: TightMemory | None = None
 
 
 def summarise_subject(item: ReportSubject, others: list[Baseline]) -> SummaryText:
     """Summarise a timeline. Improvements need the costs and the profile of a simulated plan."""
     sentences = memory_sentences(item)
+    tight = None
+    if item.costs is not None and item.profile is not None and not item.is_measured:
+        tight = find_tight_memory(item.timeline, item.costs, item.profile)
     sentences += explain_timeline(
         item.timeline,
         item.costs,
@@ -30,13 +41,13 @@ def summarise_subject(item: ReportSubject, others: list[Baseline]) -> SummaryTex
         alternative=_best(item, others),
         bound=None if item.is_measured else item.bound,
         interval=item.interval,
-        tight=item.tight,
+        tight=tight,
     )
     if item.costs is None or item.profile is None or item.is_measured:
         return SummaryText(lead_sentence(item), sentences, [])
     improvements = find_improvements(item.timeline, item.costs, item.profile)
     sentences += improvement_sentences(improvements, item.timeline.iteration_s)
-    return SummaryText(lead_sentence(item), sentences, improvements)
+    return SummaryText(lead_sentence(item), sentences, improvements, tight)
 
 
 def lead_sentence(item: ReportSubject) -> str:
