@@ -271,6 +271,34 @@ class Checkpointed(nn.Module):
         return checkpoint(self.inner, x, use_reentrant=self.reentrant, preserve_rng_state=self.keeps_rng)  # type: ignore[no-any-return]
 
 
+class CheckpointedPair(nn.Module):
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        widths = (64, 32)
+        self.parts = nn.ModuleList(nn.Sequential(nn.Linear(8, each), nn.ReLU(), nn.Linear(each, 8)) for each in widths)
+        self.reentrant = reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = checkpoint(part, x, use_reentrant=self.reentrant)
+        return x
+
+
+def test_what_checkpointed_parts_save_again() -> None:
+    def sizes(layer: nn.Module) -> tuple[int, int, tuple[int, ...]]:
+        model = nn.Sequential(nn.Linear(8, 8), layer, nn.Linear(8, 8))
+        found = measure(model, torch.randn(6, 8), _mean_square, seconds=0, micro_batch_sizes=[6]).units[1]
+        return found.sizes[0].saved_bytes, found.sizes[0].pending_bytes or 0, found.recomputed_bytes
+
+    row = 6 * 4
+    # The inputs of both parts; again, the output of each ReLU.
+    assert sizes(CheckpointedPair(reentrant=False)) == (16 * row, (16 + 96) * row, (64 * row,))
+    saved, pending, (largest,) = sizes(CheckpointedPair(reentrant=True))
+    assert (saved, pending) == (16 * row, 16 * row + largest)
+    assert 64 * row <= largest <= 96 * row  # parts that run in the backward count as one
+    assert sizes(nn.Linear(8, 8)) == (8 * row, 0, ())
+
+
 class Slope(nn.Module):
     """Calls autograd in its forward."""
 

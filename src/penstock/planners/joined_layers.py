@@ -144,7 +144,17 @@ def _joined_unit(profile: Profile, start: int, stop: int) -> Unit:
         trained_parameter_bytes=sum(unit.trained_bytes for unit in units) - shared_bytes(trained),
         sizes=tuple(_joined_sizes(profile, start, stop, size.micro_batch_size) for size in units[-1].sizes),
         times=tuple(_joined_times(units, time) for time in units[-1].times),
+        recomputed_bytes=_joined_recomputed(profile, start, stop),
     )
+
+
+def _joined_recomputed(profile: Profile, start: int, stop: int) -> tuple[int, ...]:
+    """Of the largest of the layers, for each size of the last one."""
+    if not any(unit.recomputed_bytes for unit in profile.units[start:stop]):
+        return ()
+    costs = fit(profile, profile.kinds[0])
+    rows = [size.micro_batch_size for size in profile.units[stop - 1].sizes]
+    return tuple(round(float(costs.at(each).recomputed_bytes[start:stop].max())) for each in rows)
 
 
 def _joined_times(units: Sequence[Unit], like: Times) -> Times:

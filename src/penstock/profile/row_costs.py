@@ -96,6 +96,7 @@ class SizeCurves:
     cut: Curves
     saved: Curves
     pending: Curves
+    recomputed: Curves
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +110,8 @@ class UnitCosts:
     cut_bytes: Floats
     saved_bytes: Floats
     pending_bytes: Floats
+    recomputed_bytes: Floats
+    """Of the largest checkpointed part of each layer."""
     parameter_bytes: Floats
     trained_bytes: Floats
     """Trained parameters."""
@@ -150,6 +153,7 @@ class CostModel:
             cut_bytes=cut_bytes,
             saved_bytes=self.sizes.saved.at(rows),
             pending_bytes=self.sizes.pending.at(rows),
+            recomputed_bytes=self.sizes.recomputed.at(rows),
             parameter_bytes=self.parameter_bytes.copy(),
             trained_bytes=self.trained_bytes.copy(),
             grad_bytes=np.where(self._has_gradients, cut_bytes, 0.0),
@@ -227,6 +231,9 @@ def _fit(profile: Profile, kind: str) -> CostModel:
             cut=_fit_curves(rows_of_sizes, [[size.cut_bytes for size in unit] for unit in sizes]),
             saved=_fit_curves(rows_of_sizes, [[size.saved_bytes for size in unit] for unit in sizes]),
             pending=_fit_curves(rows_of_sizes, [[_pending(size) for size in unit] for unit in sizes]),
+            recomputed=_fit_curves(
+                rows_of_sizes, [unit.recomputed_bytes or (0,) * len(unit.sizes) for unit in profile.units]
+            ),
         ),
         parameter_bytes=np.array([unit.parameter_bytes for unit in profile.units], dtype=np.float64),
         trained_bytes=np.array([unit.trained_bytes for unit in profile.units], dtype=np.float64),

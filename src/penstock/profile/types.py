@@ -80,9 +80,13 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         sizes: Tensor sizes, one entry for each micro-batch size.
         times: Times, one entry for each pair of device kind and micro-batch size.
         trained_parameter_bytes: Those of them that are trained, the others are frozen. None: all.
+        recomputed_bytes: Tensors that activation checkpointing inside the layer computes again in the backward: those
+            of the largest checkpointed part, which are held while its backward runs. One entry for each of `sizes`;
+            empty if there is none.
 
     Raises:
-        ValueError: `sizes` or `times` is empty or has duplicate entries, or more is trained than there is.
+        ValueError: `sizes` or `times` is empty or has duplicate entries, more is trained than there is, or
+            `recomputed_bytes` has another length than `sizes`.
 
     Example:
         >>> times = Times(kind="T4", micro_batch_size=4, forward_s=1e-3, input_grad_s=1e-3, weight_grad_s=1e-3)
@@ -96,12 +100,18 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     sizes: tuple[Sizes, ...]
     times: tuple[Times, ...]
     trained_parameter_bytes: Bytes | None = None
+    recomputed_bytes: tuple[Bytes, ...] = ()
 
     def __post_init__(self) -> None:
         if self.trained_bytes > self.parameter_bytes:
             raise ValueError(f"the trained parameters of layer {self.name!r} are larger than all its parameters")
         if not self.sizes or not self.times:
             raise ValueError(f"layer {self.name!r} needs at least one entry in sizes and one in times")
+        if self.recomputed_bytes and len(self.recomputed_bytes) != len(self.sizes):
+            raise ValueError(
+                f"recomputed_bytes of layer {self.name!r} has {len(self.recomputed_bytes)} entries for "
+                f"{len(self.sizes)} sizes"
+            )
         no_repeats([size.micro_batch_size for size in self.sizes], f"sizes of layer {self.name!r}")
         no_repeats([(time.kind, time.micro_batch_size) for time in self.times], f"times of layer {self.name!r}")
 

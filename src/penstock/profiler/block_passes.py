@@ -1,7 +1,8 @@
 """Times the forward and backward passes of single blocks, and counts their bytes."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -11,8 +12,8 @@ from torch.autograd.graph import _engine_run_backward, get_gradient_edge, saved_
 from penstock.device import DeviceClock, Mark
 from penstock.errors import InputError, PenstockError
 from penstock.model import Activations, Block, as_leaves, bytes_of, map_tensors, needs_gradient, tensors_of
-from penstock.model.tracing import Placeholder
 from penstock.profiler.clock import mark_now
+from penstock.profiler.saved_storages import CheckpointedParts, Recomputed, note_in
 from penstock.runtime.stage import NULL_CONTEXT, DeferredFunction, EnterLayer, Graph, Instrumentation, WeightGradQueue
 from penstock.runtime.tensors import Rows
 
@@ -35,10 +36,11 @@ class Passes(NamedTuple):
 
 
 class Bytes(NamedTuple):
-    """Bytes of the activations for the next block, and of the tensors saved for the backward."""
+    """Bytes of the activations for the next block, of the tensors saved for the backward, and of checkpointed parts."""
 
     cut: int
     saved: int
+    recomputed: Recomputed
 
 
 class Forward(NamedTuple):
@@ -136,21 +138,12 @@ class BlockHarness:
         Saved tensors are all storages that autograd keeps, and the input; without parameters and their casts, which all
         micro-batches share, buffers, and the output activations, which count as the input of the next block.
         """
+        note = note_in(set(map(id, self.block.parameters.values())))
         kept: dict[int, int] = {}
-        parameters = set(map(id, self.block.parameters.values()))
-
-        def note(tensor: Tensor) -> Tensor:
-            if isinstance(tensor, Placeholder) or _is_cast(tensor, parameters):
-                return tensor  # a wrapper around a block that does not run saves the placeholders it was called with
-            with torch._C.DisableTorchFunction():  # otherwise this call would count as an event of forward
-                storage = tensor.untyped_storage()
-            kept[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        with saved_tensors_hooks(note, lambda tensor: tensor):
+        with saved_tensors_hooks(partial(note, kept), lambda tensor: tensor):
             forward = self.forward()
         for tensor in forward.inputs:
-            note(tensor)
+            note(kept, tensor)
         outgoing = [] if self.loss else tensors_of(forward.activations)
         held = {tensor.untyped_storage().data_ptr() for tensor in forward.inputs}
         for tensor in tensors_of(self.inputs):
@@ -159,16 +152,16 @@ class BlockHarness:
                 kept.pop(tensor.untyped_storage().data_ptr(), None)
         for tensor in (*self.block.parameters.values(), *self.block.buffers.values(), *outgoing):
             kept.pop(tensor.untyped_storage().data_ptr(), None)
-        return Bytes(bytes_of(outgoing), sum(kept.values()))
-
-
-def _is_cast(tensor: Tensor, parameters: Collection[int]) -> bool:
-    """Whether a tensor is one of these parameters as autocast has cast it."""
-    with torch._C.DisableTorchFunction():
-        node = tensor.grad_fn
-    if node is None or not node.name().startswith("ToCopyBackward"):
-        return False
-    return id(getattr(node.next_functions[0][0], "variable", None)) in parameters
+        saved, cut = sum(kept.values()), bytes_of(outgoing)
+        parts, always = CheckpointedParts(note), dict[int, int]()
+        with parts.in_forward(), saved_tensors_hooks(partial(note, always), lambda tensor: tensor):
+            again = self.forward()
+        for tensor in (*again.inputs, *tensors_of(self.inputs), *self.block.buffers.values()):
+            note(always, tensor)
+        with parts.in_backward():
+            self.backward(again)
+        held = {tensor.untyped_storage().data_ptr() for tensor in self.block.parameters.values()}
+        return Bytes(cut, saved, parts.recomputed(held | always.keys()))
 
 
 def _only_defers(outputs: Sequence[Tensor]) -> bool:

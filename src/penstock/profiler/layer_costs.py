@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from penstock.model import Block
-    from penstock.profiler.block_passes import BlockHarness, Passes
+    from penstock.profiler.block_passes import BlockHarness, Bytes, Passes
 
 
 class MeasuredLayers(NamedTuple):
@@ -47,9 +47,16 @@ def measured_layers(
                 parameter_bytes=_bytes(block, block.parameters),
                 trained_parameter_bytes=_trained_bytes(block),
                 sizes=tuple(
-                    Sizes(micro_batch_size=rows, cut_bytes=count.cut, saved_bytes=count.saved)
+                    Sizes(
+                        micro_batch_size=rows,
+                        cut_bytes=count.cut,
+                        saved_bytes=count.saved,
+                        # Deferred weight gradients may need all that checkpointed parts have saved again.
+                        pending_bytes=count.saved + count.recomputed.total if count.recomputed.total else None,
+                    )
                     for rows, count in zip(sizes, sizes_in_bytes, strict=True)
                 ),
+                recomputed_bytes=_recomputed(sizes_in_bytes),
                 times=tuple(
                     _times(kind, rows, size[number], steps[form].seconds)
                     for rows, size in zip(sizes, turns, strict=True)
@@ -65,6 +72,12 @@ def measured_layers(
             step=[step.deviation for step in layer_steps],
         ),
     )
+
+
+def _recomputed(counts: Sequence["Bytes"]) -> tuple[int, ...]:
+    """Return the bytes of the largest checkpointed part for each size; nothing if no part saves anything again."""
+    largest = tuple(count.recomputed.largest for count in counts)
+    return largest if any(largest) else ()
 
 
 def _times(kind: str, rows: int, turns: Sequence["Passes"], step: float) -> Times:

@@ -76,7 +76,7 @@ def price(
     weight = held_bytes(cluster.num_devices, holders, parameter_bytes, ties)
     trained = held_bytes(cluster.num_devices, trainers, trained_bytes, trained_ties)
     replicas = Replicas(starts, replica_stage, share, forward_device, backward_device)
-    working = working_bytes(profile, cluster.num_devices, replicas, sizes.grad_bytes, trained_bytes)
+    working = working_bytes(profile, cluster.num_devices, replicas, sizes, trained_bytes)
     costs = Costs(
         plan=plan,
         cluster=cluster,

@@ -1,5 +1,9 @@
-"""Workspace: memory that passes need in addition to saved tensors. Known if the profile has single parameter sizes.
+"""Workspace: memory that passes need in addition to saved tensors.
 
+The first, if the profile has checkpointed layers; the others, if it has the sizes of single parameters.
+
+- The backward of a layer with activation checkpointing inside holds what it computes again: its largest checkpointed
+  part, as the next one runs when the backward of the last one has ended.
 - A weight gradient exists before it is accumulated: the size of the largest trained parameter.
 - A backward holds the gradients of a layer's input and output. Those that enter or leave a stage count as messages.
 - An optimizer step has about as many temporaries of a parameter's size as it has states: two for Adam.
@@ -11,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.arrays import Floats, Ints
-from penstock.profile import Profile
+from penstock.profile import Profile, UnitCosts
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,18 +38,22 @@ class Replicas:
 
 
 def working_bytes(
-    profile: Profile, num_devices: int, replicas: Replicas, grad_bytes: Floats, trained_bytes: Floats
+    profile: Profile, num_devices: int, replicas: Replicas, sizes: UnitCosts, trained_bytes: Floats
 ) -> Working:
-    """The workspace of every device: `grad_bytes` is over units, `trained_bytes` over stages."""
-    largest, passing, waiting = np.zeros(num_devices), np.zeros(num_devices), np.zeros(num_devices)
+    """The workspace of every device: `sizes` are those of a micro-batch, `trained_bytes` is over stages."""
+    largest, passing, waiting, recomputed = (np.zeros(num_devices) for _ in range(4))
+    if sizes.recomputed_bytes.any():
+        again = np.maximum.reduceat(sizes.recomputed_bytes, replicas.starts)[replicas.stage] * replicas.share
+        np.maximum.at(recomputed, replicas.backward_device, again)
     if profile.largest_parameter_bytes:
-        sizes = np.array(profile.largest_parameter_bytes, dtype=np.float64)
-        np.maximum.at(largest, replicas.backward_device, np.maximum.reduceat(sizes, replicas.starts)[replicas.stage])
-        inside = _inside(grad_bytes, replicas.starts)[replicas.stage] * replicas.share
+        parameters = np.array(profile.largest_parameter_bytes, dtype=np.float64)
+        of_stages = np.maximum.reduceat(parameters, replicas.starts)
+        np.maximum.at(largest, replicas.backward_device, of_stages[replicas.stage])
+        inside = _inside(sizes.grad_bytes, replicas.starts)[replicas.stage] * replicas.share
         np.maximum.at(passing, replicas.backward_device, inside)
         moved = replicas.forward_device != replicas.backward_device
         np.add.at(waiting, replicas.forward_device[moved], trained_bytes[replicas.stage[moved]])
-    return Working(largest + passing + waiting, largest * max(0.0, profile.optimizer_ratio - 1.0))
+    return Working(largest + passing + waiting + recomputed, largest * max(0.0, profile.optimizer_ratio - 1.0))
 
 
 def _inside(grad_bytes: Floats, starts: Ints) -> Floats:

@@ -143,12 +143,15 @@ def _units(designs: Mapping[int, Design], pricers: Sequence[Pricer]) -> tuple[Un
             for each in pricers
             for micro_batch_size, design in designs.items()
         )
-        priced[key] = (_within_limit(part.parameters * element_bytes), sizes, times)
-    return tuple(
-        Unit(name=layer.name, parameter_bytes=parameter_bytes, sizes=sizes, times=times)
-        for layer in first.chain
-        for parameter_bytes, sizes, times in (priced[layer.part],)
-    )
+        again = tuple(_within_limit(design.parts[key].recomputed_bytes) for design in designs.values())
+        priced[key] = Unit(
+            name=key,
+            parameter_bytes=_within_limit(part.parameters * element_bytes),
+            sizes=sizes,
+            times=times,
+            recomputed_bytes=again if any(again) else (),
+        )
+    return tuple(msgspec.structs.replace(priced[layer.part], name=layer.name) for layer in first.chain)
 
 
 def _ties(design: Design, element_bytes: int) -> tuple[Tie, ...]:

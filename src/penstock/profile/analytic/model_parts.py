@@ -63,6 +63,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return sum(operation.saved_bytes for operation in self.operations)
 
     @property
+    def recomputed_bytes(self) -> int:
+        """Bytes that activation checkpointing computes again for the backward."""
+        return self.all_saved_bytes - self.saved_bytes
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes kept after the input gradient for the weight gradient."""
         if self.takes_data:
