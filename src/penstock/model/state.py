@@ -42,10 +42,38 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put all modules into eval mode, and restore the mode of each on exit."""
-    training = [module for module in model.modules() if module.training]
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        # Some modules keep values of their eval mode until `train` is called.
+        model.train()
+        for module, training in modes:
+            module.training = training
+
+
+AUXILIARY_LOSSES = ("router_aux_loss_coef", "router_z_loss_coef", "moe_loss_weight")
+"""Names of attributes of models and configs of transformers: the weight of a loss that balances experts."""
+
+
+@contextmanager
+def without_auxiliary_losses(model: nn.Module) -> Iterator[None]:
+    """Set the weights of losses that balance the experts of transformers models to 0 within the context.
+
+    Such a loss is no mean over rows: it is computed for each micro-batch, as with gradient accumulation.
+    """
+    holders = {id(item): item for module in model.modules() for item in (module, module.__dict__.get("config"))}
+    weights = [
+        (item, name, value)
+        for item in holders.values()
+        for name, value in getattr(item, "__dict__", {}).items()
+        if name in AUXILIARY_LOSSES and isinstance(value, float | int) and value
+    ]
+    for item, name, _ in weights:
+        setattr(item, name, 0.0)
+    try:
+        yield
+    finally:
+        for item, name, value in weights:
+            setattr(item, name, value)

@@ -5,6 +5,7 @@ a micro-batch would change gradients without any sign of it, so the weights are 
 are ignored, the trial runs on other labels, with which every reduction gives other weights.
 """
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.errors import InputError
-from penstock.model import LossFunction, is_own_loss, map_tensors, tensors_of
+from penstock.model import LossFunction, is_own_loss, map_batch, map_tensors, tensors_of, without_auxiliary_losses
 from penstock.runtime.loss.comparison import (
     LOW_PRECISION_TOLERANCE,
     MAX_PARTS,
@@ -24,8 +25,9 @@ from penstock.runtime.loss.comparison import (
 from penstock.runtime.loss.gradients import (
     Gradients,
     LossSample,
+    double_batch,
     double_rows,
-    has_rows,
+    has_row_lists,
     output_gradients,
     row_dims,
     run_whole,
@@ -34,8 +36,10 @@ from penstock.runtime.loss.gradients import (
 from penstock.runtime.loss.reduction import SUMS, Reduction
 from penstock.runtime.rng import fork_rng
 from penstock.runtime.stage import TorchStage
-from penstock.runtime.tensors import Rows
+from penstock.runtime.tensors import Rows, pack, unpack
 from penstock.units import show_percent
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,12 @@ class LossTrial:
         self, runner: TorchStage, trial: _Trial, reductions: Sequence[Reduction]
     ) -> dict[Reduction, float] | None:
         """Measure each reduction; None if that shows nothing, as for a loss that draws random numbers."""
+        with without_auxiliary_losses(self._model):
+            return self._measure_loss(runner, trial, reductions)
+
+    def _measure_loss(
+        self, runner: TorchStage, trial: _Trial, reductions: Sequence[Reduction]
+    ) -> dict[Reduction, float] | None:
         best: dict[Reduction, float] | None = None
         for method in range(3):
             # A model may take another path for a single row, or refuse it: then every row is there twice.
@@ -166,14 +176,16 @@ class LossTrial:
                     if gradients is None:
                         break
                     errors = measure_errors(gradients, tried.sample.num_rows, num_parts, reductions, tried.labels)
-                except Exception:
+                except Exception as error:
+                    _log.debug("the loss of the rows of a micro-batch failed: %s", error)
                     continue
                 if not errors:
                     break
                 if min(errors.values()) <= _tolerance(runner, trial.sample):
                     return errors
                 if _is_random(gradients, self._gradients(method, runner, tried, 1), tried.sample.num_rows):
-                    return None
+                    # Numbers that a loss draws show nothing. But what a method without them has shown still holds.
+                    return best
                 best = best or errors
                 break
         return best
@@ -205,17 +217,21 @@ def _repeated(runner: TorchStage, trial: _Trial) -> _Trial:
     """The same rows, each of them twice."""
     sample = trial.sample
     num_rows = sample.num_rows
-    dims = row_dims(runner, sample, is_batch=trial.is_batch)
-    pairs = zip(sample.inputs.tensors, dims, strict=True)
-    inputs = [double_rows(tensor, num_rows, dim) if each else tensor for tensor, (dim, each) in pairs]
-    targets = map_tensors(
-        lambda item: double_rows(item, num_rows, 0) if item.dim() and len(item) % num_rows == 0 else item,
+    if has_row_lists(sample.inputs):
+        inputs = pack(double_batch(unpack(sample.inputs, sample.inputs.tensors), num_rows))[0]
+    else:
+        pairs = zip(sample.inputs.tensors, row_dims(runner, sample, is_batch=trial.is_batch), strict=True)
+        inputs = sample.inputs.with_tensors(
+            [double_rows(tensor, num_rows, dim) if each else tensor for tensor, (dim, each) in pairs]
+        )
+    targets = map_batch(
         sample.targets,
+        lambda item: double_rows(item, num_rows, 0) if item.dim() and len(item) % num_rows == 0 else item,
+        lambda items: [item for item in items for _ in range(2)],
     )
-    batch = map_tensors(lambda item: double_rows(item, num_rows, 0) if has_rows(item, num_rows) else item, sample.batch)
     return replace(
         trial,
-        sample=LossSample(sample.inputs.with_tensors(inputs), targets, 2 * num_rows, batch),
+        sample=LossSample(inputs, targets, 2 * num_rows, double_batch(sample.batch, num_rows)),
         labels={name: double_rows(item, num_rows, 0) for name, item in trial.labels.items()},
     )
 

@@ -4,8 +4,8 @@
 gradient of any function: it keeps a separate autograd graph of the call, whose backward first runs to the inputs and
 later to the parameters. The kernels, and the bits, are those of one backward in both cases. A separate graph cannot be
 replayed on another rank, so `product` leaves calls to autograd while saved-tensor hooks are active, and under autocast,
-which casts the operands inside some of the functions. As in `wgrad_functions.py`, None means that the call is left to
-autograd.
+which casts the operands inside some of the functions. A product with a transposed parameter, such as `x @ A.T`, runs as
+the linear layer that it is. As in `wgrad_functions.py`, None means that the call is left to autograd.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +24,7 @@ from penstock.runtime.stage.wgrad_functions import (
     can_defer,
     cast_parameter,
     is_trained,
+    linear,
     linear_input_grad,
     linear_weight_grad,
     without_function_modes,
@@ -184,12 +185,30 @@ _OF_MATRICES: Mapping[Any, Callable[..., Tensor | None]] = {
 }
 
 
+_OF_TWO = frozenset((torch.mm, Tensor.mm, torch.matmul, Tensor.matmul, Tensor.__matmul__))
+"""Functions of a matrix on the right."""
+
+
+def _transposed(defer: Defer, *args: Any, **named: Any) -> Tensor | None:
+    """A product of an input and a transposed parameter: F.linear computes the same by the same kernels."""
+    if len(args) != 2 or named or not all(isinstance(item, Tensor) for item in args):
+        return None
+    x, matrix = args
+    parameter = matrix._base
+    if type(parameter) is not nn.Parameter or not matrix.requires_grad or matrix.dim() != 2 or x.dim() < 2:
+        return None
+    same = matrix.shape == parameter.shape[::-1] and matrix.stride() == parameter.stride()[::-1]
+    if not same or not parameter.is_contiguous() or matrix.data_ptr() != parameter.data_ptr():
+        return None
+    return linear(defer, x, parameter, None)
+
+
 def _deferred(call: Any) -> Callable[..., Tensor | None]:
     matrices = _OF_MATRICES.get(call)
 
     def deferred(defer: Defer, *args: Any, **named: Any) -> Tensor | None:
-        out = None
-        if matrices is not None and "out" not in named:
+        out = _transposed(defer, *args, **named) if call in _OF_TWO else None
+        if out is None and matrices is not None and "out" not in named:
             out = matrices(defer, *args, **named)
         return product(defer, call, args, named) if out is None else out
 
