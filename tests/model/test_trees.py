@@ -7,6 +7,8 @@ import torch
 
 from penstock.errors import InputError
 from penstock.model.trees import bytes_of, check_rows, plain_inputs, rows_of, same_bits, with_rows
+from penstock.runtime.tensors.batch import slice_rows
+from penstock.runtime.tensors.rows import Rows
 
 
 def test_rows_are_the_first_dimension_of_the_first_tensor_in_which_it_is_not_one() -> None:
@@ -31,6 +33,20 @@ def test_fewer_and_more_rows() -> None:
     assert same is mask
     assert same_one is one
     assert with_rows((x,), 7)[0].tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_a_list_of_dicts_has_an_item_for_every_row() -> None:
+    boxes = [{"boxes": torch.zeros(number, 4)} for number in (2, 3, 1)]
+    batch = plain_inputs({"labels": boxes, "pixels": torch.zeros(3, 2), "scales": [torch.zeros(3), torch.ones(3)]})
+    assert rows_of(batch) == 3
+    check_rows(batch)
+    assert [len(item["boxes"]) for item in with_rows(batch, 4)["labels"]] == [2, 3, 1, 2]
+    assert [len(item["boxes"]) for item in slice_rows(batch, Rows(1, 3), torch.device("cpu"))["labels"]] == [3, 1]
+    assert len(slice_rows(batch, Rows(1, 3), torch.device("cpu"))["scales"]) == 2
+    with pytest.raises(InputError, match=r"shape \(2, 2\) and a list of 3 dicts"):
+        check_rows({**batch, "pixels": torch.zeros(2, 2)})
+    with pytest.raises(InputError, match="dicts of rows 0 and 1 have different keys"):
+        check_rows(plain_inputs([{"a": torch.zeros(1)}, {"b": torch.zeros(1)}]))
 
 
 def test_mappings_become_dicts() -> None:

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
 from penstock.model.block_detection import detect_blocks
-from penstock.model.block_forward import ForwardTraces, PartialForward, Trace, trial_run
+from penstock.model.block_forward import ForwardTraces, InputForm, PartialForward, Trace, trial_run
 from penstock.model.blocks import Activations, Block, assign_leftovers, call_model
+from penstock.model.other_random import not_repeatable, other_random_numbers
 from penstock.model.packed_rows import unfold_packed
-from penstock.model.requirements import require_every_layer
+from penstock.model.requirements import refuse_autograd, require_every_layer
 from penstock.model.tracing import COARSER_BLOCKS, Abstraction, Run, have_same_results, run_and_record
 from penstock.model.trees import (
     first_difference,
@@ -50,7 +50,7 @@ def _trace(
     on_meta = any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     if on_meta:
         return _trace_meta(model, names, inputs, device or torch.device("cpu"))
-    with trial_run(model), torch.no_grad():
+    with trial_run(model), torch.no_grad(), refuse_autograd():
         # A forward may store something in its first call, such as the kind of its loss.
         call_model(model, _copied(inputs))
     _require_same_folded(model, inputs)
@@ -97,16 +97,13 @@ class _Trial(NamedTuple):
 def _traces(
     model: nn.Module, names: Sequence[str], inputs: Activations, device: torch.device, runs: Sequence[Run]
 ) -> ForwardTraces:
-    leaves, spec = pytree.tree_flatten(inputs)
     return ForwardTraces(
         model=model,
         names=tuple(names),
         device=device,
         samples=tuple(run.calls for run in runs),
         guide=runs[0].record,
-        sample_leaves=[None if isinstance(leaf, Tensor) else leaf for leaf in leaves],
-        sample_are_tensors=[isinstance(leaf, Tensor) for leaf in leaves],
-        sample_spec=spec,
+        form=InputForm(inputs),
     )
 
 
@@ -237,14 +234,11 @@ def _require_same_numbers(model: nn.Module, names: Sequence[str], traces: Forwar
             buffers = _copied(dict(model.named_buffers()))
         if same_bits(activations, trial.run.output) and same_bits(buffers, trial.buffers):
             continue
-        again = _run_trial(model, names, trial.inputs)
+        with other_random_numbers() as drawn:
+            again = _run_trial(model, names, trial.inputs)
         leaf = first_difference(again.run.output, trial.run.output)
         if leaf is not None:
-            raise InputError(
-                f"{type(model).__name__} is not repeatable: {leaf} of its output differs between two runs on the same "
-                "inputs",
-                hint="Draw random numbers with torch only, and do not keep state in Python between runs.",
-            )
+            raise not_repeatable(model, leaf, drawn)
         flow, record = traces.find(trial.inputs).flow, trial.run.record
         wrong = names[-1]
         for name, passed, live in zip(names, all_activations, flow.live, strict=False):

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
+from penstock.model.row_lists import is_row_list
 
 _MOST_SIZES = 4
 """Sizes of a row, such as frames, height and width."""
@@ -23,7 +24,7 @@ def fold_packed(inputs: Any) -> Any:
     Raises:
         InputError: The rows of a packed tensor have different numbers of entries.
     """
-    leaves, spec = pytree.tree_flatten_with_path(inputs)
+    leaves, spec = pytree.tree_flatten_with_path(inputs, is_leaf=is_row_list)
     tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()]
     if len({len(tensor) for _, tensor in tensors}) < 2:
         return inputs
@@ -47,7 +48,7 @@ def fold_packed(inputs: Any) -> Any:
 
 def unfold_packed(inputs: Any) -> Any | None:
     """Return the inputs of which `fold_packed` makes these ones; None if no tensor was packed."""
-    leaves, spec = pytree.tree_flatten(inputs)
+    leaves, spec = pytree.tree_flatten(inputs, is_leaf=is_row_list)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()]
     packed = [
         isinstance(leaf, Tensor)

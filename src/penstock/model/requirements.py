@@ -1,6 +1,7 @@
 """What a model must be like to be split into blocks: its forward is Python code, and it calls every layer."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -95,6 +96,25 @@ def require_every_layer(model: nn.Module, record: "Record | None" = None) -> Non
             hint=f"Build the model with {', '.join(f'{name}=0' for name in names)}; in a model that is built, set "
             f"{', '.join(f'model.{place}' for place in places)} to 0.",
         )
+
+
+@contextmanager
+def refuse_autograd() -> Iterator[None]:
+    """Context of a forward without gradients, which fails if forward itself computes gradients.
+
+    Raises:
+        InputError: It does.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+        raise InputError(
+            f"forward computes gradients itself ({error}), such as a gradient penalty. Its backward cannot be divided "
+            "into stages",
+            hint="Train without this term, or without a pipeline.",
+        ) from error
 
 
 def _configs(model: nn.Module) -> Iterator[tuple[str, Any]]:

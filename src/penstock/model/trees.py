@@ -1,7 +1,8 @@
 """Nested tuples, lists and dicts of tensors: their tensors, bytes and rows.
 
-The rows of a batch are the first dimension of its tensors. A tensor without dimensions, or with a first dimension of 1
-beside others with more rows, has no rows: it is used whole with any of them, as broadcasting does.
+The rows of a batch are the first dimension of its tensors, and the items of a list of dicts (`row_lists.py`). A tensor
+without dimensions, or with a first dimension of 1 beside others with more rows, has no rows: it is used whole with any
+of them, as broadcasting does.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
 from penstock.model.packed_rows import fold_packed
+from penstock.model.row_lists import RowList, map_batch, resized, split_batch
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
@@ -36,7 +38,7 @@ def plain_inputs(inputs: Any) -> Any:
     """Return inputs with every mapping, such as a tokenizer's `BatchEncoding`, as a plain dict.
 
     A dict is the keyword arguments of a model. Other mappings are leaves to torch's functions on trees. Tensors of
-    packed entries get a dimension of rows (`packed_rows.py`).
+    packed entries get a dimension of rows (`packed_rows.py`). A list of dicts has one for every row (`row_lists.py`).
     """
     return fold_packed(_plain(inputs))
 
@@ -44,8 +46,10 @@ def plain_inputs(inputs: Any) -> Any:
 def _plain(inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return {key: _plain(value) for key, value in inputs.items()}
-    if type(inputs) in (tuple, list):
-        return type(inputs)(map(_plain, inputs))
+    if type(inputs) in (tuple, list, RowList):
+        items = [_plain(item) for item in inputs]
+        is_per_row = isinstance(inputs, list) and items and all(type(item) is dict for item in items)
+        return RowList(items) if is_per_row else type(inputs)(items)
     return inputs
 
 
@@ -55,7 +59,10 @@ def rows_of(inputs: Any) -> int:
     Raises:
         InputError: No tensor has a dimension.
     """
-    sizes = [tensor.shape[0] for tensor in tensors_of(inputs) if tensor.dim()]
+    tensors, lists = split_batch(inputs)
+    sizes = [*map(len, lists), *(tensor.shape[0] for tensor in tensors if tensor.dim())]
+    if lists:
+        return sizes[0]
     if not sizes:
         raise InputError("no input tensor has rows", hint="Rows are the first dimension of input tensors.")
     return next((size for size in sizes if size != 1), 1)
@@ -67,14 +74,38 @@ def check_rows(batch: Any) -> None:
     Raises:
         InputError: A tensor has another first dimension.
     """
-    shapes = [tuple(tensor.shape) for tensor in tensors_of(batch) if tensor.dim() and tensor.shape[0] != 1]
+    tensors, lists = split_batch(batch)
+    shapes = [tuple(tensor.shape) for tensor in tensors if tensor.dim() and tensor.shape[0] != 1]
+    for items in lists:
+        _check_items(items, rows_of(batch))
+        if shapes and len(items) != shapes[0][0]:
+            raise InputError(
+                f"the batch has a tensor of shape {shapes[0]} and a list of {len(items)} dicts",
+                hint="A list of dicts must have one item for every row of the batch.",
+            )
     for shape in shapes:
         if shape[0] != shapes[0][0]:
             raise InputError(
                 f"the batch has tensors of shapes {shapes[0]} and {shape}, which differ in their rows",
                 hint="The first dimension of a tensor must be the rows of the batch, or 1 if the tensor is the same "
-                "for all rows. Give a tensor with several entries for each row the shape (rows, entries, ...), and pad "
-                "what has another size in every row, such as the boxes of images, to one tensor.",
+                "for all rows. Give a tensor with several entries for each row the shape (rows, entries, ...). Pad "
+                "what has another size in every row, such as the boxes of images, to one tensor, or pass a list with a "
+                "dict of tensors for every row.",
+            )
+
+
+def _check_items(items: RowList[Any], num_rows: int) -> None:
+    if len(items) != num_rows:
+        raise InputError(
+            f"the batch has lists of {num_rows} and of {len(items)} dicts",
+            hint="A list of dicts must have one item for every row of the batch.",
+        )
+    structures = [pytree.tree_structure(item) for item in items]
+    for row, structure in enumerate(structures):
+        if structure != structures[0]:
+            raise InputError(
+                f"in a list with a dict for every row, the dicts of rows 0 and {row} have different keys or structures",
+                hint="Give the dicts of all rows the same keys, with an empty tensor where a row has no value.",
             )
 
 
@@ -92,7 +123,7 @@ def with_rows(inputs: Any, rows: int) -> Any:
             return tensor[:rows]
         return torch.cat([tensor] * -(-rows // num_rows))[:rows]
 
-    return map_tensors(change, inputs)
+    return map_batch(inputs, change, lambda items: resized(items, rows))
 
 
 _PLAIN = bool | int | float | complex | str | bytes | None

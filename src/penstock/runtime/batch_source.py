@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError, MismatchError
-from penstock.model import plain_inputs
+from penstock.model import map_batch, plain_inputs, resized
 from penstock.runtime.tensors import count_rows, has_rows
 from penstock.runtime.training_loop import Batch
 
@@ -25,11 +25,10 @@ def repeat_sample(sample: Batch, num_rows: int) -> Iterator[Batch]:
     num_own = count_rows(*sample)
     indices = torch.arange(num_rows) % num_own
 
-    def tile(leaf: Any) -> Any:
-        is_tiled = isinstance(leaf, Tensor) and has_rows(leaf, num_own)
-        return leaf.detach()[indices.to(leaf.device)] if is_tiled else leaf
+    def tile(tensor: Tensor) -> Tensor:
+        return tensor.detach()[indices.to(tensor.device)] if has_rows(tensor, num_own) else tensor
 
-    batch = pytree.tree_map(tile, sample)
+    batch: Batch = map_batch(sample, tile, lambda items: resized(items, num_rows))
     while True:
         yield batch
 

@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
-from penstock.errors import InputError, MismatchError
+from penstock.errors import InputError, PenstockError
+from penstock.model.block_forward.input_form import InputForm
 from penstock.model.block_forward.python_state import PythonState
 from penstock.model.blocks import Activations
 from penstock.model.state import preserve_state
@@ -120,9 +120,7 @@ class ForwardTraces:
         device: Device on which the blocks run.
         samples: How the blocks were called in real runs.
         guide: The record of a real run.
-        sample_leaves: The leaves of the sample inputs, None for tensors. The others must not change.
-        sample_are_tensors: Which leaves are tensors.
-        sample_spec: The structure of the sample inputs.
+        form: The form of the sample inputs.
     """
 
     model: nn.Module
@@ -130,9 +128,7 @@ class ForwardTraces:
     device: torch.device
     samples: Sequence[Sequence[BlockCall]]
     guide: Record | None
-    sample_leaves: Sequence[Any]
-    sample_are_tensors: Sequence[bool]
-    sample_spec: pytree.TreeSpec
+    form: InputForm
     _traces: dict[Any, list[Trace]] = field(default_factory=dict)
     _last: tuple[Any, Any, Trace] | None = None
     _shared: "SharedValues | None" = None
@@ -157,7 +153,7 @@ class ForwardTraces:
         mode = self._mode()
         if self._last is not None and self._last[0] is inputs and self._last[1] == mode:
             return self._last[2]
-        key = (mode, self._kind(inputs))
+        key = (mode, self.form.shapes(inputs))
         trace = self._matching(key, inputs) or self.add(key, inputs)
         self._last = (inputs, mode, trace)
         return trace
@@ -187,7 +183,7 @@ class ForwardTraces:
     def retrace(self, inputs: Activations) -> Trace:
         """Trace forward again for these inputs, for which it took another path than the trace found."""
         mode = self._mode()
-        trace = self.add((mode, self._kind(inputs)), inputs)
+        trace = self.add((mode, self.form.shapes(inputs)), inputs)
         self._last = (inputs, mode, trace)
         return trace
 
@@ -210,30 +206,18 @@ class ForwardTraces:
         with suspend_all_modes(), trial_run(self.model), abstraction.fake_state(self.model):
             try:
                 run = run_and_record(self.model, self.names, copied, abstraction)
-            except (LookupError, TypeError, AttributeError, ValueError) as error:
-                if isinstance(error, InputError):
+            except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+                if isinstance(error, PenstockError):
                     raise
+                lines = str(error).splitlines() or [""]
                 raise InputError(
-                    f"forward fails where its blocks do not run: {type(error).__name__}: {error}",
+                    f"forward fails where its blocks do not run: {type(error).__name__}: {lines[0][:200]}",
                     hint="Return from a block what forward needs of it: tensors that hooks or attributes of inner "
                     f"modules pass to forward are not sent to other stages. {COARSER_BLOCKS}",
                 ) from error
         record = choose_cuts(run.record, local_values(run.record))
         python = PythonState(self.model, self.modules)
         return Trace(record, find_flow(record), run.is_opaque or python.has_hooks, python)
-
-    def _kind(self, inputs: Activations) -> Any:
-        leaves, spec = pytree.tree_flatten(inputs)
-        if spec != self.sample_spec:
-            raise MismatchError("the structure of the inputs differs from that of the sample inputs")
-        for leaf, sample, is_tensor in zip(leaves, self.sample_leaves, self.sample_are_tensors, strict=True):
-            if isinstance(leaf, Tensor) != is_tensor or (not is_tensor and leaf != sample):
-                sample = "a tensor" if is_tensor else repr(sample)  # noqa: PLW2901
-                raise MismatchError(
-                    f"an input is {leaf!r}, but was {sample} in the sample inputs",
-                    hint="Pass values that change between calls as tensors.",
-                )
-        return tuple((leaf.shape, leaf.dtype) for leaf in leaves if isinstance(leaf, Tensor))
 
     def _takes_path(self, trace: Trace, inputs: Activations) -> bool:
         """Return whether forward takes the path of the trace for these inputs."""

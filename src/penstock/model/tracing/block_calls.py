@@ -1,7 +1,8 @@
 """How a block was called in a run, and what it would return for arguments of other shapes.
 
 An abstract run does not execute blocks. The shapes that a block returns follow from real runs with inputs of several
-sizes: a dimension of a result equals a dimension of an argument, or is a multiple of one, or is constant.
+sizes: a dimension of a result equals a dimension of an argument, or is a multiple of one, or differs from one by a
+constant, or is constant. A block that returns another shape is refused when it runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -183,11 +184,17 @@ def _predict_size(sizes: list[int], aligned: Sequence[_Column], columns: Sequenc
             )
             if is_ratio and products[0] and now * sizes[0] % products[0] == 0:
                 return now * sizes[0] // products[0]
+    for column in (*aligned, *columns):
+        more = sizes[0] - column.samples[0]
+        is_offset = all(size - sample == more for size, sample in zip(sizes, column.samples, strict=True))
+        if len(set(column.samples)) > 1 and is_offset and column.now + more > 0:
+            return column.now + more  # such as the tokens that a decoder predicts, one less than the labels
     raise _unpredictable(name)
 
 
 def _unpredictable(name: str) -> InputError:
     return InputError(
         f"the shapes that block {name!r} returns for inputs of this size do not follow from those of the sample inputs",
-        hint=f"Each dimension must be constant, or proportional to one of the arguments. {COARSER_BLOCKS}",
+        hint="Each dimension must be constant, proportional to one of the arguments, or differ from one by a constant. "
+        f"{COARSER_BLOCKS}",
     )

@@ -14,10 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from penstock.model import LossFunction, PartialForward, eval_mode, map_tensors, read_loss, tensors_of
+from penstock.model import (
+    LossFunction,
+    PartialForward,
+    eval_mode,
+    map_batch,
+    map_tensors,
+    read_loss,
+    rows_of,
+    split_batch,
+    tensors_of,
+)
 from penstock.runtime.rng import get_rng_states, set_rng_states
 from penstock.runtime.stage import TorchStage, separate_grads
-from penstock.runtime.tensors import PackedPayload, Rows
+from penstock.runtime.tensors import PackedPayload, Rows, pack, unpack
 
 MAX_ELEMENTS = 1 << 14
 """Elements of each gradient that are compared. They are spread evenly over the tensor."""
@@ -58,12 +68,20 @@ def row_dims(runner: TorchStage, sample: LossSample, *, is_batch: bool) -> list[
 
 def slice_inputs(inputs: PackedPayload, dims: Sequence[tuple[int, int]], rows: Rows) -> PackedPayload:
     """Return copies of the parts of a stage's input for some rows."""
+    if has_row_lists(inputs):
+        batch = unpack(inputs, inputs.tensors)
+        return pack(map_tensors(torch.clone, slice_batch(batch, rows_of(batch), rows)))[0]
     return inputs.with_tensors(
         [
             (tensor.narrow(dim, rows.start * each, rows.num * each) if each else tensor).clone()
             for tensor, (dim, each) in zip(inputs.tensors, dims, strict=True)
         ]
     )
+
+
+def has_row_lists(inputs: PackedPayload) -> bool:
+    """Return whether a stage's input is a batch that has lists with an item for each row."""
+    return bool(split_batch(unpack(inputs, inputs.tensors))[1])
 
 
 def double_rows(tensor: Tensor, num_rows: int, dim: int) -> Tensor:
@@ -80,12 +98,25 @@ def slice_tree(tree: Any, num_rows: int, rows: Rows) -> Any:
         each = _per_row(tensor, num_rows, is_exact=False)
         return tensor[rows.start * each : rows.stop * each] if each else tensor
 
-    return map_tensors(cut, tree)
+    return map_batch(tree, cut, lambda items: items[rows.start : rows.stop])
 
 
 def slice_batch(batch: Any, num_rows: int, rows: Rows) -> Any:
     """Return the parts of the model's inputs for some rows."""
-    return map_tensors(lambda item: item[rows.start : rows.stop] if has_rows(item, num_rows) else item, batch)
+
+    def cut(tensor: Tensor) -> Tensor:
+        return tensor[rows.start : rows.stop] if has_rows(tensor, num_rows) else tensor
+
+    return map_batch(batch, cut, lambda items: items[rows.start : rows.stop])
+
+
+def double_batch(batch: Any, num_rows: int) -> Any:
+    """Return a batch with each of its rows twice, one after the other."""
+
+    def double(tensor: Tensor) -> Tensor:
+        return double_rows(tensor, num_rows, 0) if has_rows(tensor, num_rows) else tensor
+
+    return map_batch(batch, double, lambda items: [item for item in items for _ in range(2)])
 
 
 def has_rows(tensor: Tensor, num_rows: int) -> bool:

@@ -1,5 +1,6 @@
 """When one rank tries the loss, and on which of its rows."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -7,12 +8,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from penstock.errors import InputError
-from penstock.model import LossFunction, map_tensors
-from penstock.runtime.loss.gradients import LossSample, has_rows
+from penstock.model import LossFunction, RowList, is_row_list, map_tensors
+from penstock.runtime.loss.gradients import LossSample, has_row_lists, has_rows
 from penstock.runtime.loss.terms import LossTerms
 from penstock.runtime.loss.trial import LossTrial
 from penstock.runtime.stage import TorchStage
-from penstock.runtime.tensors import PackedPayload, Rows, join_rows
+from penstock.runtime.tensors import PackedPayload, Rows, join_rows, pack, unpack
 
 
 class RankTrials:
@@ -122,22 +123,28 @@ def _copied(sample: LossSample) -> LossSample:
 def _joined(samples: list[LossSample]) -> LossSample:
     if len(samples) == 1:
         return samples[0]
-    inputs = join_rows([item.inputs for item in samples], [item.num_rows for item in samples])
-    leaves, tree = pytree.tree_flatten(samples[0].targets)
-    columns = zip(*(pytree.tree_leaves(item.targets) for item in samples), strict=True)
-    targets = [
-        torch.cat(column) if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf
-        for leaf, column in zip(leaves, columns, strict=True)
-    ]
-    leaves, batch_tree = pytree.tree_flatten(samples[0].batch)
-    columns = zip(*(pytree.tree_leaves(item.batch) for item in samples), strict=True)
-    batch = [
-        torch.cat(column) if isinstance(leaf, torch.Tensor) and has_rows(leaf, samples[0].num_rows) else leaf
-        for leaf, column in zip(leaves, columns, strict=True)
-    ]
+    num_rows = samples[0].num_rows
+    if has_row_lists(samples[0].inputs):
+        batches = [unpack(item.inputs, item.inputs.tensors) for item in samples]
+        inputs = pack(_joined_trees(batches, lambda tensor: has_rows(tensor, num_rows)))[0]
+    else:
+        inputs = join_rows([item.inputs for item in samples], [item.num_rows for item in samples])
     return LossSample(
         inputs,
-        pytree.tree_unflatten(targets, tree),
+        _joined_trees([item.targets for item in samples], lambda tensor: tensor.dim() > 0),
         sum(item.num_rows for item in samples),
-        pytree.tree_unflatten(batch, batch_tree),
+        _joined_trees([item.batch for item in samples], lambda tensor: has_rows(tensor, num_rows)),
     )
+
+
+def _joined_trees(trees: Sequence[Any], is_joined: Callable[[Tensor], bool]) -> Any:
+    """Join the rows of trees of tensors and of lists with an item for each row. Other leaves are those of the first."""
+    leaves, tree = pytree.tree_flatten(trees[0], is_leaf=is_row_list)
+    columns = zip(*(pytree.tree_leaves(item, is_leaf=is_row_list) for item in trees), strict=True)
+    joined: list[Any] = []
+    for leaf, column in zip(leaves, columns, strict=True):
+        if is_row_list(leaf):
+            joined.append(RowList(item for items in column for item in items))
+        else:
+            joined.append(torch.cat(column) if isinstance(leaf, Tensor) and is_joined(leaf) else leaf)
+    return pytree.tree_unflatten(joined, tree)

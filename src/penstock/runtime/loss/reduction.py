@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from penstock.model import is_row_list
 from penstock.runtime.tensors import Rows, has_rows
 
 IGNORED = -100
@@ -53,8 +54,11 @@ SUMS = Reduction(is_sum=True)
 
 
 def named_tensors(batch: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of a batch with their positions in it, such as [0]['labels']."""
-    for path, leaf in pytree.tree_flatten_with_path(batch)[0]:
+    """Yield the tensors of a batch with their positions in it, such as [0]['labels'].
+
+    Those in lists with an item for each row are left out.
+    """
+    for path, leaf in pytree.tree_flatten_with_path(batch, is_leaf=is_row_list)[0]:
         if isinstance(leaf, Tensor):
             yield pytree.keystr(path), leaf
 

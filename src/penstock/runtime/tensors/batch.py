@@ -9,7 +9,7 @@ from torch.utils import _pytree as pytree
 
 from penstock.device import copy_to_device
 from penstock.errors import InputError
-from penstock.model import check_rows, rows_of, tensors_of
+from penstock.model import check_rows, map_batch, map_tensors, rows_of, tensors_of
 from penstock.runtime.tensors.rows import Rows
 
 
@@ -34,18 +34,18 @@ def has_rows(tensor: Tensor, num_rows: int) -> bool:
 
 
 def slice_rows(batch: Any, rows: Rows, device: torch.device) -> Any:
-    """Slice every tensor of a batch to these rows, and move it to a device.
+    """Slice every tensor of a batch, and every list with an item for each row, to these rows, and move it to a device.
 
     A tensor without dimensions, or with a first dimension of 1, is the same for all rows.
     """
 
-    def cut(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        whole = leaf.detach()
-        return copy_to_device(whole[rows.start : rows.stop] if whole.dim() and len(whole) != 1 else whole, device)
+    def place(tensor: Tensor) -> Tensor:
+        return copy_to_device(tensor.detach(), device)
 
-    return cut(batch) if isinstance(batch, Tensor) else pytree.tree_map(cut, batch)
+    def cut(tensor: Tensor) -> Tensor:
+        return place(tensor[rows.start : rows.stop] if tensor.dim() and len(tensor) != 1 else tensor)
+
+    return map_batch(batch, cut, lambda items: map_tensors(place, items[rows.start : rows.stop]))
 
 
 def signature(inputs: Any, targets: Any) -> tuple[Any, ...]:

@@ -25,10 +25,13 @@ from penstock.errors import InputError, ModelLocation
 from penstock.model import (
     Block,
     PartialForward,
+    RowList,
     call_model,
     function_name,
     is_metadata_query,
     is_plain_sequential,
+    is_row_list,
+    map_tensors,
     training_only,
 )
 from penstock.runtime.random_functions import RandomFunctionMode
@@ -167,17 +170,20 @@ def _microbatches(
     batch: Any, num_rows: int, num_microbatches: int, device: torch.device
 ) -> Iterator[tuple[Any, Any, int]]:
     """Inputs, targets and number of rows of each micro-batch that has rows. The first ones get the spare rows."""
-    leaves, tree = pytree.tree_flatten(batch)
+    leaves, tree = pytree.tree_flatten(batch, is_leaf=is_row_list)
+    numbers = torch.arange(num_rows).tensor_split(num_microbatches)
     columns = [
-        leaf.detach().tensor_split(num_microbatches)
+        [RowList(leaf[row] for row in part.tolist()) for part in numbers]
+        if is_row_list(leaf)
+        else leaf.detach().tensor_split(num_microbatches)
         if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == num_rows
         else [leaf] * num_microbatches
         for leaf in leaves
     ]
-    sizes = [len(part) for part in torch.arange(num_rows).tensor_split(num_microbatches)]
+    sizes = map(len, numbers)
     for size, parts in zip(sizes, zip(*columns, strict=True), strict=True):
         if size:
-            moved = [part.to(device) if isinstance(part, Tensor) else part for part in parts]
+            moved = [map_tensors(lambda tensor: tensor.to(device), part) for part in parts]
             inputs, targets = pytree.tree_unflatten(moved, tree)
             yield inputs, targets, size
 
