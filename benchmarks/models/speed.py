@@ -1,14 +1,14 @@
 """Iteration times of Llama- and BERT-like models on two ranks: against the limit, and torch.distributed.pipelining.
 
 The contenders run in turns in the same two processes, as in benchmarks/runtime: a single process, the same on both
-ranks at once (which gives the limit), Penstock with the plan of `auto`, and torch's schedules with stages that
-`torch.distributed.pipelining.pipeline` cuts from the model.
+ranks at once (which gives the limit), Penstock with the plan of `auto`, and torch's schedules. Their stages are cut by
+hand (`hand_cut.py`), and by `torch.distributed.pipelining.pipeline` from the exported model, if that runs.
 """
 
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 import penstock
+from benchmarks.models.hand_cut import cut_by_hand
 from benchmarks.models.small_configs import small_config
 from benchmarks.results import Result
 from benchmarks.runtime import rank_functions
@@ -88,7 +89,7 @@ FULL = (
 QUICK = (
     LanguageModel("LlamaForCausalLM", "Llama, 4 layers of 128", make_small_llama, 4, (32,), 512, 2, is_tokens=True),
 )
-"""A quick run does not try torch: exporting a model takes longer than all else."""
+"""A quick run does not export the model, which takes longer than all else."""
 LAYERS = {"LlamaForCausalLM": "model.layers", "BertForMaskedLM": "bert.encoder.layer"}
 
 
@@ -109,21 +110,42 @@ class PipelineTrainer:
         return loss.item()
 
 
-class ExportedTrainer:
-    """torch.distributed.pipelining, with stages cut from the exported model before one layer."""
+class TorchCut(NamedTuple):
+    """A schedule of torch with two stages, cut before a layer."""
 
-    def __init__(self, workload: Workload, kind: str, cut: int) -> None:
-        from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, SplitPoint, pipeline
+    schedule: str
+    cut: int
+    is_exported: bool
+    """Whether torch cuts the exported model; otherwise the stages are written by hand."""
+
+    @property
+    def name(self) -> str:
+        """For results."""
+        how = "of the exported model" if self.is_exported else "by hand"
+        return f"torch: {self.schedule}, cut {how} before layer {self.cut}"
+
+
+class TorchTrainer:
+    """torch.distributed.pipelining, with one stage per rank."""
+
+    def __init__(self, workload: Workload, spec: TorchCut) -> None:
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, SplitPoint, pipeline
 
         model: nn.Module = workload.model()
         inputs, _ = workload.batch(0, 1)
-        split = {f"{LAYERS[workload.name]}.{cut}": SplitPoint.BEGINNING}
-        parts = pipeline(model, mb_args=(inputs,), split_spec=split)
         self._rank = dist.get_rank()
-        stage = parts.build_stage(self._rank, torch.device("cpu"))
+        stage: Any
+        if spec.is_exported:
+            split = {f"{LAYERS[workload.name]}.{spec.cut}": SplitPoint.BEGINNING}
+            parts = pipeline(model, mb_args=(inputs,), split_spec=split)
+            module: nn.Module = parts.get_stage_module(self._rank)
+            stage = parts.build_stage(self._rank, torch.device("cpu"))
+        else:
+            module = cut_by_hand(workload.name, model, spec.cut, self._rank)
+            stage = PipelineStage(module, self._rank, 2, torch.device("cpu"))
         schedules: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
-        self._schedule = schedules[kind](stage, NUM_MICROBATCHES, loss_fn=workload.loss)
-        self._optimizer = make_optimizer(list(parts.get_stage_module(self._rank).parameters()))
+        self._schedule = schedules[spec.schedule](stage, NUM_MICROBATCHES, loss_fn=workload.loss)
+        self._optimizer = make_optimizer(list(module.parameters()))
 
     def step(self, inputs: Tensor, targets: Tensor) -> float | None:
         self._optimizer.zero_grad()
@@ -144,7 +166,7 @@ def build(memory: dict[str, Any], name: str, workload: Workload, spec: Any) -> l
     elif isinstance(spec, PenstockPlan):
         contender = PipelineTrainer(workload, spec)
     else:
-        contender = ExportedTrainer(workload, *spec)
+        contender = TorchTrainer(workload, spec)
     memory[name] = contender
     return [contender.step(*workload.batch(step, NUM_MICROBATCHES)) for step in range(2)]
 
@@ -154,23 +176,28 @@ class Run:
     """The measurements of one model."""
 
     of_limit: Spread
-    over_torch: Spread | None
+    over_torch: Spread
     torch_name: str
-    """The best contender of torch, or why none runs."""
+    """The best contender of torch."""
+    exported: str
+    """Why torch does not run stages of the exported model; empty if it does, or was not tried."""
     loss_error: float
 
 
-def measure_speed(workload: Workload, rounds: int, profile_s: float, cuts: tuple[int, ...]) -> Run:
+def measure_speed(workload: Workload, rounds: int, profile_s: float, cuts: tuple[int, ...], *, exports: bool) -> Run:
     """Measure all contenders in turns."""
-    torchs, failure = _torchs_that_run(workload, cuts) if cuts else ({}, "not tried")
+    contenders = [TorchCut(kind, cut, False) for kind in KINDS for cut in cuts]
+    failure = _failure_of_export(workload, cuts[0]) if exports else ""
+    if exports and not failure:
+        contenders += [spec._replace(is_exported=True) for spec in contenders]
+    torchs = {spec.name: spec for spec in contenders}
     with Ranks() as ranks:
         profile, cluster = measure_machine(ranks, workload, profile_s)
         space = penstock.SearchSpace(replication=False)
         plan = penstock.plan(profile, cluster, NUM_MICROBATCHES, search_space=space)
-        losses = {ONE: ranks.on_all(build, ONE, workload, None)[0]}
-        losses[OURS] = ranks.on_all(build, OURS, workload, PenstockPlan(plan, profile, cluster))[1]
-        for name, spec in torchs.items():
-            ranks.on_all(build, name, workload, spec)
+        expected = ranks.on_all(build, ONE, workload, None)[0]
+        found = [ranks.on_all(build, OURS, workload, PenstockPlan(plan, profile, cluster))[1]]
+        found += [ranks.on_all(build, name, workload, spec)[1] for name, spec in torchs.items()]
         turns: dict[str, list[float]] = {name: [] for name in (ONE, OURS, *torchs)}
         limit = []
         for _ in range(rounds):
@@ -178,23 +205,24 @@ def measure_speed(workload: Workload, rounds: int, profile_s: float, cuts: tuple
                 seconds.append(_turn(ranks, workload, name, is_alone=name == ONE))
             both = ranks.on_all(rank_functions.run, ONE, workload, NUM_MICROBATCHES, workload.steps, True)
             limit.append(sum(turns[ONE][-1] / each for each in both))
-    best = min(torchs, key=lambda name: statistics.median(turns[name]), default="")
+    best = min(torchs, key=lambda name: statistics.median(turns[name]))
     return Run(
         spread([one / own / most for one, own, most in zip(turns[ONE], turns[OURS], limit, strict=True)]),
-        spread([other / own for other, own in zip(turns[best], turns[OURS], strict=True)]) if best else None,
-        best or failure,
-        max(abs(one - other) / abs(one) for one, other in zip(losses[ONE], losses[OURS], strict=True)),
+        spread([other / own for other, own in zip(turns[best], turns[OURS], strict=True)]),
+        best,
+        failure,
+        max(abs(one - other) / abs(one) for losses in found for one, other in zip(expected, losses, strict=True)),
     )
 
 
-def _torchs_that_run(workload: Workload, cuts: tuple[int, ...]) -> tuple[dict[str, Any], str]:
-    """The contenders of torch by name; or none, and the reason. A failed one leaves its ranks out of step."""
+def _failure_of_export(workload: Workload, cut: int) -> str:
+    """Why torch does not run stages of the exported model; empty if it does. A failed rank is out of step."""
     try:
         with Ranks() as ranks:
-            ranks.on_all(build, "tried", workload, (KINDS[0], cuts[0]))
+            ranks.on_all(build, "tried", workload, TorchCut(KINDS[0], cut, True))
     except RankError as error:
-        return {}, " ".join(str(error).split()[:30])
-    return {f"torch: {kind}, cut before layer {cut}": (kind, cut) for kind in KINDS for cut in cuts}, ""
+        return " ".join(str(error).split()[:30])
+    return ""
 
 
 def _turn(ranks: Ranks, workload: Workload, name: str, *, is_alone: bool) -> float:
@@ -205,15 +233,14 @@ def _turn(ranks: Ranks, workload: Workload, name: str, *, is_alone: bool) -> flo
 def check_speed(*, quick: bool) -> Iterator[Result]:
     """The targets of both models."""
     for workload in QUICK if quick else FULL:
-        cuts = () if quick else (3, 4, 5)
-        run = measure_speed(workload, 2 if quick else 12, 1.0 if quick else 25.0, cuts)
+        cuts = (2,) if quick else (3, 4, 5)
+        run = measure_speed(workload, 2 if quick else 12, 1.0 if quick else 25.0, cuts, exports=not quick)
         what = f"{workload.title}, M = {NUM_MICROBATCHES}"
         yield Result(f"{what}: losses as in one process", "<= 1e-05", f"{run.loss_error:.1e}", run.loss_error <= 1e-5)
         is_fast = run.of_limit.middle >= OF_LIMIT
         yield Result(f"{what}: speed-up as part of the limit", f">= {OF_LIMIT}", str(run.of_limit), is_fast, True)
-        if run.over_torch is None:
-            print(f"  {workload.title}: torch.distributed.pipelining: {run.torch_name}")
-        else:
-            measured = f"{run.over_torch} ({run.torch_name})"
-            is_faster = run.over_torch.middle > 1
-            yield Result(f"{what}: over torch.distributed.pipelining", "> 1 x", measured, is_faster, True)
+        if run.exported:
+            print(f"  {workload.title}: torch does not run stages of the exported model: {run.exported}")
+        measured = f"{run.over_torch} ({run.torch_name})"
+        is_faster = run.over_torch.middle > 1
+        yield Result(f"{what}: over torch.distributed.pipelining", "> 1 x", measured, is_faster, True)
