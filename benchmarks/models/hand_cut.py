@@ -20,7 +20,8 @@ class LlamaStage(nn.Module):
         self.rotary = base.rotary_emb
         self.layers = nn.ModuleList(base.layers[number] for number in layers)
         is_last = layers.stop == len(base.layers)
-        self.norm, self.head = (base.norm, model.lm_head) if is_last else (None, None)
+        self.norm: Any = base.norm if is_last else None
+        self.head: Any = model.lm_head if is_last else None
 
     def forward(self, x: Tensor) -> Tensor:
         """From tokens or activations to activations or logits."""
@@ -29,7 +30,7 @@ class LlamaStage(nn.Module):
         rotary = self.rotary(hidden, positions)
         for layer in self.layers:
             hidden = layer(hidden, attention_mask=None, position_ids=positions, position_embeddings=rotary)
-        if self.norm is None or self.head is None:
+        if self.norm is None:
             return hidden
         logits: Tensor = self.head(self.norm(hidden))
         return logits
