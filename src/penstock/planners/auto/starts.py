@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.plan import Plan, Shape
+from penstock.planners.auto.folding import is_symmetric, memory_stages
 from penstock.planners.methods import balanced, data_parallel, regular_grids, uniform
 from penstock.planners.methods.bipartition import two_set_plans
 from penstock.planners.methods.dapple import dapple
@@ -26,6 +27,8 @@ DAPPLE_DEVICES = 64
 PIPEDREAM_DEVICES = 256
 SPP_DEVICES = 1024
 """Above this many devices these planners take too long."""
+UNEQUAL_DEVICES = 32
+"""Above this many devices, stages with unequal numbers of replicas are tried for classes of devices only."""
 CHUNKS = (2, 4)
 """Numbers of stages per device to try in loops and Vs."""
 PARTITIONS = 16
@@ -107,6 +110,9 @@ def _more(problem: Problem, search_space: SearchSpace) -> Iterator[Plan]:
         yield from _partitioned(problem, search_space, order)
         if order != cluster_order:
             yield from _in_another_order(problem, search_space, order)
+    has_limits = problem.cluster.devices[0].memory_bytes is not None
+    if has_limits and num <= UNEQUAL_DEVICES and is_symmetric(problem):
+        yield from memory_stages(problem, search_space)
     if search_space.replication:
         yield from regular_grids(problem, virtual_stages=search_space.virtual_stages)
 

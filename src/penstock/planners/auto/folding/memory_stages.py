@@ -14,7 +14,8 @@ A recomputed rank keeps its inputs only, and takes a forward more. Communication
 Cost: O(layers^2 devices replicas) for each limit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -26,14 +27,16 @@ from penstock.planners.problem import Problem
 from penstock.planners.search_space import SearchSpace
 from penstock.profile import fit
 
-LIMITS = (1.02, 1.06, 1.12, 1.2, 1.35, 1.6, 2.0)
+LIMITS = (1.02, 1.05, 1.08, 1.12, 1.16, 1.2, 1.25, 1.3, 1.4, 1.5, 1.7, 2.0)
 """Limits on the seconds of a rank, as multiples of all work evenly divided."""
 REPLICAS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Numbers of replicas of a rank to try."""
+NUM_BEST = 3
+"""How many pipelines to return for each form and portion of the memory, the fastest by an estimate."""
 KEPT_OF_V = (1.0, 0.5, 1 / 3)
 """Micro-batches that the ranks of a V keep, as parts of the number of ranks."""
-SPARE = 0.9
-"""The part of the memory that is planned: buffers of messages need the rest."""
+PORTIONS = (0.8, 0.9, 1.0, 1.1, 1.2)
+"""Parts of the memory to plan with. Buffers of messages need memory too, and schedules may keep fewer micro-batches."""
 CLOSE = 1e-6
 
 Form = Literal["straight", "wrapped", "v"]
@@ -75,7 +78,7 @@ class Rank(NamedTuple):
 
 
 def memory_stages(problem: Problem, search_space: SearchSpace) -> Iterator[Plan]:
-    """Yield pipelines of unequal ranks on equal devices: the one with the least fill for each limit.
+    """Yield pipelines of unequal ranks on equal devices: for several limits, those with the least fill.
 
     Args:
         problem: A problem whose devices are all alike.
@@ -89,20 +92,34 @@ def memory_stages(problem: Problem, search_space: SearchSpace) -> Iterator[Plan]
         counts = [count for count in counts if problem.rows_per_microbatch % count == 0]
     recomputes = sorted({problem.recompute, search_space.recomputation and search_space.part_recomputation})
     memory = problem.cluster.devices[0].memory_bytes
-    room = np.inf if memory is None else SPARE * memory
+    rooms = (np.inf,) if memory is None else tuple(portion * memory for portion in PORTIONS)
     several = search_space.virtual_stages and problem.profile.num_units > 3
-    chains = {form: make_chain(problem, counts, form) for form in FORMS[: None if several else 1]}
-    for portion in LIMITS:
-        limit_s = portion * float(chains["straight"].work[0, -1]) / num
-        num_ranks = num
-        for form, chain in chains.items():
-            for kept in KEPT_OF_V if form == "v" else (0.0,):
-                behind = 0.0 if form == "v" else 1.0
-                limits = Limits(limit_s, room, problem.num_microbatches, 1.0 + kept * num_ranks, behind)
+    for form in FORMS[: None if several else 1]:
+        chain = make_chain(problem, counts, form)
+        for room, kept in product(rooms, KEPT_OF_V if form == "v" else (None,)):
+            divided: dict[tuple[Rank, ...], float] = {}
+            num_ranks = float(num)
+            for portion in LIMITS:
+                limit_s = portion * float(chain.work[0, -1]) / num
+                micro_batches = (1.0, 1.0) if kept is None else (1.0 + kept * num_ranks, 0.0)
+                limits = Limits(limit_s, room, problem.num_microbatches, *micro_batches)
                 ranks = divide(chain, counts, recomputes, num, limits)
                 if ranks is not None:
-                    yield _plan(problem, ranks, form)
-                    num_ranks = len(ranks) if form == "straight" else num_ranks
+                    num_ranks = len(ranks)
+                    divided[tuple(ranks)] = iteration_s(chain, counts, ranks, problem.num_microbatches)
+            for ranks in sorted(divided, key=lambda ranks: divided[ranks])[:NUM_BEST]:
+                yield _plan(problem, ranks, form)
+
+
+def iteration_s(chain: Chain, counts: list[int], ranks: Sequence[Rank], num_microbatches: int) -> float:
+    """About the iteration time: every micro-batch in the slowest rank, and once the other ranks."""
+    seconds, start = [], 0
+    for rank in ranks:
+        index = counts.index(rank.replicas)
+        parts = (chain.work, chain.forward) if rank.recompute else (chain.work,)
+        seconds.append(float(sum(sums[index, rank.stop] - sums[index, start] for sums in parts)))
+        start = rank.stop
+    return (num_microbatches - 1) * max(seconds) + sum(seconds)
 
 
 def make_chain(problem: Problem, counts: list[int], form: Form) -> Chain:
@@ -199,7 +216,7 @@ def _ranks(rest: Floats, stops: Ints, chosen: Ints, ways: list[tuple[int, bool]]
     return ranks
 
 
-def _plan(problem: Problem, ranks: list[Rank], form: Form) -> Plan:
+def _plan(problem: Problem, ranks: Sequence[Rank], form: Form) -> Plan:
     """The plan of the ranks; devices that are left over stay idle."""
     names = iter(device.name for device in problem.cluster.devices)
     groups = [on(*(next(names) for _ in range(rank.replicas))) for rank in ranks]
