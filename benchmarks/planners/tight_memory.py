@@ -2,8 +2,8 @@
 
 - The eight variants of the zero-bubble heuristic (Penstock's own implementation of the paper) on straight pipelines of
   p stages, with memory for p and 2 p micro-batches; ZB-V, V-Half and V-Min with exactly their own memory.
-- Balanced plans (straight, V and loop) of gpt2-xl and llama-3-8b within ten limits each: more memory must not give a
-  slower order, and what fits into less must fit into more.
+- Balanced plans (straight, V and loop) of gpt2-xl and llama-3-8b, and random pipelines, within ten limits each: more
+  memory must not give a slower order, and what fits into less must fit into more.
 """
 
 from collections.abc import Iterator
@@ -51,11 +51,18 @@ def check_tight_memory(*, quick: bool = False) -> Iterator[Result]:
     yield _never_slower(f"the zero-bubble heuristic, {len(ratios)} cases", ratios)
     ratios = [ratio for size in sizes[:3] for ratio in _against_v(size)]
     yield _never_slower(f"ZB-V, V-Half and V-Min with their memory, {len(ratios)} cases", ratios)
-    plans = list(_balanced_plans(quick=quick))
+    for what, plans in (
+        ("balanced plans", list(_balanced_plans(quick=quick))),
+        ("random pipelines", [_random_plan(seed) for seed in range(10 if quick else 100)]),
+    ):
+        yield _monotone(what, plans)
+
+
+def _monotone(what: str, plans: list[tuple[Problem, Plan]]) -> Result:
     steps = [step for problem, plan in plans for step in _steps(problem, plan)]
     worse = [ratio for ratio in steps if ratio > MOST]
-    yield Result(
-        f"more memory: {len(plans)} balanced plans x {NUM_LIMITS} limits",
+    return Result(
+        f"more memory: {len(plans)} {what} x {NUM_LIMITS} limits",
         "0 exceptions",
         f"{len(worse)} slower (by up to {max(steps) - 1:.1%})" if worse else "0",
         not worse,
@@ -103,25 +110,58 @@ def _ratio(costs: Costs, seconds: float) -> float:
 def _costs(
     stages: list[Times3], num_devices: int, num: int, latency_s: float, shape: Shape, memory_bytes: int | None
 ) -> Costs:
-    sizes = (Sizes(micro_batch_size=1, cut_bytes=0, saved_bytes=KEPT),)
+    sizes = [Sizes(micro_batch_size=1, cut_bytes=0, saved_bytes=KEPT)] * len(stages)
+    problem = _problem(stages, sizes, num_devices, num, Wire(bandwidth=1e9, latency_s=latency_s), shape, memory_bytes)
+    return price(uniform(problem), problem.profile, problem.cluster)
+
+
+def _random_plan(seed: int) -> tuple[Problem, Plan]:
+    """Stages of random times and sizes, in a random shape."""
+    random = Random(seed)
+    size = random.randint(2, 6)
+    shape = random.choice(list(Shape))
+    chunks = 1 if shape is Shape.STRAIGHT else 2
+    stages = [Times3(*(random.uniform(0.5, 1.5) for _ in range(3))) for _ in range(size * chunks)]
+    sizes = [
+        Sizes(
+            micro_batch_size=1,
+            cut_bytes=random.randint(0, 400),
+            saved_bytes=(saved := random.randint(500, 1500)),
+            pending_bytes=random.randint(0, saved),
+        )
+        for _ in stages
+    ]
+    wire = Wire(bandwidth=random.choice([1e3, 1e4]), latency_s=random.choice([0.0, 0.05]))
+    problem = _problem(stages, sizes, size, random.randint(2, 3 * size), wire, shape, None)
+    return problem, uniform(problem)
+
+
+def _problem(
+    stages: list[Times3],
+    sizes: list[Sizes],
+    num_devices: int,
+    num: int,
+    wire: Wire,
+    shape: Shape,
+    memory_bytes: int | None,
+) -> Problem:
+    """A layer for each stage, on one host."""
     units = tuple(
         Unit(
             name=f"u{number}",
             parameter_bytes=0,
-            sizes=sizes,
+            sizes=(size,),
             times=(Times(kind="k", micro_batch_size=1, **stage._asdict()),),
         )
-        for number, stage in enumerate(stages)
+        for number, (stage, size) in enumerate(zip(stages, sizes, strict=True))
     )
-    wire = Wire(bandwidth=1e9, latency_s=latency_s)
     devices = tuple(
         Device(name=f"d{number}", host="h", kind="k", memory_bytes=memory_bytes) for number in range(num_devices)
     )
     cluster = Cluster(name="c", hosts=(Host(name="h", inside=wire),), devices=devices, between=wire)
     profile = Profile(name="p", micro_batch_size=1, units=units)
     chunks = 1 if shape is Shape.STRAIGHT else 2
-    problem = Problem(profile, cluster, num, shape=shape, num_chunks=chunks)
-    return price(uniform(problem), profile, cluster)
+    return Problem(profile, cluster, num, shape=shape, num_chunks=chunks)
 
 
 def _balanced_plans(*, quick: bool) -> Iterator[tuple[Problem, Plan]]:
