@@ -114,7 +114,7 @@ def _search(problem: Problem, *, search_space: SearchSpace, work: int, seed: int
     reordered = in_canonical_order(problem) if search_space.device_order else problem
     search = SearchState(reordered, search_space, work, seed, report)
     by_classes = folded_plans(search) if can_fold(search) else []
-    if by_classes and problem.cluster.num_devices > MAX_DIRECT:
+    if by_classes and reordered is problem and problem.cluster.num_devices > MAX_DIRECT:
         return search.choose_best(search.starts(more=False).others, by_classes)
     others, more = search.starts()
     ranked = search.ranked([*others, *more])
@@ -139,6 +139,7 @@ def _search(problem: Problem, *, search_space: SearchSpace, work: int, seed: int
     final = SearchState(problem, search_space, work, seed, report)
     final.stopped = search.stopped
     origin = balanced(problem).cluster
+    candidates += [item.costs.plan for item in by_classes]
     others = [] if final.stopped else final.starts().others
     return final.choose_best(
         [*(msgspec.structs.replace(plan, cluster=origin) for plan in candidates), *others, *closing]
