@@ -50,6 +50,10 @@ WHOLE: tuple[Callable[[Costs], Program], ...] = (one_f_one_b, pe, interleaved, g
 SPLIT: tuple[Callable[[Costs], Program], ...] = (zb_h1, zb_v, v_half, v_min)
 POLISHING = 1.25
 """Polishing has never gained this factor."""
+LOWER = 1.1
+"""Orders that are slower by this factor before polishing are not polished within lower limits."""
+MAX_LOWER = 8
+"""How many different orders are polished within lower limits."""
 MEDIUM = 30_000
 """Jobs above which list scheduling is tried with fewer rules."""
 LARGE = 200_000
@@ -82,9 +86,11 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
     greedy = Greedy(costs)
     tried = _estimated(candidates(costs, split, greedy), costs, estimator)
     floor_s = estimator.floor_s()
+    lower: list[float] = []
     to_beat = beat.seconds if beat is not None and beat.over_bytes == 0 else np.inf
     if memory.is_limited and floor_s < to_beat and min(seconds for seconds, _ in tried) < POLISHING * to_beat:
         limited, ways = LimitedGreedy(greedy, memory, estimator), greedy_rules(costs, split)
+        lower = limited.smaller()
         if _num_jobs(costs) <= MEDIUM:
             tried += limited.orders(ways, rooms(costs, greedy.kept, LESS))
         if to_beat == np.inf and not any(memory.fits(program) for _, program in tried):
@@ -103,6 +109,22 @@ def best_order(costs: Costs, *, split: bool = True, beat: Score | None = None) -
         if best.over_bytes == 0 and (floor_s >= min(best.seconds, to_beat) or best.seconds > POLISHING * to_beat):
             break
         score, program = best_of(polished([program for _, program in starts], costs, estimator), costs)
+        if score < best:
+            best, chosen = score, program
+    if best.seconds > POLISHING * to_beat:
+        return best, chosen
+    # What polishing reaches from an order that needs less memory may be faster: polish these within lower limits too.
+    starts_seen = {id(found[0][1])}
+    for less in lower:
+        if floor_s >= min(best.seconds, to_beat) or len(starts_seen) > MAX_LOWER:
+            break
+        start = next((item for item in tried if memory.fits(item[1], less)), None)
+        if start is None or start[0] >= LOWER * best.seconds:
+            break
+        if id(start[1]) in starts_seen:
+            continue
+        starts_seen.add(id(start[1]))
+        score, program = best_of(polished([start[1]], costs, estimator, less), costs)
         if score < best:
             best, chosen = score, program
     return best, chosen

@@ -8,6 +8,7 @@ List scheduling can be slower with more room. So it is also tried with less memo
 if nothing fits.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,8 +25,11 @@ MAX_TRIALS = 3
 """Runs of list scheduling to find the room that a device has."""
 NEAR = 0.02
 """Peaks this close to the limit, as a part of the room, need no further trial."""
-PORTIONS = (0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0.73, 0.7, 0.65, 0.6, 0.55, 0.5)
-"""Parts of the memory that are tried too."""
+STEP = 1.05
+"""Factor between the amounts of memory that are tried too. They are the same ones for every limit: what is found within
+a limit is also found within a higher one."""
+NUM_FINE, EVERY = 14, 4
+"""How many of the largest of these amounts are tried, and which of the smaller ones."""
 LAST_PORTIONS = (0.9, 0.8, 0.6, 0.4, 0.2, 0.1, 0.0)
 """Parts of the memory to try if nothing fits; 0 is one micro-batch at a time."""
 
@@ -55,13 +59,16 @@ class MemoryFit:
             self._peak_of[id(program)] = program, memory_use(lowered, self._costs).peak(lowered, self._costs)
         return self._peak_of[id(program)][1]
 
-    def fits(self, program: Program) -> bool:
-        """Whether the order fits. Most that do not are found without lowering: by what they keep."""
+    def fits(self, program: Program, less: float = 0.0) -> bool:
+        """Whether the order fits into the limits, or into limits that are `less` bytes lower.
+
+        Most that do not are found without lowering: by what they keep.
+        """
         if not self.is_limited:
             return True
-        if id(program) not in self._peak_of and self._costs.over_bytes(self._least(program)).any():
+        if id(program) not in self._peak_of and self._costs.over_bytes(self._least(program) + less).any():
             return False
-        return not self._costs.over_bytes(self.peak(program)).any()
+        return not self._costs.over_bytes(self.peak(program) + less).any()
 
     def nearest(self, estimates: Sequence[Estimate], most: int) -> list[Estimate]:
         """Of orders that do not fit, those that keep least beyond the limit of a device; in the same order."""
@@ -111,17 +118,26 @@ class LimitedGreedy:
 
         Args:
             ways: The rules; their own room is ignored.
-            rooms: Amounts to try beside parts of the memory. They do not depend on limits that do not bind, so that an
-                order that is found within a limit is also found within a higher one.
+            rooms: Amounts to try beside those between the least and all memory. They do not depend on limits that do
+                not bind, so that an order that is found within a limit is also found within a higher one.
         """
         tried = {id(program): (seconds, program) for rules in ways for seconds, program in self._largest(rules, 1.0)}
-        for room in (*(portion * self.free for portion in PORTIONS), *rooms):
+        for room in (*(self.free - less for less in self.smaller()), *rooms):
             room = np.maximum(room, self._least)  # noqa: PLW2901
             for rules in ways:
                 program = self._greedy.run(rules._replace(room=room))
                 if program is not None and id(program) not in tried:
                     tried[id(program)] = self._estimator.seconds(program), program
         return list(tried.values())
+
+    def smaller(self) -> list[float]:
+        """By how many bytes limits are lower that leave the amounts of memory to try, the largest amounts first."""
+        fullest, least = float(self.free.min()), float(self._least.max())
+        if not 0 < least < fullest < np.inf:
+            return []
+        last = math.floor(math.log(fullest / least) / math.log(STEP))
+        powers = [power for power in range(last, -1, -1) if last - power < NUM_FINE or power % EVERY == 0]
+        return [fullest - least * STEP**power for power in powers]
 
     def last_orders(self, ways: Sequence[Rules]) -> list[Estimate]:
         """Orders by these rules with less and less memory, until one fits."""

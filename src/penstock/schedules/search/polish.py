@@ -30,10 +30,18 @@ TOLERATED_JOBS = 0.5
 """How much worse a change may be at first, in average passes."""
 
 
-def polished(programs: Sequence[Program], costs: Costs, estimator: Estimator) -> list[tuple[float, Program]]:
+def polished(
+    programs: Sequence[Program], costs: Costs, estimator: Estimator, less: float = 0.0
+) -> list[tuple[float, Program]]:
     """The given orders, most promising first, polished and sorted by their estimates.
 
     The effort limits how many are polished; a program that is too large is returned unchanged.
+
+    Args:
+        programs: The orders.
+        costs: The priced plan.
+        estimator: Its estimator.
+        less: By how many bytes to stay below the memory limits.
     """
     size = programs[0].num_actions
     if size > MAX_JOBS:
@@ -45,17 +53,17 @@ def polished(programs: Sequence[Program], costs: Costs, estimator: Estimator) ->
             starts.append(program)
         if len(starts) == max(1, min(MAX_STARTS, tries // TRIES)):
             break
-    found = [polish(program, costs, estimator, min(TRIES, tries)) for program in starts]
+    found = [polish(program, costs, estimator, min(TRIES, tries), less) for program in starts]
     return sorted(((estimator.seconds(program), program) for program in found), key=lambda item: item[0])
 
 
-def polish(program: Program, costs: Costs, estimator: Estimator, num_tries: int = TRIES) -> Program:
+def polish(program: Program, costs: Costs, estimator: Estimator, num_tries: int = TRIES, less: float = 0.0) -> Program:
     """The order, improved; the same one if nothing better was found."""
     lowered = lower(program, costs)
     peak = memory_use(lowered, costs).peak(lowered, costs)
     held = estimator.held(estimator.order_of(program))
     # What the order keeps, plus free memory: buffers and static memory stay as they are.
-    room = held + np.maximum(costs.memory_limit - peak, 0.0)
+    room = held + np.maximum(costs.memory_limit - less - peak, 0.0)
     seconds = estimator.seconds(program)
     if not 0 < seconds < np.inf:
         return program

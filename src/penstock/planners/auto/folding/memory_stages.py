@@ -107,8 +107,8 @@ def memory_stages(problem: Problem, search_space: SearchSpace) -> Iterator[Plan]
                 if ranks is not None:
                     num_ranks = len(ranks)
                     divided[tuple(ranks)] = iteration_s(chain, counts, ranks, problem.num_microbatches)
-            for ranks in sorted(divided, key=lambda ranks: divided[ranks])[:NUM_BEST]:
-                yield _plan(problem, ranks, form)
+            for best in sorted(divided, key=lambda each: divided[each])[:NUM_BEST]:
+                yield _plan(problem, best, form)
 
 
 def iteration_s(chain: Chain, counts: list[int], ranks: Sequence[Rank], num_microbatches: int) -> float:
