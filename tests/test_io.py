@@ -41,7 +41,7 @@ def test_round_trip() -> None:
         ('{"count": 1}', "but is missing", "x.json", "Check that this is a thing file."),
         ('{"format": 3}', "but is missing", "x.json", "Check that this is a thing file."),
         ('{"format": "penstock.thing/2"}', "not 'penstock.thing/2'", "x.json", "another version"),
-        ('{"format": "penstock.plan/2"}', "not 'penstock.plan/2'", "x.json", "This is a plan file."),
+        ('{"format": "penstock.plan/3"}', "not 'penstock.plan/3'", "x.json", "This is a plan file."),
         ('{"format": "penstock.thing/1"}', "missing required field `count`", "x.json", "formats.md"),
         ('{"format": "penstock.thing/1", "count": "2"}', "Expected `int`, got `str`", "x.json, at $.count", "formats"),
         ('{"format": "penstock.thing/1", "count": 1, "parts": [null]}', "Expected `float`", "x.json, at $.parts", ""),

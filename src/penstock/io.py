@@ -200,7 +200,7 @@ def decode_json(data: bytes, kind: type[T], *, where: str, expected_format: str)
         data: The document.
         kind: Type of the value.
         where: Name of the file, for errors.
-        expected_format: Required value of the key "format", such as "penstock.plan/2".
+        expected_format: Required value of the key "format", such as "penstock.plan/3".
 
     Raises:
         InputError: The JSON is malformed, has another format version, unknown keys or values of the wrong type.

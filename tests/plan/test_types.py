@@ -105,7 +105,7 @@ def changed(tmp_path: Path, change: Any) -> Path:
 @pytest.mark.parametrize(
     ("change", "message", "where"),
     [
-        (lambda value: value.update(format="penstock.plan/9"), "the key \"format\" must be 'penstock.plan/2'", ""),
+        (lambda value: value.update(format="penstock.plan/9"), "the key \"format\" must be 'penstock.plan/3'", ""),
         (lambda value: value.pop("format"), "but is missing", ""),
         (lambda value: value.update(colour="red"), "unknown field `colour`", ""),
         (lambda value: value.pop("planner"), "missing required field `planner`", ""),

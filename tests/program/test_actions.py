@@ -120,7 +120,8 @@ def test_any_text(text: str) -> None:
 
 
 def test_order_of_kinds() -> None:
-    # Elsewhere kinds are compared: compute up to STEP, then sends, receives and reductions, each in the order F B S P.
-    names = "F R I W B STEP SEND_F SEND_B SEND_S SEND_P RECV_F RECV_B RECV_S RECV_P REDUCE_GRAD REDUCE_TIE"
+    # Elsewhere kinds are compared: compute up to STEP, then sends and receives, each in the order F B S P,
+    # and collectives.
+    names = "F R I W B STEP SEND_F SEND_B SEND_S SEND_P RECV_F RECV_B RECV_S RECV_P REDUCE_GRAD REDUCE_TIE GATHER_P"
     assert " ".join(kind.name for kind in Kind) == names
-    assert [int(kind) for kind in Kind] == list(range(16))
+    assert [int(kind) for kind in Kind] == list(range(17))

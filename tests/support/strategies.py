@@ -185,6 +185,7 @@ def cases(draw: st.DrawFn, *, max_microbatches: int = 5, straight: bool = False)
                 forward=tuple(Replica(name, share) for name, share in zip(forward, shares, strict=True)),
                 backward=tuple(Replica(name, share) for name, share in zip(backward, shares, strict=True)),
                 recompute=draw(st.booleans()),
+                sharded_optimizer=size > 1 and forward == backward and draw(st.booleans()),
             )
         )
     plan = Plan(

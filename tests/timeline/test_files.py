@@ -116,7 +116,7 @@ def event(value: Any, device: int, number: int) -> Any:
         (lambda value: event(value, 0, 0).update(start_s=2.5), "ends before it starts"),
         (lambda value: event(value, 0, 0).update(start_s=-1.0), "must be finite and not negative"),
         (lambda value: value.update(extra=1), "unknown field"),
-        (lambda value: value.update(format="penstock.plan/2"), "must be 'penstock.timeline/2'"),
+        (lambda value: value.update(format="penstock.plan/3"), "must be 'penstock.timeline/2'"),
     ],
 )
 def test_refused(tmp_path: Path, change: Any, message: str) -> None:

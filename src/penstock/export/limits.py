@@ -82,6 +82,7 @@ def find_obstacles(
         *_cuts(subject, limits),
         *_backwards(subject, limits),
         *_recomputation(subject, limits),
+        *_sharded_optimizer(subject),
         *_ties(subject, limits),
         *_order(subject, limits, schedule_orders),
     )
@@ -188,6 +189,13 @@ def _recomputation(subject: Subject, limits: Limits) -> Iterator[Obstacle]:
         yield Obstacle("recomputation of some stages", f"{what}, the others are not", "--no-recomputation")
     else:
         yield Obstacle("recomputation", what, "--no-recomputation")
+
+
+def _sharded_optimizer(subject: Subject) -> Iterator[Obstacle]:
+    sharded = [number for number, stage in enumerate(subject.plan.stages) if stage.sharded_optimizer]
+    if sharded:
+        what = f"the replicas of {_stages(sharded)} share the optimizer state"
+        yield Obstacle("sharded optimizer", what, "--no-sharded-optimizer")
 
 
 def _ties(subject: Subject, limits: Limits) -> Iterator[Obstacle]:

@@ -29,6 +29,7 @@ def restrict(search_space: SearchSpace, limits: Limits) -> SearchSpace:
         split_backward=search_space.split_backward and limits.split_backward,
         recomputation=search_space.recomputation and limits.recompute != "none",
         part_recomputation=search_space.part_recomputation and limits.recompute == "stage",
+        sharded_optimizer=False,
         part_rows=False,
         unequal_replicas=search_space.unequal_replicas and limits.replicas == "unequal",
         unequal_shares=False,

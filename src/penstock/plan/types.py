@@ -11,7 +11,7 @@ from penstock import io
 from penstock.plan.message_model import MessageModel
 from penstock.profile import Profile, Rows
 
-FORMAT = "penstock.plan/2"
+FORMAT = "penstock.plan/3"
 
 MAX_MICROBATCHES = 2**16
 SHARE_TOLERANCE = 1e-9
@@ -42,6 +42,8 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         forward: The replicas that run the forward.
         backward: The replicas that run the backward, with the same shares in the same order.
         recompute: Whether to keep only the stage's input and run the forward again before the backward.
+        sharded_optimizer: Whether each replica has the optimizer state of its share of the parameters only: the
+            replicas reduce-scatter the gradients, step their share, and all-gather the parameters.
     """
 
     start: Annotated[int, msgspec.Meta(ge=0)]
@@ -49,6 +51,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     forward: Group
     backward: Group
     recompute: bool = False
+    sharded_optimizer: bool = False
 
     def __post_init__(self) -> None:
         if self.start >= self.stop:
@@ -65,11 +68,20 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 raise ValueError(f"the shares of the {side} group add up to {total:.6g}, not to 1")
         if [replica.share for replica in self.forward] != [replica.share for replica in self.backward]:
             raise ValueError("the forward and the backward group must have the same shares, in the same order")
+        if self.sharded_optimizer and not self.can_shard_optimizer:
+            raise ValueError(
+                "sharded_optimizer needs several replicas, each with its forward and its backward on one device"
+            )
 
     @property
     def has_remote_backward(self) -> bool:
         """Whether some replica's backward runs on another device than its forward."""
         return self.forward != self.backward
+
+    @property
+    def can_shard_optimizer(self) -> bool:
+        """Whether the replicas can share the optimizer state: there are several, and no backward is remote."""
+        return self.num_replicas > 1 and not self.has_remote_backward
 
     @property
     def num_replicas(self) -> int:

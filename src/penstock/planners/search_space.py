@@ -23,6 +23,7 @@ class SearchSpace:
         two_cuts: Different cuts for forward and backward, that is remote backwards.
         virtual_stages: Several stages per device.
         recomputation: Recomputing stages.
+        sharded_optimizer: Replicas that share the optimizer state of their stage.
         split_backward: Input and weight gradients as separate actions.
         device_order: Devices in any order. If False, stages use devices in the order of the cluster.
         part_rows: Groups whose replicas get fractional rows; their times are as if rows could be split.
@@ -45,6 +46,7 @@ class SearchSpace:
     two_cuts: bool = True
     virtual_stages: bool = True
     recomputation: bool = True
+    sharded_optimizer: bool = True
     split_backward: bool = True
     device_order: bool = True
     part_rows: bool = True
@@ -87,6 +89,8 @@ class SearchSpace:
             return "two_cuts"
         if not self.recomputation and any(item.recompute != recompute for item in stages):
             return "recomputation"
+        if not self.sharded_optimizer and any(item.sharded_optimizer for item in stages):
+            return "sharded_optimizer"
         if not self.virtual_stages and has_virtual_stages(plan):
             return "virtual_stages"
         if not self.part_rows and not has_whole_rows(plan):

@@ -23,6 +23,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "two_cuts": "two sets of cuts",
         "virtual_stages": "several stages per device",
         "recomputation": "recomputation",
+        "sharded_optimizer": "sharded optimizers",
         "split_backward": "split backwards",
         "device_order": "devices in another order than that of the cluster",
         "part_rows": "fractional rows",

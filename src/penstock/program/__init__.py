@@ -1,11 +1,14 @@
 """Programs: the actions of every device in order."""
 
 from penstock.program.actions import (
+    COLLECTIVE_KINDS,
     NONE,
     RECV_KINDS,
     SEND_KINDS,
     Action,
     Kind,
+    collective_kind,
+    is_collective,
     is_compute,
     is_pass,
     is_recv,
@@ -38,6 +41,7 @@ from penstock.program.types import (
 
 __all__ = [
     "BACKWARD",
+    "COLLECTIVE_KINDS",
     "FORMAT",
     "FORWARD",
     "NONE",
@@ -52,12 +56,14 @@ __all__ = [
     "PassEdges",
     "Program",
     "Ties",
+    "collective_kind",
     "durations",
     "encode_program",
     "find_dependencies",
     "find_jobs",
     "find_needs",
     "find_pass_edges",
+    "is_collective",
     "is_compute",
     "is_pass",
     "is_recv",

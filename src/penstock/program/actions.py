@@ -6,9 +6,11 @@
 3SEND_B1@d1  2RECV_B1@d3    the gradient of stage 3's input, sent to stage 2
 3SEND_S1@d7  3RECV_S1@d2    saved tensors, sent to the device that runs the backward
 3REDUCE_GRAD            all-reduce of a replicated stage's gradients over its group
+                        (with a sharded optimizer, reduce-scatter)
 0REDUCE_TIE             all-reduce of the gradients of tied parameters (tie 0) over all devices that hold them
 3STEP                   the optimizer steps stage 3
 3SEND_P@d2   3RECV_P@d7     updated parameters, sent back to the device that runs the forward
+3GATHER_P               all-gather of a replicated stage's updated parameters, with a sharded optimizer
 """
 
 import re
@@ -43,6 +45,7 @@ class Kind(IntEnum):
     RECV_P = 13
     REDUCE_GRAD = 14
     REDUCE_TIE = 15
+    GATHER_P = 16
 
     @property
     def is_pass(self) -> bool:
@@ -67,6 +70,11 @@ class Kind(IntEnum):
     @property
     def is_reduction(self) -> bool:
         """Whether it sums gradients over several devices."""
+        return Kind.REDUCE_GRAD <= self <= Kind.REDUCE_TIE
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether all devices of a ring take part: a reduction of gradients, or an all-gather of parameters."""
         return self >= Kind.REDUCE_GRAD
 
 
@@ -92,6 +100,11 @@ def is_recv(kind: Int8s) -> Bools:
 
 def is_reduction(kind: Int8s) -> Bools:
     """Which kinds of an array are reductions of gradients."""
+    return np.asarray((kind >= int(Kind.REDUCE_GRAD)) & (kind <= int(Kind.REDUCE_TIE)))
+
+
+def is_collective(kind: Int8s) -> Bools:
+    """Which kinds of an array are reductions or all-gathers; see `Kind.is_collective`."""
     return np.asarray(kind >= int(Kind.REDUCE_GRAD))
 
 
@@ -101,11 +114,20 @@ COMPUTE_KINDS = (*PASS_KINDS, Kind.STEP)
 """Kinds that occupy their device."""
 SEND_KINDS = (Kind.SEND_F, Kind.SEND_B, Kind.SEND_S, Kind.SEND_P)
 RECV_KINDS = (Kind.RECV_F, Kind.RECV_B, Kind.RECV_S, Kind.RECV_P)
-ONCE_KINDS = (Kind.STEP, Kind.SEND_P, Kind.RECV_P, Kind.REDUCE_GRAD, Kind.REDUCE_TIE)
+COLLECTIVE_KINDS = (Kind.REDUCE_GRAD, Kind.REDUCE_TIE, Kind.GATHER_P)
+"""Kinds that all devices of a ring issue."""
+ONCE_KINDS = (Kind.STEP, Kind.SEND_P, Kind.RECV_P, *COLLECTIVE_KINDS)
 """Kinds that occur once per iteration, not once per micro-batch."""
 
 NONE = -1
 """The value for no micro-batch and no peer."""
+
+
+def collective_kind(*, is_tie: bool, is_gather: bool) -> Kind:
+    """The kind of the actions that issue a collective."""
+    if is_gather:
+        return Kind.GATHER_P
+    return Kind.REDUCE_TIE if is_tie else Kind.REDUCE_GRAD
 
 
 class Action(NamedTuple):

@@ -1,12 +1,12 @@
 """The plain simulator, written for readability: the reference of the compiled one.
 
 Devices run their actions in order. A compute action occupies its device after everything it depends on has arrived.
-Sends, receives and reductions are only issued, unless the plan is for an engine that blocks (`costs.messages`). A
+Sends, receives and collectives are only issued, unless the plan is for an engine that blocks (`costs.messages`). A
 transfer starts when all its participants have issued it and the transfers before it on its links are done. It occupies
 its links while its bytes pass and arrives one latency later.
 Transfers that cross a shared interface at the same time share it evenly: all get the same bandwidth, except those that
 another limit holds below that, whose rest goes to the others; earlier transfers get slightly more. Among transfers that
-are ready together, messages come before reductions, then the lower sender, then the earlier send.
+are ready together, messages come before collectives, then the lower sender, then the earlier send.
 """
 
 import heapq
@@ -17,7 +17,7 @@ import numpy as np
 from penstock.arrays import Floats
 from penstock.errors import DeadlockError
 from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
-from penstock.program import Action, Kind, Program
+from penstock.program import Action, Kind, Program, collective_kind
 from penstock.simulate.reference_transfers import Place, Transfer, share
 
 Orders = list[list[Action]]
@@ -127,7 +127,7 @@ class _Simulation:
 def simulate_plainly(program: Program, costs: Costs) -> tuple[Floats, Floats]:
     """Start and end of every action of a lowered program, computed step by step."""
     orders = [list(program.actions(name)) for name in program.devices]
-    transfers = _messages(orders, costs) + _reductions(orders, costs)
+    transfers = _messages(orders, costs) + _collectives(orders, costs)
     _queue_on_links(transfers)
     _block(orders, transfers, costs)
     simulation = _Simulation(orders, transfers, costs)
@@ -200,10 +200,10 @@ def _consumer(receive: Action, costs: Costs) -> str:
     return "R" if receive.kind == Kind.RECV_S and recomputes else "I"
 
 
-def _reductions(orders: Orders, costs: Costs) -> list[Transfer]:
+def _collectives(orders: Orders, costs: Costs) -> list[Transfer]:
     found = []
-    for number, item in enumerate(costs.reductions):
-        kind = Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD
+    for number, item in enumerate(costs.collectives):
+        kind = collective_kind(is_tie=item.is_tie, is_gather=item.is_gather)
         waiting = [
             (device, slot)
             for device, order in enumerate(orders)

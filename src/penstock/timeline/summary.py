@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Ints
-from penstock.program import NONE, SEND_KINDS, Kind, is_compute
+from penstock.program import COLLECTIVE_KINDS, NONE, SEND_KINDS, is_compute
 from penstock.timeline.causes import compute_before
 from penstock.timeline.types import Timeline
 
@@ -53,7 +53,7 @@ def device_uses(timeline: Timeline) -> list[DeviceUse]:
             continue
         busy = float((timeline.end_s[compute] - timeline.start_s[compute]).sum())
         first, last = float(timeline.start_s[compute[0]]), float(timeline.end_s[compute[-1]])
-        sends = np.isin(program.kind[span], (*SEND_KINDS, Kind.REDUCE_GRAD, Kind.REDUCE_TIE))
+        sends = np.isin(program.kind[span], (*SEND_KINDS, *COLLECTIVE_KINDS))
         found.append(
             DeviceUse(
                 device=name,

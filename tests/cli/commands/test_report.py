@@ -106,7 +106,7 @@ def test_what_cannot_be_shown_is_refused(run: Run, files: dict[str, Path], tmp_p
         assert f"{name}: this is neither a plan nor a program nor a timeline: it is not a JSON object" in done.err
         assert "a timeline by `simulate -o`, `train -o` or `emulate -o`" in done.err
     broken = tmp_path / "broken.json"
-    broken.write_text('{"format": "penstock.plan/2",')
+    broken.write_text('{"format": "penstock.plan/3",')
     assert "broken JSON" in run("report", str(broken), "-o", str(out)).err
     assert run("report", str(tmp_path / "none.json"), "-o", str(out)).code == 2
     assert run("report").code == 2

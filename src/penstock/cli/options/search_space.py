@@ -38,6 +38,7 @@ _SWITCHES = (
     ("virtual_stages", "--no-virtual-stages", "one stage per device."),
     ("split_backward", "--no-backward-split", "fused backwards only."),
     ("recomputation", "--no-recomputation", "keep all saved tensors."),
+    ("sharded_optimizer", "--no-sharded-optimizer", "the whole optimizer state on every replica."),
     ("device_order", "--fixed-order", "keep the devices in the cluster's order."),
     (
         "unequal_replicas",
@@ -64,6 +65,7 @@ def auto_options(verb: F) -> F:
             virtual_stages=has["virtual_stages"],
             split_backward=has["split_backward"],
             recomputation=has["recomputation"],
+            sharded_optimizer=has["sharded_optimizer"],
             device_order=has["device_order"],
             part_rows=has["part_rows"],
             unequal_replicas=has["unequal_replicas"],

@@ -70,6 +70,7 @@ def _bound_s(problem: Problem, search_space: SearchSpace) -> float:
         problem.micro_batch_size,
         replication=search_space.replication,
         remote_backward=search_space.two_cuts,
+        sharded_optimizer=search_space.sharded_optimizer,
     ).seconds
 
 

@@ -1,7 +1,7 @@
 """Pricing: from a plan, a profile and a cluster to `Costs`."""
 
 from penstock.plan.pricing.allreduce_ring import measured_for, reduce_line, reduce_ring
-from penstock.plan.pricing.costs import Costs, Reduction, replicas_by_device
+from penstock.plan.pricing.costs import Collective, Costs, replicas_by_device
 from penstock.plan.pricing.flows import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Flows
 from penstock.plan.pricing.pricing import price
 from penstock.plan.pricing.restrictions import PlanRestrictions, Violation, find_restrictions
@@ -14,11 +14,11 @@ __all__ = [
     "NEGLIGIBLE_SHARE",
     "PARAMETERS",
     "SAVED",
+    "Collective",
     "Costs",
     "Flows",
     "Part",
     "PlanRestrictions",
-    "Reduction",
     "UnitClock",
     "Violation",
     "check_kinds",

@@ -1,9 +1,11 @@
-"""The ring all-reduce of a group's gradients.
+"""The ring all-reduce of a group's gradients, and its two halves: a reduce-scatter and an all-gather.
 
 A ring all-reduce of n bytes over r devices sends 2 (r-1)/r n bytes over every link of the ring, in 2 (r-1) rounds,
 each of which pays the latency; the slowest link sets the pace. The ring order is chosen to make that link as fast
 as possible: exactly for up to `EXACT_RING` devices or where an upper bound is met, else by local search. This ignores
 shared interfaces, so the order host by host, which crosses them least, is used where it is faster with them.
+
+The first r-1 rounds are a reduce-scatter, the last r-1 an all-gather. Each is priced as half of the all-reduce.
 """
 
 from collections.abc import Sequence
@@ -42,6 +44,17 @@ class Ring(NamedTuple):
     def links(self) -> list[tuple[int, int]]:
         """The directed links that the ring occupies."""
         return list(zip(self.devices, self.devices[1:] + self.devices[:1], strict=True))
+
+    @property
+    def half(self) -> "Ring":
+        """Half of the all-reduce: a reduce-scatter, or an all-gather."""
+        return Ring(
+            self.devices,
+            self.sent_bytes / 2,
+            self.occupancy_s / 2,
+            self.latency_s / 2,
+            tuple(use._replace(seconds=use.seconds / 2) for use in self.interfaces),
+        )
 
 
 def reduce_ring(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> Ring:

@@ -21,15 +21,21 @@ from penstock.plan.types import Plan
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """An all-reduce of gradients: of one replicated stage, or of parameters that several stages share."""
+class Collective:
+    """A transfer over a ring of devices.
+
+    It is a reduction of the gradients of one replicated stage, or of parameters that several stages share, or the
+    all-gather of a stage's parameters after its optimizer step. With a sharded optimizer, the reduction of a stage is
+    a reduce-scatter, otherwise an all-reduce.
+    """
 
     is_tie: bool
     number: int
-    """The stage, or the tie, whose gradients it sums."""
+    """The stage, or the tie."""
     stages: tuple[int, ...]
-    """The stages whose optimizer step waits for it."""
+    """The stages whose optimizer step waits for it; none for an all-gather."""
     ring: Ring
+    is_gather: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +69,8 @@ class Costs:
     trained_bytes: Floats
     """Trained parameters: those with gradients and optimizer state."""
     recompute: npt.NDArray[np.bool_]
+    sharded: npt.NDArray[np.bool_]
+    """Over stages: whether the replicas share the optimizer state."""
     weight_bytes: Floats
     """Over devices: weights, every copy that a device holds, shared parameters once."""
     gradient_bytes: Floats
@@ -169,8 +177,8 @@ class Costs:
         return find_flows(self)
 
     @cached_property
-    def reductions(self) -> tuple[Reduction, ...]:
-        """The all-reduces at the end of an iteration: replicated stages first, then ties."""
+    def reductions(self) -> tuple[Collective, ...]:
+        """The reductions of gradients at the end of an iteration: replicated stages first, then ties."""
         tied = np.zeros(len(self.trained_bytes))
         ties = []
         for number, (size, stages) in enumerate(zip(self.tied_bytes, self.tied_stages, strict=True)):
@@ -178,15 +186,29 @@ class Costs:
             holders = sorted({int(device) for span in replicas for device in self.backward_device[span]})
             tied[list(stages)] += size
             if len(holders) > 1:
-                ties.append(Reduction(True, number, stages, reduce_ring(self.cluster, holders, size)))
+                ties.append(Collective(True, number, stages, reduce_ring(self.cluster, holders, size)))
         found = []
         for stage in range(len(self.trained_bytes)):
             devices = self.backward_device[self.replicas(stage)]
             if len(devices) > 1:
                 size = float(self.trained_bytes[stage] - tied[stage])
                 ring = reduce_ring(self.cluster, [int(device) for device in devices], size)
-                found.append(Reduction(False, stage, (stage,), ring))
+                found.append(Collective(False, stage, (stage,), ring.half if self.sharded[stage] else ring))
         return tuple(found + ties)
+
+    @cached_property
+    def gathers(self) -> tuple[Collective, ...]:
+        """The all-gathers of parameters after the steps of sharded optimizers."""
+        return tuple(
+            Collective(False, item.number, (), item.ring, is_gather=True)
+            for item in self.reductions
+            if not item.is_tie and self.sharded[item.number]
+        )
+
+    @cached_property
+    def collectives(self) -> tuple[Collective, ...]:
+        """All reductions, then all all-gathers."""
+        return self.reductions + self.gathers
 
     def replicas(self, stage: int) -> slice:
         """The replicas of a stage."""

@@ -8,6 +8,7 @@ from penstock.arrays import Floats, Ints
 from penstock.cluster import Cluster
 from penstock.errors import MismatchError
 from penstock.plan.pricing.costs import Costs
+from penstock.plan.pricing.optimizer_shards import optimizer_shards
 from penstock.plan.pricing.overheads import with_overheads
 from penstock.plan.pricing.parameter_owners import held_bytes, ties_between
 from penstock.plan.pricing.restrictions import find_restrictions
@@ -75,6 +76,10 @@ def price(
     holders = trainers | set(zip(replica_stage.tolist(), forward_device.tolist(), strict=True))
     weight = held_bytes(cluster.num_devices, holders, parameter_bytes, ties)
     trained = held_bytes(cluster.num_devices, trainers, trained_bytes, trained_ties)
+    sharded = np.array([stage.sharded_optimizer for stage in stages])
+    shards = optimizer_shards(sharded, counts, trained_bytes, trained_ties)
+    stepped = trained.copy()
+    np.subtract.at(stepped, backward_device, shards.left_bytes[replica_stage])
     replicas = Replicas(starts, replica_stage, share, forward_device, backward_device)
     working = working_bytes(profile, cluster.num_devices, replicas, sizes, trained_bytes)
     costs = Costs(
@@ -90,7 +95,7 @@ def price(
         input_grad_s=seconds(backward_device, "input_grad_s"),
         weight_grad_s=seconds(backward_device, "weight_grad_s"),
         joined_s=np.zeros(len(share)),
-        step_s=seconds(backward_device, "step_s"),
+        step_s=seconds(backward_device, "step_s") * shards.step_share[replica_stage],
         input_bytes=np.concatenate([[first], cut[:-1]]),
         output_bytes=cut,
         output_grad_bytes=grad,
@@ -99,9 +104,10 @@ def price(
         parameter_bytes=parameter_bytes,
         trained_bytes=trained_bytes,
         recompute=np.array([stage.recompute for stage in stages]),
+        sharded=sharded,
         weight_bytes=weight,
         gradient_bytes=trained * profile.gradient_ratio,
-        optimizer_bytes=trained * profile.optimizer_ratio,
+        optimizer_bytes=stepped * profile.optimizer_ratio,
         work_bytes=working.all_the_time,
         more_at_step_bytes=working.more_at_step,
         copies_sent=np.zeros(cluster.num_devices, dtype=np.bool_),

@@ -2,7 +2,7 @@
 
 Changes shift a cut, swap two devices, move a device from one group to another, add an idle device to a group, split a
 stage or merge two, make the backward of some layers at a cut remote (two sets of cuts) or local again, and switch
-recomputation of a stage on or off.
+recomputation of a stage, or its sharded optimizer, on or off.
 """
 
 import random
@@ -28,6 +28,7 @@ class Moves:
         remote_backward: Whether changes may make backwards remote.
         virtual_stages: Whether changes may put several stages on a device.
         recomputation: Whether changes may switch recomputation.
+        sharded_optimizer: Whether changes may switch sharded optimizers.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Moves:
         remote_backward: bool = True,
         virtual_stages: bool = True,
         recomputation: bool = True,
+        sharded_optimizer: bool = False,
     ) -> None:
         self._random = random.Random(seed)
         self._devices = list(devices)
@@ -48,6 +50,8 @@ class Moves:
         self._kinds = [self._shift, self._shift, self._shift, self._swap, self._split, self._merge]
         if recomputation:
             self._kinds += [self._recompute]
+        if sharded_optimizer:
+            self._kinds += [self._shard]
         if replication:
             self._kinds += [self._lend, self._lend, self._join]
         if remote_backward:
@@ -197,6 +201,14 @@ class Moves:
         stages[index] = _with_group(stages[index], getattr(stages[index], side))
         return stages
 
+    def _shard(self, stages: list[Stage]) -> list[Stage] | None:
+        index = self._random.randrange(len(stages))
+        if not stages[index].can_shard_optimizer:
+            return None
+        is_sharded = stages[index].sharded_optimizer
+        stages[index] = msgspec.structs.replace(stages[index], sharded_optimizer=not is_sharded)
+        return stages
+
     def _recompute(self, stages: list[Stage]) -> list[Stage] | None:
         index = self._random.randrange(len(stages))
         stages[index] = msgspec.structs.replace(stages[index], recompute=not stages[index].recompute)
@@ -219,7 +231,8 @@ def shifted_cuts(plan: Plan) -> Iterator[Plan]:
 
 
 def _with_group(stage: Stage, group: Group) -> Stage:
-    return msgspec.structs.replace(stage, forward=group, backward=group)
+    is_sharded = stage.sharded_optimizer and len(group) > 1
+    return msgspec.structs.replace(stage, forward=group, backward=group, sharded_optimizer=is_sharded)
 
 
 def _joined(stages: list[Stage]) -> list[Stage]:
@@ -227,8 +240,13 @@ def _joined(stages: list[Stage]) -> list[Stage]:
     joined = [stages[0]]
     for item in stages[1:]:
         last = joined[-1]
-        if (last.forward, last.backward, last.recompute) == (item.forward, item.backward, item.recompute):
+        if _form(last) == _form(item):
             joined[-1] = msgspec.structs.replace(last, stop=item.stop)
         else:
             joined.append(item)
     return joined
+
+
+def _form(stage: Stage) -> tuple[Group, Group, bool, bool]:
+    """What neighbouring stages must have in common to be merged."""
+    return stage.forward, stage.backward, stage.recompute, stage.sharded_optimizer

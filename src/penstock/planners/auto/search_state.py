@@ -11,7 +11,7 @@ from penstock.plan import SHARE_TOLERANCE, Group, Plan, Replica, on
 from penstock.plan.pricing import whole_rows
 from penstock.planners.auto.moves import Moves
 from penstock.planners.auto.scoring import PlanScorer, ScoredPlan
-from penstock.planners.auto.starts import SPP_DEVICES, Starts, as_auto, recomputed, starting_plans
+from penstock.planners.auto.starts import SPP_DEVICES, Starts, as_auto, recomputed, sharded, starting_plans
 from penstock.planners.bounds import unit_times
 from penstock.planners.exact import all_maps, map_bounds, num_maps, plan_of_map
 from penstock.planners.methods.spp import spp
@@ -62,18 +62,29 @@ class SearchState:
         self.best: Score | None = None
         self.seen: dict[object, Score] = {}
         self.stopped = False
+        self.memory_binds = False
+        """Whether some start does not fit."""
 
     def starts(self, *, more: bool = True) -> Starts:
-        """The starting plans; if some do not fit, also all of them with every stage recomputed.
+        """The starting plans; those that do not fit also with sharded optimizers, then all with every stage recomputed.
 
         Args:
             more: Whether to return further candidates beside the plans of the other planners.
         """
-        starts = starting_plans(self.problem, self.search_space, more=more)
-        if not self.search_space.recomputation or self.problem.recompute:
+        space = self.search_space
+        starts = starting_plans(self.problem, space, more=more)
+        may_recompute = space.recomputation and not self.problem.recompute
+        may_shard = space.sharded_optimizer and space.replication
+        if not (may_recompute or may_shard):
             return starts
-        scores = map(self.start_score, chain(*starts))
-        if all(score.over_bytes == 0 or score.is_refused for score in scores):
+        short = [plan for plan in chain(*starts) if _is_short(self.start_score(plan))]
+        self.memory_binds = bool(short)
+        if not short:
+            return starts
+        if may_shard:
+            replicated = [plan for plan in short if any(item.can_shard_optimizer for item in plan.stages)]
+            starts = Starts(starts.others, [*starts.more, *map(sharded, replicated)])
+        if not may_recompute:
             return starts
         others, further = ([*plans, *map(recomputed, plans)] for plans in starts)
         if self.search_space.replication and self.problem.cluster.num_devices <= SPP_DEVICES:
@@ -137,6 +148,7 @@ class SearchState:
             remote_backward=self.search_space.two_cuts,
             virtual_stages=self.search_space.virtual_stages,
             recomputation=self.search_space.recomputation and self.search_space.part_recomputation,
+            sharded_optimizer=self.search_space.sharded_optimizer and self.memory_binds,
         )
 
     def report_progress(self) -> None:
@@ -177,3 +189,8 @@ class SearchState:
         if min(shares) <= SHARE_TOLERANCE * 10:
             return None
         return tuple(Replica(name, share) for name, share in zip(names, shares, strict=True))
+
+
+def _is_short(score: Score) -> bool:
+    """Whether a plan does not fit into memory, and training would not refuse it."""
+    return score.over_bytes > 0 and not score.is_refused

@@ -80,6 +80,12 @@ def recomputed(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, stages=stages)
 
 
+def sharded(plan: Plan) -> Plan:
+    """The same plan, with a sharded optimizer for every stage that can have one."""
+    stages = tuple(msgspec.structs.replace(stage, sharded_optimizer=stage.can_shard_optimizer) for stage in plan.stages)
+    return msgspec.structs.replace(plan, stages=stages)
+
+
 def _others(problem: Problem, search_space: SearchSpace) -> Iterator[Plan]:
     num = problem.pipeline_depth or problem.cluster.num_devices
     yield balanced(problem)

@@ -2,9 +2,9 @@
 
 The bounds hold for every plan and every order of its actions: any groups and shares, local and remote backwards,
 several stages per device, recomputation. With `replication` off they are tighter, and hold for plans without
-replication; with `remote_backward` off, for plans whose forward and backward groups are the same. The proofs are in the
-docstrings of `work.py`, `chain.py` and `network.py`, and without replication also of `packing.py` and
-`unreplicated.py`.
+replication; with `remote_backward` off, for plans whose forward and backward groups are the same; with
+`sharded_optimizer` off, for plans whose replicas all have the whole optimizer state. The proofs are in the docstrings
+of `work.py`, `chain.py` and `network.py`, and without replication also of `packing.py` and `unreplicated.py`.
 The bounds ignore memory limits, and count reductions only where they must cross between parts of the cluster.
 Shares sum to 1 within 1e-9 (plan/types.py); the bounds hold with that tolerance.
 
@@ -98,6 +98,7 @@ def lower_bound(
     *,
     replication: bool = True,
     remote_backward: bool = True,
+    sharded_optimizer: bool = True,
 ) -> Bound:
     """Compute a lower bound on the iteration time of every plan.
 
@@ -110,6 +111,8 @@ def lower_bound(
             device.
         remote_backward: Whether a stage's backward may be on another device than its forward. If False, the bound
             covers only plans whose forward and backward groups are the same.
+        sharded_optimizer: Whether replicas may share the optimizer state. If False, the bound covers only plans whose
+            replicas run the whole optimizer step.
 
     Returns:
         The bound with its parts.
@@ -126,16 +129,24 @@ def lower_bound(
     """
     problem = Problem(profile, cluster, num_microbatches, micro_batch_size=micro_batch_size)
     times = unit_times(problem, replication=replication)
-    parts = _replicated_parts(times, remote_backward) if replication else _unreplicated_parts(times, remote_backward)
+    sharded_optimizer = sharded_optimizer and replication
+    if replication:
+        parts = _replicated_parts(times, remote_backward, sharded_optimizer)
+    else:
+        parts = _unreplicated_parts(times, remote_backward)
+    if sharded_optimizer:
+        times = times.with_step_share(0.0)
     parts.append(BoundPart("network", network_bound(times, _largest(parts), remote_backward=remote_backward), NETWORK))
     largest = max(parts, key=lambda part: part.seconds)
     return Bound(largest.seconds, largest.why, tuple(parts))
 
 
-def _replicated_parts(times: UnitTimes, remote_backward: bool) -> list[BoundPart]:
+def _replicated_parts(times: UnitTimes, remote_backward: bool, sharded_optimizer: bool) -> list[BoundPart]:
+    work_s = work_bound(times, remote_backward=remote_backward, sharded_optimizer=sharded_optimizer)
+    in_chain = times.with_step_share(1 / times.cluster.num_devices) if sharded_optimizer else times
     return [
-        BoundPart("work", work_bound(times, remote_backward=remote_backward), WORK),
-        BoundPart("chain", chain_bound(times, replication=True, remote_backward=remote_backward), CHAIN),
+        BoundPart("work", work_s, WORK),
+        BoundPart("chain", chain_bound(in_chain, replication=True, remote_backward=remote_backward), CHAIN),
     ]
 
 

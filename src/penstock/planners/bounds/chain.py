@@ -11,7 +11,8 @@ least the minimum of this sum over all shares that sum to 1 (`least_spread`). Th
 the same rows of all other micro-batches, one after another: the first after the chain in front of the job, the last
 followed by the chain behind it. So the iteration holds this job M times and every other job of the chain once; this
 holds for every job of the chain. I and W of a layer are on one device (with F, if backwards are not remote), so their
-sum is one such job too, without the chain behind it.
+sum is one such job too, without the chain behind it. With a sharded optimizer, the step of one of r replicas takes
+1/r of its time, and r is at most the number of devices D: the chain has 1/D of the step.
 
 *Without replication* every job is on one device, and a change of device costs a transfer. Dynamic programming finds the
 shortest paths through all devices in front of every job and behind it.

@@ -22,6 +22,9 @@ into c on their path; likewise backward. So at least the smallest cut of the run
 y leave; and if the run lies between two layers that are local to c, two different cuts pass. The bytes in and out of
 one part, on both sides of a run that is local to it, are at most T times the part's rates in and out.
 
+*Steps.* With a sharded optimizer, replicas divide the step evenly, and not by rows: then the work is without the steps.
+The parameters pass in two parts, gradients before the step and parameters after it, and as many bytes in all.
+
 *Local backwards.* If backwards may be remote, all of this also holds with "local" defined by backwards alone. Then the
 gradients of a spread layer are reduced between parts, so its parameters pass twice, and only backwards count where rows
 cross. The part of a backward also computes or recomputes the forward, except for rows whose saved tensors arrive from

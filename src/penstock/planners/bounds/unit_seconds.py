@@ -1,6 +1,6 @@
 """Inputs of the lower bounds: the seconds of every layer on every device, and the cost of every link."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -56,6 +56,10 @@ class UnitTimes:
     returned_bytes: Floats
     """Trained parameters that are not shared with other layers."""
     trained_bytes: Floats
+
+    def with_step_share(self, share: float) -> "UnitTimes":
+        """The same, with a share of every optimizer step."""
+        return replace(self, step=self.step.times(share))
 
     @property
     def both_ways_bytes(self) -> Floats:

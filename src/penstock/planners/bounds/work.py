@@ -3,7 +3,9 @@
 *Prices.* Give every device d a price y_d >= 0; the prices sum to 1. Every device spends the whole iteration T, so
 T = sum y_d T >= sum y_d (work of d + wait of d). F of layer u (and likewise its I, W and step, which share devices) is
 divided over devices with shares x_d that sum to 1. A device with share x takes base + x slope >= x (base + slope) for
-it, because x <= 1, and the step takes its whole time with any share. So a job costs at least sum x_d y_d t_d, which is
+it, because x <= 1, and the step takes its whole time with any share. (With a sharded optimizer it takes 1/r of it on
+each of r replicas: shares that sum to 1, but are not those of the rows, so it is a job of its own then.) So a job costs
+at least sum x_d y_d t_d, which is
 at least min_d y_d t_d, where t_d is M times its time with all rows. Every choice of prices gives a valid bound; by
 duality the best one is the value of the linear program. Devices of one kind differ only by a factor, their speed, and
 prices in proportion to speed are optimal for them. So the search is over one weight per kind: it maximizes a concave
@@ -88,9 +90,12 @@ class Prices:
         return np.asarray((weights[:, :, None] * table).min(axis=1).sum(axis=1) + (prices * waits).sum(axis=1))
 
 
-def work_bound(times: UnitTimes, *, remote_backward: bool) -> float:
+def work_bound(times: UnitTimes, *, remote_backward: bool, sharded_optimizer: bool = False) -> float:
     """Total work over total speed."""
-    return Prices(times).best(job_seconds(times, 0.0, remote_backward), np.zeros(times.cluster.num_devices))
+    jobs = job_seconds(times.with_step_share(0.0) if sharded_optimizer else times, 0.0, remote_backward)
+    if sharded_optimizer:
+        jobs = np.concatenate([jobs, times.step.whole], axis=1)
+    return Prices(times).best(jobs, np.zeros(times.cluster.num_devices))
 
 
 def fill_bound(times: UnitTimes, paths: ShortestPaths, *, remote_backward: bool) -> float:

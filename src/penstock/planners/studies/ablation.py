@@ -38,6 +38,7 @@ SETTINGS = (
     Setting("no virtual stages", SearchSpace(virtual_stages=False)),
     Setting("no backward split", SearchSpace(split_backward=False)),
     Setting("no recomputation", SearchSpace(recomputation=False)),
+    Setting("no sharded optimizer", SearchSpace(sharded_optimizer=False)),
     Setting("fixed device order", SearchSpace(device_order=False)),
     Setting(f"fixed schedule ({FIXED_SCHEDULE})", SearchSpace(schedule=FIXED_SCHEDULE)),
     Setting(ORDINARY, SearchSpace(replication=False, two_cuts=False)),
@@ -48,6 +49,7 @@ SETTINGS = (
             two_cuts=False,
             virtual_stages=False,
             recomputation=False,
+            sharded_optimizer=False,
             split_backward=False,
             device_order=False,
             schedule=FIXED_SCHEDULE,
@@ -115,6 +117,7 @@ def ablate(problem: Problem, find: Callable[[Setting], Plan]) -> Ablation:
             problem.micro_batch_size,
             replication=setting.search_space.replication,
             remote_backward=setting.search_space.two_cuts,
+            sharded_optimizer=setting.search_space.sharded_optimizer,
         )
         least = rows[0].outcome.iteration_s if rows else outcomes[best].iteration_s
         rows.append(

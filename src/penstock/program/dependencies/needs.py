@@ -70,9 +70,10 @@ def _in_all_microbatches(jobs: JobTable, edges: _Edges) -> _Edges:
 
 
 def _producers(program: Program, jobs: JobTable) -> _Edges:
-    """The edges to sends: from the pass that produces the payload, or from the optimizer step."""
+    """The edges to sends: from the pass that produces the payload, or from the optimizer step; also to all-gathers."""
     is_known = is_send(program.kind) & (jobs.replica != NONE)
-    returned = np.flatnonzero(is_known & (program.kind == Kind.SEND_P))
+    is_after_step = np.isin(program.kind, (Kind.SEND_P, Kind.GATHER_P)) & (jobs.replica != NONE)
+    returned = np.flatnonzero(is_after_step)
     in_plan = (program.microbatch >= 0) & (program.microbatch < jobs.passes.shape[1])
     send = np.flatnonzero(is_known & (program.kind != Kind.SEND_P) & in_plan)
     what = program.kind[send].astype(np.int64) - Kind.SEND_F

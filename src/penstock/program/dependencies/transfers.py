@@ -1,8 +1,8 @@
 """The dependency graph of a lowered program: matched sends and receives, their consumers, and the order on links.
 
-A *transfer* is a message between two devices or a reduction over a ring. It starts when all its participants have
-issued it (sender and receiver; all devices of a ring) and when the transfers before it on all of its links are done. On
-a link, transfers run in the order in which the sending device issues them.
+A *transfer* is a message between two devices or a collective over a ring: a reduction or an all-gather. It starts when
+all its participants have issued it (sender and receiver; all devices of a ring) and when the transfers before it on all
+of its links are done. On a link, transfers run in the order in which the sending device issues them.
 """
 
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Bools, Floats, Int32s, Ints
-from penstock.plan.pricing import Costs, Reduction
-from penstock.program.actions import NONE, Kind
+from penstock.plan.pricing import Collective, Costs
+from penstock.program.actions import COLLECTIVE_KINDS, NONE, Kind, collective_kind
 from penstock.program.dependencies.blocking import find_blocked, find_eager
 from penstock.program.dependencies.messages import match_messages
 from penstock.program.dependencies.passes import passes_to
@@ -27,7 +27,7 @@ class Lists(NamedTuple):
 
 
 class Dependencies(NamedTuple):
-    """Transfers, messages first (in the order of their sends in the program), then reductions.
+    """Transfers, messages first (in the order of their sends in the program), then reductions, then all-gathers.
 
     The compiled engine takes it as it is. Numba does not see that its fields change: then delete the engine's cache.
     """
@@ -35,9 +35,9 @@ class Dependencies(NamedTuple):
     transfer_of: Int32s
     """For each action the transfer that it issues, or NONE."""
     send: Ints
-    """For each message its send action; for each reduction the first action that issues it."""
+    """For each message its send action; for each collective the first action that issues it."""
     receive: Ints
-    """For each message its receive action; for each reduction NONE."""
+    """For each message its receive action; for each collective NONE."""
     num_bytes: Floats
     """Bytes of the message, or bytes that every device of a ring sends."""
     occupancy_s: Floats
@@ -65,7 +65,7 @@ class Dependencies(NamedTuple):
 def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Dependencies:
     """The dependency graph of a lowered program whose sends and receives pair up (the proof checks that)."""
     send, matched = match_messages(program)
-    reductions = costs.reductions
+    collectives = costs.collectives
     participants = _participants(program, costs)
     transfer_of = np.full(program.num_actions, NONE, dtype=np.int32)
     transfer_of[send] = np.arange(len(send))
@@ -79,7 +79,7 @@ def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Depende
     source, target = program.device_of[send].astype(np.int64), program.peer[send].astype(np.int64)
     occupancy = num_bytes / costs.cluster.bandwidth[source, target]
     interfaces, interface_s, occupancy = _interfaces(costs, source, target, num_bytes, occupancy)
-    next_on_links, num_before = _next_on_links(program, reductions, participants, send, source, target)
+    next_on_links, num_before = _next_on_links(program, collectives, participants, send, source, target)
     eager = np.concatenate([find_eager(costs.messages, num_bytes), np.zeros(len(participants), dtype=np.bool_)])
     set_going = np.concatenate([2 - eager[: len(send)].astype(np.int64), [len(actions) for actions in participants]])
     consumers = _consumers(program, costs, jobs, what, matched)
@@ -87,10 +87,10 @@ def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Depende
         transfer_of=transfer_of,
         send=np.concatenate([send, [actions[0] for actions in participants]]).astype(np.int64),
         receive=np.concatenate([matched, np.full(len(participants), NONE)]).astype(np.int64),
-        num_bytes=np.concatenate([num_bytes, [item.ring.sent_bytes for item in reductions]]),
-        occupancy_s=np.concatenate([occupancy, [item.ring.occupancy_s for item in reductions]]),
+        num_bytes=np.concatenate([num_bytes, [item.ring.sent_bytes for item in collectives]]),
+        occupancy_s=np.concatenate([occupancy, [item.ring.occupancy_s for item in collectives]]),
         latency_s=np.concatenate(
-            [costs.cluster.latency_s[source, target], [item.ring.latency_s for item in reductions]]
+            [costs.cluster.latency_s[source, target], [item.ring.latency_s for item in collectives]]
         ),
         num_needs=(set_going + num_before).astype(np.int32),
         next_on_links=next_on_links,
@@ -103,12 +103,12 @@ def find_dependencies(program: Program, costs: Costs, jobs: JobTable) -> Depende
 
 
 def _participants(program: Program, costs: Costs) -> list[Ints]:
-    """For each reduction the actions that issue it, in ring order."""
-    rows = program.rows_of(Kind.REDUCE_GRAD, Kind.REDUCE_TIE)
+    """For each collective the actions that issue it, in ring order."""
+    rows = program.rows_of(*COLLECTIVE_KINDS)
     where = {(int(program.kind[row]), int(program.stage[row]), int(program.device_of[row])): int(row) for row in rows}
     found = []
-    for item in costs.reductions:
-        kind = Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD
+    for item in costs.collectives:
+        kind = collective_kind(is_tie=item.is_tie, is_gather=item.is_gather)
         found.append(np.array([where[int(kind), item.number, device] for device in item.ring.devices], dtype=np.int64))
     return found
 
@@ -132,20 +132,20 @@ def _interfaces(
         owner.append(rows)
         use.append(2 * host[end[rows]] + side)
         seconds.append(taken)
-    for number, item in enumerate(costs.reductions):
+    for number, item in enumerate(costs.collectives):
         for entry in item.ring.interfaces:
             owner.append(np.array([num + number]))
             use.append(np.array([2 * entry.host + (0 if entry.outgoing else 1)]))
             seconds.append(np.array([entry.seconds]))
     owners = np.concatenate(owner)
     order = np.argsort(owners, kind="stable")
-    lists = _lists(owners[order], np.concatenate(use)[order], num + len(costs.reductions))
+    lists = _lists(owners[order], np.concatenate(use)[order], num + len(costs.collectives))
     return lists, np.concatenate(seconds)[order], occupancy
 
 
 def _next_on_links(
     program: Program,
-    reductions: tuple[Reduction, ...],
+    collectives: tuple[Collective, ...],
     participants: list[Ints],
     send: Ints,
     source: Ints,
@@ -154,7 +154,7 @@ def _next_on_links(
     """For each transfer the next ones on its links, and the number of transfers directly before it."""
     num_devices = len(program.devices)
     links, actions, owners = [source * num_devices + target], [send], [np.arange(len(send))]
-    for number, (item, issued) in enumerate(zip(reductions, participants, strict=True)):
+    for number, (item, issued) in enumerate(zip(collectives, participants, strict=True)):
         ends = np.array(item.ring.links, dtype=np.int64)
         links.append(ends[:, 0] * num_devices + ends[:, 1])
         actions.append(issued)
@@ -164,7 +164,7 @@ def _next_on_links(
     link, owner = link[order], owner[order]
     follows = np.flatnonzero(link[1:] == link[:-1])
     before, after = owner[follows], owner[follows + 1]
-    num = len(send) + len(reductions)
+    num = len(send) + len(collectives)
     by_first = np.argsort(before, kind="stable")
     return _lists(before[by_first], after[by_first], num), np.bincount(after, minlength=num)
 
@@ -179,7 +179,7 @@ def _consumers(program: Program, costs: Costs, jobs: JobTable, what: Ints, match
         steps = np.concatenate([jobs.step[costs.replicas(stage)] for stage in item.stages])
         owners.append(np.full(len(steps), len(matched) + number))
         actions.append(steps)
-    return _lists(np.concatenate(owners), np.concatenate(actions), len(matched) + len(costs.reductions))
+    return _lists(np.concatenate(owners), np.concatenate(actions), len(matched) + len(costs.collectives))
 
 
 def _with(lists: Lists, owner: Ints, values: Ints) -> Lists:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from penstock.arrays import Bools, Ints
 from penstock.plan.pricing import ACTIVATION, GRADIENT, PARAMETERS, SAVED, Costs
-from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Kind
+from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Kind, collective_kind
 from penstock.program.dependencies import passes_from, passes_to
 from penstock.program.job_table import JobTable, find_jobs
 from penstock.program.lowering.receive_slots import (
@@ -219,7 +219,7 @@ def _reductions(costs: Costs, jobs: JobTable, slot_of: Ints, last_slot: Ints, me
     free = np.zeros(costs.num_devices, dtype=np.int64)
     rows: list[tuple[int, int, int]] = []
     for reduction in sorted(costs.reductions, key=lambda item: (item.is_tie, -item.number)):
-        kind = Kind.REDUCE_TIE if reduction.is_tie else Kind.REDUCE_GRAD
+        kind = collective_kind(is_tie=reduction.is_tie, is_gather=False)
         done = last_slot.copy()
         if not reduction.is_tie:
             replicas = costs.replicas(reduction.number)
@@ -246,7 +246,10 @@ def _steps(costs: Costs, last_slot: Ints, closing: Ints) -> list[_Block]:
         rows.append((slot, Kind.STEP, stage, NONE))
         if replica in returns:
             rows.append((slot, Kind.SEND_P, stage, returns[replica]))
-    table = np.array(rows, dtype=np.int64)
+    # All devices issue the all-gathers in one order, after their steps.
+    for gather in reversed(costs.gathers):
+        rows += [(int(last_slot[device]), Kind.GATHER_P, gather.number, NONE) for device in gather.ring.devices]
+    table = np.array(sorted(rows, key=lambda row: row[0]), dtype=np.int64)
     nothing = np.full(len(table), NONE, dtype=np.int64)
     return [_Block(table[:, 0], _CLOSE, table[:, 1].astype(np.int8), table[:, 2], nothing, table[:, 3])]
 

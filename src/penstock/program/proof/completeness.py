@@ -15,8 +15,9 @@ from penstock.program.actions import (
     SEND_KINDS,
     Action,
     Kind,
+    collective_kind,
+    is_collective,
     is_recv,
-    is_reduction,
     is_send,
 )
 from penstock.program.types import Program
@@ -44,7 +45,7 @@ def check_complete(program: Program, costs: Costs, replica: Ints) -> Ints:
     rows = program.rows_of(Kind.STEP)
     everywhere = np.ones(costs.num_replicas, dtype=bool)
     _check_once(program, rows, replica[rows], everywhere, partial(_step, costs))
-    _check_reductions(program, costs)
+    _check_collectives(program, costs)
     _check_messages(program, costs, flow)
     return flow
 
@@ -97,17 +98,18 @@ def _check_once(program: Program, rows: Ints, key: Ints, expected: Bools, show: 
     raise ProofError(f"{missing} is missing", hint="Every action must occur exactly once.")
 
 
-def _check_reductions(program: Program, costs: Costs) -> None:
+def _check_collectives(program: Program, costs: Costs) -> None:
     expected = {
-        (int(Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD), item.number, device)
-        for item in costs.reductions
+        (int(collective_kind(is_tie=item.is_tie, is_gather=item.is_gather)), item.number, device)
+        for item in costs.collectives
         for device in item.ring.devices
     }
     seen: set[tuple[int, int, int]] = set()
-    for at in np.flatnonzero(is_reduction(program.kind)).tolist():
+    for at in np.flatnonzero(is_collective(program.kind)).tolist():
         key = (int(program.kind[at]), int(program.stage[at]), int(program.device_of[at]))
         if key not in expected:
-            raise ProofError(f"{program.name(at)}: this device has no such reduction", hint="Remove the action.")
+            what = "all-gather" if key[0] == Kind.GATHER_P else "reduction"
+            raise ProofError(f"{program.name(at)}: this device has no such {what}", hint="Remove the action.")
         if key in seen:
             raise ProofError(f"{program.name(at)} occurs twice", hint="Every action must occur exactly once.")
         seen.add(key)

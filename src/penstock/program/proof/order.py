@@ -82,6 +82,8 @@ def _closing_rules(program: Program, costs: Costs, jobs: JobTable) -> Iterator[_
     rows = program.rows_of(Kind.REDUCE_GRAD)
     yield _Rule(last_weights[jobs.replica[rows]], rows, "a gradient is not complete yet")
     yield _Rule(rows, jobs.step[jobs.replica[rows]], "the step needs the reduced gradients")
+    rows = program.rows_of(Kind.GATHER_P)
+    yield _Rule(jobs.step[jobs.replica[rows]], rows, "it gathers parameters before their optimizer step")
     ties = {item.number: item.stages for item in costs.reductions if item.is_tie}
     for row in program.rows_of(Kind.REDUCE_TIE).tolist():
         stages = ties[int(program.stage[row])]

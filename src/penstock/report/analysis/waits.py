@@ -14,6 +14,7 @@ _AWAITED = {
     Kind.SEND_P: "parameters",
     Kind.REDUCE_GRAD: "the all-reduce of its group",
     Kind.REDUCE_TIE: "the all-reduce of shared parameters",
+    Kind.GATHER_P: "the all-gather of its group",
 }
 
 

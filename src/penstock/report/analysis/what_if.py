@@ -62,8 +62,8 @@ def find_improvements(timeline: Timeline, costs: Costs, profile: Profile) -> lis
 
 
 def _rings(costs: Costs) -> list[tuple[int, ...]]:
-    """The rings of all reductions. Lowering places a reduction by the links of its ring."""
-    return [reduction.ring.devices for reduction in costs.reductions]
+    """The rings of all collectives. Lowering places a reduction by the links of its ring."""
+    return [item.ring.devices for item in costs.collectives]
 
 
 def _passes(program: Program) -> Program:

@@ -45,6 +45,7 @@ _AWAITED = {
     Kind.SEND_P: "for parameters",
     Kind.REDUCE_GRAD: "for all-reduces of a group's gradients",
     Kind.REDUCE_TIE: "for all-reduces of shared parameters' gradients",
+    Kind.GATHER_P: "for all-gathers of a group's parameters",
     None: "without a cause in the program",
 }
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.arrays import Ints
-from penstock.program import NONE, Program, is_compute, is_reduction, is_send
+from penstock.program import NONE, Program, is_collective, is_compute, is_send
 
 
 class TraceRow(NamedTuple):
@@ -79,5 +79,5 @@ def _row_actions(program: Program) -> Iterator[tuple[int, str, Ints]]:
         sends = is_send(kind)
         for target in np.unique(peer[sends]).tolist():
             yield device, f"to {program.devices[target]}", actions[sends & (peer == target)]
-        if is_reduction(kind).any():
-            yield device, "reductions", actions[is_reduction(kind)]
+        if is_collective(kind).any():
+            yield device, "reductions", actions[is_collective(kind)]

@@ -73,10 +73,13 @@ def _closings(costs: Costs, device_of: Ints) -> tuple[Ints, Ints, Floats]:
     bounds = np.searchsorted(device_of[by_device], np.arange(costs.num_devices + 1))
     states = [by_device[bounds[device] : bounds[device + 1]] for device in range(costs.num_devices)]
     seconds = steps.tolist()
+    gather_s = {item.number: item.ring.occupancy_s + item.ring.latency_s for item in costs.gathers}
     for reduction in costs.reductions:
         replicas = np.concatenate([np.arange(num)[costs.replicas(stage)] for stage in reduction.stages])
         states.append(np.concatenate([BACKWARD * num + replicas, WEIGHTS * num + replicas]))
-        seconds.append(reduction.ring.occupancy_s + reduction.ring.latency_s + float(costs.step_s[replicas].min()))
+        after_s = 0.0 if reduction.is_tie else gather_s.get(reduction.number, 0.0)
+        reduce_s = reduction.ring.occupancy_s + reduction.ring.latency_s
+        seconds.append(reduce_s + float(costs.step_s[replicas].min()) + after_s)
     flows = costs.flows
     for flow in np.flatnonzero(flows.what == PARAMETERS).tolist():
         states.append(states[int(flows.source[flow])])

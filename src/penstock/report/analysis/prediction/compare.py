@@ -283,6 +283,7 @@ KIND_NAMES = {
     Kind.SEND_P: "parameters sent",
     Kind.REDUCE_GRAD: "all-reduce of a group",
     Kind.REDUCE_TIE: "all-reduce of shared parameters",
+    Kind.GATHER_P: "all-gather of a group's parameters",
 }
 
 

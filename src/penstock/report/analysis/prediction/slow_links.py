@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.arrays import Floats, Ints
 from penstock.printable_text import escape_text
-from penstock.program import NONE, SEND_KINDS, Kind
+from penstock.program import COLLECTIVE_KINDS, NONE, SEND_KINDS, Kind
 from penstock.timeline import Timeline, waits
 from penstock.units import show_seconds
 
@@ -22,7 +22,7 @@ MIN_WAIT = 0.25
 SIMULTANEOUS = 0.02
 """Share of a transfer's time. A message that is noticed this soon after another one may have arrived earlier."""
 
-_REDUCTIONS = (Kind.REDUCE_GRAD, Kind.REDUCE_TIE)
+_REDUCTIONS = COLLECTIVE_KINDS
 
 
 class SlowLink(NamedTuple):

@@ -56,15 +56,15 @@ def cluster_data(cluster: Cluster, items: Sequence[ReportSubject]) -> dict[str, 
 
 
 def rings(item: ReportSubject) -> list[dict[str, Any]]:
-    """The all-reduces of a plan: their devices in ring order, and the bytes that each of them sends."""
+    """The reductions and all-gathers of a plan: their devices in ring order, and the bytes that each of them sends."""
     if item.costs is None:
         return []
     return [
         {
-            "devices": [item.costs.cluster.devices[device].name for device in reduction.ring.devices],
-            "bytes": reduction.ring.sent_bytes,
+            "devices": [item.costs.cluster.devices[device].name for device in entry.ring.devices],
+            "bytes": entry.ring.sent_bytes,
         }
-        for reduction in item.costs.reductions
+        for entry in item.costs.collectives
     ]
 
 

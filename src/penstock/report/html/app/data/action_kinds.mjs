@@ -17,6 +17,7 @@ export const KINDS = [
   "RECV_P",
   "REDUCE_GRAD",
   "REDUCE_TIE",
+  "GATHER_P",
 ];
 export const KIND = Object.fromEntries(KINDS.map((name, number) => [name, number]));
 
@@ -37,6 +38,7 @@ export const KIND_LABELS = [
   "",
   "all-reduce",
   "all-reduce of shared parameters",
+  "all-gather of parameters",
 ];
 
 // The values of Reason in report/analysis/gaps.py.
