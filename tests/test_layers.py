@@ -57,16 +57,17 @@ MAY_IMPORT = {
     "runtime/transport": "runtime/tensors",
     "runtime/stage": "runtime/health runtime/tensors runtime/transport",
     "runtime/precision": "",
-    "runtime/state": "runtime/layout runtime/precision runtime/tensors",
+    "runtime/sharding": "runtime/tensors runtime/transport",
+    "runtime/state": "runtime/layout runtime/precision runtime/sharding runtime/tensors",
     "runtime/state/copies": "runtime/state/checkpoints",
     "runtime/remote_backward": "runtime/stage runtime/tensors",
     "runtime/loss": "runtime/stage runtime/tensors",
-    "runtime/executor": "runtime/health runtime/layout runtime/loss runtime/remote_backward runtime/stage "
-    "runtime/tensors runtime/transport",
+    "runtime/executor": "runtime/health runtime/layout runtime/loss runtime/remote_backward runtime/sharding "
+    "runtime/stage runtime/tensors runtime/transport",
     "runtime/verify": "runtime/tensors",
     "runtime/checks": "runtime/executor runtime/layout runtime/state runtime/tensors runtime/transport",
     "runtime/assembly": "runtime/checks runtime/executor runtime/health runtime/layout runtime/loss "
-    "runtime/precision runtime/remote_backward runtime/stage runtime/state runtime/transport",
+    "runtime/precision runtime/remote_backward runtime/sharding runtime/stage runtime/state runtime/transport",
     "profiler": "device dist model plan profile runtime",
     "emulation": "cluster dist plan profile program runtime simulate timeline",
     "launch": "bundle cluster device dist emulation model plan planners profile profiler program report runtime "

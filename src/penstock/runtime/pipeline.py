@@ -20,6 +20,7 @@ from penstock.runtime.health import RankStatus
 from penstock.runtime.options import PipelineOptions
 from penstock.runtime.remote_backward import AS_PLANNED, KEPT, NOT_RUN
 from penstock.runtime.rng import forbid_untracked_draws
+from penstock.runtime.sharding import require_elementwise
 from penstock.runtime.stage import keep_casts
 from penstock.runtime.state import DEFAULT_KEEP, LoadedCheckpoint, LoadedCopy, StateCopies
 from penstock.runtime.tensors import count_rows, signature
@@ -93,6 +94,8 @@ class Pipeline:
         self._stepped: tuple[Mark, Mark] = (0.0, 0.0)
         """Span of the last optimizer step."""
         self._copies: StateCopies | None = None
+        self._gathered: tuple[Mark, Mark] = (0.0, 0.0)
+        """Span of the all-gather of parameters after it."""
         self._model = model
         self._parts = parts = assemble(model, plan, own_loss if loss is None else loss, chosen, self._status)
         self._layout, self._rank, self._runners = parts.layout, parts.rank, parts.runners
@@ -113,8 +116,29 @@ class Pipeline:
         """Return the parameters that this rank trains, by their names in the model, in the order of the model.
 
         With precision bf16 or fp16 these are the master weights, which hold the gradients between iterations.
+
+        With a sharded optimizer these are the rank's share: whole parameters, and for those that the shares divide
+        (`parameter_slices`) a piece of the shape (1, ..., 1, n).
         """
         return dict(self._parts.precision.parameters)
+
+    def parameter_slices(self) -> dict[str, tuple[int, int]]:
+        """Return which elements of a divided parameter this rank steps: by name, the first one and the end."""
+        return {name: (part.start, part.stop) for name, part in self._parts.shards.slices.items()}
+
+    def full_parameters(self) -> dict[str, Tensor]:
+        """Return the values of `named_parameters` with divided parameters put together. Collective.
+
+        Each of these is on the rank that has its first piece only.
+        """
+        slices, whole = self._parts.shards.slices, {}
+        with self._heartbeat.guard():
+            for name, values in self._parts.collect_whole(
+                {name: {"value": item} for name, item in self.named_parameters().items() if name in slices}
+            ).items():
+                whole[name] = values["value"]
+        named = {name: item.detach() for name, item in self.named_parameters().items() if name not in slices}
+        return named | whole
 
     @property
     def loss_scale(self) -> float:
@@ -138,10 +162,15 @@ class Pipeline:
         Args:
             kind: Optimizer class, or a function that returns an optimizer of a list of parameters.
             **options: Passed to `kind`.
+
+        Raises:
+            InputError: The plan shards the optimizer, and it is not known to be elementwise.
         """
         parameters = list(self.named_parameters().values())
         # Torch refuses an optimizer without parameters. This dummy never gets a gradient.
         optimizer = kind(parameters or [nn.Parameter(torch.empty(0))], **options)
+        if self._parts.has_shards:
+            require_elementwise(optimizer)
         self._parts.checkpoints.add(optimizer)
         optimizer.register_step_pre_hook(lambda stepping, *_: self._before_step(stepping))
         optimizer.register_step_post_hook(lambda *_: self._after_step())
@@ -153,8 +182,13 @@ class Pipeline:
 
     def _after_step(self) -> None:
         self._parts.precision.after_optimizer()
-        self._stepped = (self._stepped[0], self._parts.executor.mark())
+        mark = self._parts.executor.mark
+        self._stepped = self._gathered = (self._stepped[0], mark())
         with self._heartbeat.guard():
+            if self._parts.shards:
+                self._parts.shards.gather(lambda: f"rank {self._rank}, step {self._step - 1}, gathering parameters")
+                self._parts.precision.masters.note_versions()
+                self._gathered = (self._stepped[1], mark())
             self._weight_return.start(self._step - 1)
 
     def last_timeline(self) -> Timeline | None:
@@ -170,6 +204,9 @@ class Pipeline:
         ended_s = max((end for _, end in spans), default=0.0)
         begin_s, end_s = self._parts.executor.seconds(self._stepped)
         stepped_s = (begin_s, end_s) if begin_s >= ended_s else (ended_s, ended_s)
+        if begin_s >= ended_s and self._parts.shards:
+            gathered_s = self._parts.executor.seconds(self._gathered)
+            spans = self._parts.executor.with_gathers(spans, (gathered_s[0], gathered_s[1]))
         with self._heartbeat.guard(), translate_errors(lambda: f"rank {self._rank}, gathering the timeline"):
             parts, layout = self._parts, self._layout
             return gather_timeline(lambda: self.proof, layout.devices, spans, stepped_s, parts.control, parts.exchange)

@@ -97,6 +97,7 @@ def train_rank(
         next_sample, num_done = 0, first
         stop = StopAgreement(run_folder, is_distributed=not single_process)
         kept: list[Any] = []
+        pieces = {} if single_process else trainer.parameter_slices()
         references = ReferenceGradients(torch.load(reference, map_location="cpu")["gradients"]) if reference else None
 
         def begin_step(step: int) -> None:
@@ -107,7 +108,7 @@ def train_rank(
             if keep_gradients:
                 kept.append(copy_gradients(trainer.named_parameters()))
             if references is not None:
-                references.replace(trainer.named_parameters())
+                references.replace(trainer.named_parameters(), pieces)
 
         for result in train_steps(
             trainer,
@@ -150,8 +151,8 @@ def train_rank(
         used = memory_use(device)
         if used is not None:
             report(MemoryMeasured(used.peak_bytes, used.reserved_bytes, used.outside_bytes, used.total_bytes))
+        named = trainer.full_parameters()
         trainer.close()
-        named = {name: item.detach() for name, item in trainer.named_parameters().items()}
         gradients = kept if references is None else references.errors
         reduction = "" if single_process else trainer.loss_reduction()
         return {

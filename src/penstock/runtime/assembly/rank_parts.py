@@ -1,6 +1,6 @@
 """Phase 7 of assembly: the executor and everything around it on this rank."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from penstock.model import LossFunction
 from penstock.program.slices import ProgramSlice
 from penstock.runtime.assembly.compilation import Compiled, Validated
 from penstock.runtime.assembly.connection import Connection, Materialized, OpenTransport
+from penstock.runtime.assembly.sharded_stages import find_shard_owners, keep_originals, sharded_groups
 from penstock.runtime.assembly.stages import trained_parameters
 from penstock.runtime.checks import (
     BatchShapeCheck,
@@ -39,6 +40,7 @@ from penstock.runtime.loss import BatchLoss, RankTrials, SumGrads
 from penstock.runtime.options import PipelineOptions
 from penstock.runtime.precision import MixedPrecision, loss_for
 from penstock.runtime.remote_backward import SavedTensorTransfer, check_recompute
+from penstock.runtime.sharding import OptimizerShards, ShardedGroup, collect_whole
 from penstock.runtime.stage import TorchStage
 from penstock.runtime.state import Checkpoints, RankState, holders, state_entries, writers
 from penstock.runtime.transport import TorchTransport
@@ -64,6 +66,11 @@ class RankParts:
     precision: MixedPrecision
     batch_loss: BatchLoss
     sum_grads: SumGrads
+    shards: OptimizerShards
+    has_shards: bool
+    """Whether some rank has sharded stages."""
+    collect_whole: Callable[[Mapping[str, Mapping[str, Any]]], dict[str, dict[str, Any]]]
+    """Puts values of parameters that a sharded optimizer divides together."""
     grad_norm: GradNorm
     batch_check: BatchShapeCheck
     shared_buffers: SharedBufferCheck
@@ -91,9 +98,15 @@ def arm(
     rank, control, transport, blocks = connection.rank, connection.control, opened.transport, materialized.blocks
     owners = find_grad_owners(layout, blocks)
     trained = trained_parameters(layout, rank, runners)
+    sharded = sharded_groups(layout, rank, opened, runners)
+    shards = OptimizerShards(sharded, transport)
+    stepped = shards.stepped(trained)
+    shard_owners = find_shard_owners(layout, blocks)
+    owners |= shard_owners
+    keep_originals(materialized.conversion, shards, stepped, trained)
     precision = MixedPrecision(
         options.training_precision,
-        trained,
+        stepped,
         materialized.conversion,
         validated.device,
         partial(any_rank, group=control, transport=transport),
@@ -105,6 +118,7 @@ def arm(
         owners,
         control,
         transport,
+        shards.slices,
     )
     entries = state_entries(model)
     release_unused(model, [block for runner in runners.values() for block in runner.blocks])
@@ -120,7 +134,7 @@ def arm(
         loss=loss,
         trials=RankTrials(model, loss, is_whole_model=len(layout.stages) == 1),
         transport=transport,
-        reducer=_make_grad_reducer(layout, rank, opened, runners),
+        reducer=_make_grad_reducer(layout, rank, opened, runners, sharded),
         weights=weight_return,
         transfer=SavedTensorTransfer(),
         check_recompute=check_recompute,
@@ -136,7 +150,8 @@ def arm(
     extra_s = max(0.0, options.checkpoint_timeout_s - options.timeout_s)
     exchange = PeerExchange(transport, rank, connection.world, extra_s)
     consensus = Consensus(exchange, rank, connection.world, heartbeat.report_failure)
-    held_by = holders(blocks, layout.stages)
+    held_by = holders(blocks, layout.stages) | {name: [owner] for name, owner in shard_owners.items()}
+    collect = partial(collect_whole, slices=shards.slices, rank=rank, transport=transport)
     state = RankState(
         model=model,
         entries=entries,
@@ -146,6 +161,8 @@ def arm(
         masters=precision.masters.weights,
         scaler=precision.scaler,
         device=validated.device,
+        slices=shards.slices,
+        collect=collect,
     )
     return RankParts(
         compiled=compiled,
@@ -164,7 +181,10 @@ def arm(
         losses=LossExchange(layout, rank, connection.world, transport),
         batch_loss=BatchLoss(loss),
         precision=precision,
-        sum_grads=SumGrads(trained.values()),
+        sum_grads=SumGrads(stepped.values()),
+        shards=shards,
+        has_shards=any(item.is_sharded for item in layout.reducers),
+        collect_whole=collect,
         grad_norm=grad_norm,
         batch_check=batch_check,
         shared_buffers=materialized.shared_buffers,
@@ -177,7 +197,11 @@ def arm(
 
 
 def _make_grad_reducer(
-    layout: Layout, rank: int, opened: OpenTransport, runners: Mapping[int, TorchStage]
+    layout: Layout,
+    rank: int,
+    opened: OpenTransport,
+    runners: Mapping[int, TorchStage],
+    sharded: Sequence[ShardedGroup],
 ) -> GroupGradReducer:
     """Return the reducer of this rank's gradients, with the process group and the parameters of each reduction."""
     named = {name: item for runner in runners.values() for name, item in runner.trained.items()}
@@ -186,4 +210,4 @@ def _make_grad_reducer(
         for item, group in zip(layout.reducers, opened.reductions, strict=True)
         if rank in item.ranks
     }
-    return GroupGradReducer(reductions, opened.transport)
+    return GroupGradReducer(reductions, opened.transport, sharded)

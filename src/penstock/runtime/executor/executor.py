@@ -211,6 +211,11 @@ class Executor:
         times = iter(self._clock.seconds(marks))
         return list(zip(times, times, strict=True))
 
+    def with_gathers(self, spans_s: Sequence[Span], gathered_s: Span) -> list[Span]:
+        """Return the spans of all actions, with that of the all-gathers of parameters."""
+        gathers = (action.kind == Kind.GATHER_P for _, action in self._jobs)
+        return [gathered_s if is_gather else span for span, is_gather in zip(spans_s, gathers, strict=True)]
+
     def mark(self) -> Mark:
         """Return a mark at the present end of the device's work."""
         return self._clock.mark()

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,28 +12,43 @@ from torch import Tensor, nn
 from penstock.device import is_accelerator
 from penstock.dist import translate_errors
 from penstock.errors import RunError
+from penstock.runtime.sharding import Slice, collect_whole
 from penstock.runtime.tensors import grad_dtype
-from penstock.runtime.transport import Transport
+from penstock.runtime.transport import TorchTransport
 
 
 class GradNorm:
     """The norm of all gradients of the model.
 
     For each parameter, one of the ranks that have its gradient contributes the norm, so that each counts once. Then all
-    ranks combine the same norms in the order of the model, which gives the same bits as one process.
+    ranks combine the same norms in the order of the model, which gives the same bits as one process. The gradient of a
+    parameter that a sharded optimizer divides is put together before.
 
     Args:
         parameters: All trained parameters, in the order of the model.
         owners: For each of them, the rank that contributes its norm.
         group: The control group.
         transport: Waits for the collective.
+        slices: The divided parameters that this rank has a piece of.
     """
 
     def __init__(
-        self, parameters: Mapping[str, nn.Parameter], owners: Mapping[str, int], group: Any, transport: Transport
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        owners: Mapping[str, int],
+        group: Any,
+        transport: TorchTransport,
+        slices: Mapping[str, Slice] = MappingProxyType({}),
     ) -> None:
-        rank = dist.get_rank(group)
-        self._owned = [(number, item) for number, (name, item) in enumerate(parameters.items()) if owners[name] == rank]
+        self._rank = rank = dist.get_rank(group)
+        self._slices = slices
+        self._pieces = {name: parameters[name] for name in slices}
+        self._numbers = {name: number for number, name in enumerate(parameters)}
+        self._owned = [
+            (number, item)
+            for number, (name, item) in enumerate(parameters.items())
+            if owners[name] == rank and name not in slices
+        ]
         self._num_parameters = len(parameters)
         # Of a parameter that this rank does not train, only the layer's own may be here.
         dtypes = (grad_dtype(item) for item in parameters.values())
@@ -45,6 +61,7 @@ class GradNorm:
         # Adding zeros changes no bit, and a double holds every smaller type.
         table = torch.zeros(2, self._num_parameters, dtype=torch.float64)
         owned = [(number, item.grad) for number, item in self._owned if item.grad is not None]
+        owned += self._divided()
         if owned:
             numbers = torch.tensor([number for number, _ in owned])
             norms = grad_norms([grad for _, grad in owned], norm_type)
@@ -54,6 +71,17 @@ class GradNorm:
         self._transport.wait(work, self._describe)
         norms = table[0][table[1] > 0].to(self._dtype)
         return torch.linalg.vector_norm(norms, norm_type) if len(norms) else torch.zeros((), dtype=self._dtype)
+
+    def _divided(self) -> list[tuple[int, Tensor]]:
+        """The gradients of divided parameters whose first piece this rank has."""
+        pieces = {name: {} if item.grad is None else {"grad": item.grad} for name, item in self._pieces.items()}
+        with translate_errors(self._describe):
+            whole = collect_whole(pieces, self._slices, self._rank, self._transport)
+        return [
+            (self._numbers[name], values["grad"].to(self._pieces[name].device))
+            for name, values in whole.items()
+            if values
+        ]
 
     def _describe(self) -> str:
         return f"rank {dist.get_rank(self._group)}, computing the gradient norm"

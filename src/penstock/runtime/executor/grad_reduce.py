@@ -1,6 +1,6 @@
 """Gradient reductions over the ranks that hold a parameter: one message for each dtype, asynchronous."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from penstock.device import copy_to_device
 from penstock.dist import Describe, translate_errors
+from penstock.runtime.executor.protocols import PendingReduction
+from penstock.runtime.sharding import GradScatter, ShardedGroup
 from penstock.runtime.tensors import grad_dtype
 from penstock.runtime.transport import Transport
 
@@ -23,10 +25,12 @@ class GroupGradReducer:
     Args:
         reductions: The reductions that this rank takes part in.
         transport: Waits for the collectives.
+        sharded: The sharded stages among them.
     """
 
-    def __init__(self, reductions: Reductions, transport: Transport) -> None:
+    def __init__(self, reductions: Reductions, transport: Transport, sharded: Iterable[ShardedGroup] = ()) -> None:
         self._reductions = reductions
+        self._sharded = {(False, item.number): item for item in sharded}
         self._transport = transport
         self._earlier: dict[nn.Parameter, Tensor] = {}
         """Gradients of earlier iterations."""
@@ -34,14 +38,18 @@ class GroupGradReducer:
     def begin(self) -> None:
         """Set the gradients of earlier iterations aside: they are reduced already, and must not be reduced again."""
         self._earlier = {}
-        for _, parameters in self._reductions.values():
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    self._earlier[parameter] = parameter.grad
-                    parameter.grad = None
+        stepped = [item for group in self._sharded.values() for item in group.owned.values()]
+        others = [item for key, (_, items) in self._reductions.items() if key not in self._sharded for item in items]
+        for parameter in (*others, *stepped):
+            if parameter.grad is not None:
+                self._earlier[parameter] = parameter.grad
+                parameter.grad = None
 
-    def start(self, *, is_tie: bool, number: int, describe: Describe) -> "GradReduction":
+    def start(self, *, is_tie: bool, number: int, describe: Describe) -> PendingReduction:
         """Start a reduction."""
+        sharded = self._sharded.get((is_tie, number))
+        if sharded is not None:
+            return GradScatter(sharded, self._transport, self._earlier, describe)
         group, parameters = self._reductions[is_tie, number]
         return GradReduction(parameters, group, self._transport, self._earlier, describe)
 

@@ -3,8 +3,8 @@
 Compute actions are measured on their rank. A message starts when both ends have started it. It ends when the receiver
 finds it complete, which is when it needs it; if the receiver did not have to wait, the message may have arrived
 earlier, and ends with the previous action at the latest. The optimizer step of a rank covers all its stages, and is
-attributed to the first of them. Returned weights count as arrived at once, as nothing waits for them before the next
-iteration, unless their spans are given.
+attributed to the first of them. Returned and gathered weights count as arrived at once, as nothing waits for them
+before the next iteration, unless their spans are given.
 """
 
 import socket
@@ -93,7 +93,7 @@ def measured_timeline(
         steps = actions[program.kind[actions] == Kind.STEP]
         start[steps], end[steps] = stepped[1], stepped[1]
         start[steps[:1]] = stepped[0]
-        returns = actions[np.isin(program.kind[actions], (Kind.SEND_P, Kind.RECV_P))]
+        returns = actions[np.isin(program.kind[actions], (Kind.SEND_P, Kind.RECV_P, Kind.GATHER_P))]
         unknown = returns[end[returns] == 0.0]
         start[unknown], end[unknown] = stepped[1], stepped[1]
     issued = np.flatnonzero(dependencies.transfer_of != NONE)

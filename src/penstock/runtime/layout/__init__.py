@@ -4,6 +4,7 @@ from penstock.runtime.layout.batch_rows import BatchRows
 from penstock.runtime.layout.compile import PLACEHOLDER_KIND, compile_plan, placeholder_profile, price_plan, prove_plan
 from penstock.runtime.layout.layout import (
     Layout,
+    Reducer,
     StageView,
     compiled_over_rows,
     find_grad_owners,
@@ -21,6 +22,7 @@ __all__ = [
     "PLACEHOLDER_KIND",
     "BatchRows",
     "Layout",
+    "Reducer",
     "StageView",
     "assign_ranks",
     "check_kinds",

@@ -43,12 +43,16 @@ class StageView:
 
 
 class Reducer(NamedTuple):
-    """A gradient reduction: its ranks in the order of the ring, and the names of its parameters."""
+    """A gradient reduction: its ranks in the order of the ring, and the names of its parameters.
+
+    If it is sharded, every rank gets a part of the sums only, steps it, and gathers the parameters of the others.
+    """
 
     is_tie: bool
     number: int
     ranks: tuple[int, ...]
     parameters: tuple[str, ...]
+    is_sharded: bool = False
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,8 @@ def _reducers(
         if not item.is_tie:
             names = [name for name in trained_names(blocks, stages[item.number]) if name not in tied]
             ranks = tuple(rank_of[device] for device in item.ring.devices)
-            reducers.append(Reducer(False, item.number, ranks, tuple(names)))
+            is_sharded = bool(costs.sharded[item.number]) and bool(names)
+            reducers.append(Reducer(False, item.number, ranks, tuple(names), is_sharded))
     return tuple(reducers)
 
 

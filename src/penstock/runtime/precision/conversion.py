@@ -40,6 +40,10 @@ class Conversion:
         entry = self._originals.get(id(tensor))
         return tensor.detach() if entry is None else entry[1]
 
+    def keep(self, piece: Tensor, values: Tensor) -> None:
+        """Note the values that a piece of a parameter had before the conversion."""
+        self._originals[id(piece)] = (piece, values)
+
     def undo(self) -> None:
         """Restore all tensors."""
         for tensor, original in self._originals.values():

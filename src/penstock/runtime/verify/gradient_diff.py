@@ -7,6 +7,7 @@ visibly. So every step continues with the gradients of the single process, and a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -38,10 +39,19 @@ class ReferenceGradients:
         self.errors: list[GradientErrors] = []
         """The differences of each step so far."""
 
-    def replace(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Compare the gradients of the next step with those of the single process, and replace them."""
-        expected = self._expected[len(self.errors)]
-        self.errors.append({name: _error(item, expected[name]) for name, item in parameters.items()})
+    def replace(
+        self, parameters: Mapping[str, nn.Parameter], slices: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    ) -> None:
+        """Compare the gradients of the next step with those of the single process, and replace them.
+
+        `slices` has the elements of parameters that are pieces.
+        """
+        expected = dict(self._expected[len(self.errors)])
+        for name, (start, stop) in slices.items():
+            whole = expected[name]
+            expected[name] = None if whole is None else whole.reshape(-1)[start:stop].view(parameters[name].shape)
+        shown = {name: f"{name}[{start}:{stop}]" for name, (start, stop) in slices.items()}
+        self.errors.append({shown.get(name, name): _error(item, expected[name]) for name, item in parameters.items()})
         for name, item in parameters.items():
             grad = expected[name]
             item.grad = None if grad is None else grad.to(item.device, copy=True)

@@ -77,6 +77,10 @@ class SingleProcess:
             precision=self._precision,
         )
 
+    def full_parameters(self) -> dict[str, Tensor]:
+        """Return the values of the parameters, by name."""
+        return {name: item.detach() for name, item in self.named_parameters().items()}
+
     def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Scale all gradients so that their norm is at most `max_norm`. Returns the norm before."""
         return torch.nn.utils.clip_grad_norm_(list(self.named_parameters().values()), max_norm)

@@ -3,9 +3,10 @@
 `torch_files` is imported where it is needed, because torch.distributed.checkpoint takes long to import.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,8 +15,16 @@ from torch import Tensor, nn
 from penstock.errors import MismatchError
 from penstock.runtime.precision import LossScaler
 from penstock.runtime.rng import get_rng_states, set_rng_states
+from penstock.runtime.sharding import Slice
 from penstock.runtime.state.optimizer_state import OptimizerLayout, describe_optimizer, param_groups, restore_optimizer
 from penstock.runtime.state.state_index import Entry
+
+Collect = Callable[[Mapping[str, Mapping[str, Any]]], dict[str, dict[str, Any]]]
+"""By parameter and key: values of its pieces to values of the whole."""
+
+
+def _collect_nothing(_values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +44,34 @@ class RankState:
     masters: Mapping[str, nn.Parameter] = field(default_factory=dict)
     """Those among them that layers hold in a smaller type."""
     scaler: LossScaler | None = None
+    slices: Mapping[str, Slice] = field(default_factory=dict)
+    """The parameters that a sharded optimizer divides, and that this rank has a piece of."""
+    collect: Collect = _collect_nothing
+    """Puts values of such parameters together. Collective between the ranks that have pieces."""
 
-    def tensor(self, entry: Entry) -> Tensor:
-        """The tensor with the value of an entry."""
+    def whole_masters(self) -> dict[str, Tensor]:
+        """The master weights of divided parameters whose first piece this rank has. Collective."""
+        own = {name: {"value": self.masters[name]} if name in self.masters else {} for name in self.slices}
+        return {name: values["value"] for name, values in self.collect(own).items() if values}
+
+    def optimizer_values(self, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, dict[str, Any]]:
+        """The state of the parameters that this rank steps, by name. Collective.
+
+        That of a divided parameter is whole on the rank that has its first piece.
+        """
+        names = self.names()
+        values = {
+            names[item]: dict(state)
+            for optimizer in optimizers
+            for item, state in optimizer.state.items()
+            if item in names
+        }
+        return values | self.collect({name: values.get(name, {}) for name in self.slices})
+
+    def tensor(self, entry: Entry, whole: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
+        """The tensor with the value of an entry. `whole` has the master weights of divided parameters."""
+        if entry.name in whole:
+            return whole[entry.name]
         return self.masters[entry.name] if entry.name in self.masters else entry.tensor(self.model)
 
     def optimizer_layouts(self, optimizers: Sequence[torch.optim.Optimizer]) -> list[OptimizerLayout]:
@@ -60,23 +94,17 @@ def state_to_write(
     merged: Sequence[OptimizerLayout],
     extra: Any,
 ) -> dict[str, Any]:
-    """The state that this rank writes."""
+    """The state that this rank writes. Collective if a sharded optimizer divides parameters."""
+    whole = rank_state.whole_masters()
     own = [entry for entry in rank_state.entries if rank_state.writers[entry.name] == rank]
     state: dict[str, Any] = {
-        "model": {key: rank_state.tensor(entry).detach() for entry in own for key in entry.keys},
+        "model": {key: rank_state.tensor(entry, whole).detach() for entry in own for key in entry.keys},
         "random": {str(rank): get_rng_states(rank_state.device)},
     }
     if optimizers:
         own_names = {entry.name for entry in own}
-        written = {item: name for item, name in rank_state.names().items() if name in own_names}
-        state["optim"] = {
-            "state": {
-                written[item]: dict(values)
-                for optimizer in optimizers
-                for item, values in optimizer.state.items()
-                if item in written
-            }
-        }
+        values = rank_state.optimizer_values(optimizers)
+        state["optim"] = {"state": {name: values[name] for name in values if name in own_names and values[name]}}
     if rank == 0 and optimizers:
         state["optim"]["param_groups"] = param_groups(merged)
     if rank == 0 and rank_state.scaler is not None:
@@ -146,15 +174,31 @@ def restore_state(rank_state: RankState, optimizers: Sequence[torch.optim.Optimi
         if not tensor.is_meta:
             tensor.copy_(read["model"][entry.name])
         if entry.name in rank_state.masters:
-            rank_state.masters[entry.name].copy_(read["model"][entry.name])
+            value = read["model"][entry.name]
+            part = rank_state.slices.get(entry.name)
+            rank_state.masters[entry.name].copy_(value if part is None else part.of(value))
     if rank_state.scaler is not None and "loss_scale" in read:
         rank_state.scaler.restore(read["loss_scale"][0])
     for parameter in rank_state.trained.values():
         parameter.grad = None
     first = 0
+    state = {
+        name: _of_piece(values, rank_state.slices.get(name))
+        for name, values in read.get("optim", {}).get("state", {}).items()
+    }
     for optimizer in optimizers:
         last = first + len(optimizer.param_groups)
         groups = read["optim"]["param_groups"][first:last]
-        restore_optimizer(optimizer, rank_state.names(), groups, read["optim"].get("state", {}))
+        restore_optimizer(optimizer, rank_state.names(), groups, state)
         first = last
     set_rng_states(rank_state.device, read["random"])
+
+
+def _of_piece(values: Mapping[str, Any], part: Slice | None) -> Mapping[str, Any]:
+    """The state of a parameter, or of the piece of it that this rank has."""
+    if part is None:
+        return values
+    return {
+        key: part.of(value).clone() if isinstance(value, Tensor) and tuple(value.shape) == part.shape else value
+        for key, value in values.items()
+    }

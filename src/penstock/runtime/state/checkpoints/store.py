@@ -225,6 +225,7 @@ class Checkpoints:
         from penstock.runtime.state.pretrained_folder import save_pretrained
 
         rank_state = self.rank_state
+        whole = rank_state.whole_masters()
         return save_pretrained(
             rank_state.model,
             rank_state.entries,
@@ -232,7 +233,7 @@ class Checkpoints:
             self._consensus,
             folder,
             _wait_until_visible,
-            read=rank_state.tensor,
+            read=lambda entry: rank_state.tensor(entry, whole),
         )
 
     def optimizers(self) -> list[torch.optim.Optimizer]:

@@ -47,6 +47,13 @@ class LoadedCopy:
     """Bytes that this rank received from other hosts."""
 
 
+class _Latest(NamedTuple):
+    masters: dict[str, Tensor]
+    """Master weights of parameters that a sharded optimizer divides."""
+    states: dict[str, dict[str, Any]]
+    """States of optimizers, by parameter."""
+
+
 class StateCopies:
     """A rank's part in the copies. All ranks make the same calls in the same order.
 
@@ -99,9 +106,10 @@ class StateCopies:
         self.finish()
         self._turn = (self._turn + 1) % NUM_SLOTS
         single = part_key(self._rank, SINGLE)
-        self._write(single, step, self._plan.single[self._rank], self._small(seed, extra))
+        latest = self._latest()
+        self._write(single, step, self._plan.single[self._rank], latest, self._small(seed, extra))
         if self._plan.replicated[self._rank]:
-            self._write(part_key(self._rank, REPLICATED), step, self._plan.replicated[self._rank], {})
+            self._write(part_key(self._rank, REPLICATED), step, self._plan.replicated[self._rank], latest, {})
         keeper, senders = self._plan.keepers[self._rank], self._plan.senders_to(self._rank)
         if keeper is not None or senders:
             kept = {sender: self._slot(part_key(sender, SINGLE)) for sender in senders}
@@ -157,15 +165,16 @@ class StateCopies:
             "seed": seed,
         }
 
-    def _write(self, key: str, step: int, names: Sequence[str], small: Mapping[str, Any]) -> None:
-        states = {
-            name: optimizer.state[item]
-            for optimizer in self._optimizers()
-            for item, name in self._state.names().items()
-            if item in optimizer.state
-        }
+    def _latest(self) -> "_Latest":
+        """The values of this rank that are not those of its layers."""
+        return _Latest(self._state.whole_masters(), self._state.optimizer_values(self._optimizers()))
+
+    def _write(self, key: str, step: int, names: Sequence[str], latest: "_Latest", small: Mapping[str, Any]) -> None:
         entries = {
-            name: {"model": self._state.tensor(self._entries[name]), "optim": dict(states.get(name, {}))}
+            name: {
+                "model": self._state.tensor(self._entries[name], latest.masters),
+                "optim": latest.states.get(name, {}),
+            }
             for name in names
         }
         payload = Payload({"needs": self._plan.needs, "entries": entries, **small})
