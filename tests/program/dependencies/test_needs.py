@@ -73,7 +73,7 @@ def test_steps_of_replicas_need_their_reduction() -> None:
     assert needs["0STEP on d1"] == ["0REDUCE_GRAD on d1", "0B1 on d1"]
 
 
-@reaches(messages=0.02, reductions=0.02, ties=0.01, saved=0.02, recompute=0.05, local=0.05)
+@reaches(messages=0.02, reductions=0.02, gathers=0.02, ties=0.01, saved=0.02, recompute=0.05, local=0.05)
 @examples(100)
 @given(cases())
 def test_the_graph_is_that_of_the_program(case: Case) -> None:
@@ -101,6 +101,7 @@ def test_the_graph_is_that_of_the_program(case: Case) -> None:
     assert (ends <= timeline.start_s[later] + 1e-9 * timeline.iteration_s).all()
     reach("messages", any(kind.is_send for kind in kinds))
     reach("reductions", Kind.REDUCE_GRAD in kinds)
+    reach("gathers", Kind.GATHER_P in kinds)
     reach("ties", Kind.REDUCE_TIE in kinds)
     reach("saved", Kind.SEND_S in kinds)
     reach("recompute", Kind.R in kinds)
@@ -173,7 +174,7 @@ def is_needed(
             return one.kind == Kind.F and step == 0 and is_local
         case Kind.SEND_B:
             return one.kind in backward and step == 0 and is_local
-        case Kind.SEND_P:
+        case Kind.SEND_P | Kind.GATHER_P:
             return one.kind == Kind.STEP and step == 0 and is_local
     return False
 
