@@ -56,7 +56,7 @@ def small(schedule: str = "1f1b") -> Emulation:
         profile=Origin(name=profile.name, digest=profile.digest),
         cluster=Origin(name=cluster.name, digest=cluster.digest),
         stages=(
-            Stage(start=0, stop=2, forward=on("d0", "d1"), backward=on("d0", "d1")),
+            Stage(start=0, stop=2, forward=on("d0", "d1"), backward=on("d0", "d1"), sharded_optimizer=True),
             Stage(start=2, stop=3, forward=on("d2"), backward=on("d3")),
             Stage(start=3, stop=4, forward=on("d3"), backward=on("d3"), recompute=True),
         ),

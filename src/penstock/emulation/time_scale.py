@@ -18,7 +18,7 @@ MAX_BUSY = 0.2
 def estimate_work_s(evaluation: Evaluation) -> float:
     """Return the processor seconds of this machine for an iteration, at any time scale."""
     moved = float(evaluation.proof.dependencies.num_bytes[: _num_messages(evaluation)].sum())
-    moved += sum(item.ring.sent_bytes * len(item.ring.devices) for item in evaluation.costs.reductions)
+    moved += sum(item.ring.sent_bytes * len(item.ring.devices) for item in evaluation.costs.collectives)
     return moved * BYTE_S + evaluation.program.num_actions * ACTION_S
 
 

@@ -43,6 +43,7 @@ def only_one_device(case: Case) -> Case:
             stage,
             forward=(msgspec.structs.replace(stage.forward[0], share=1.0),),
             backward=(msgspec.structs.replace(stage.backward[0], share=1.0),),
+            sharded_optimizer=False,
         )
         for stage in case.plan.stages
     )
@@ -71,13 +72,25 @@ def test_no_plan_is_faster() -> None:
         iteration = iteration_s(case)
         for part in bound.parts:
             assert part.seconds <= iteration * TOLERANCE + 1e-12, part
+        is_sharded = any(stage.sharded_optimizer for stage in plan.stages)
+        if replication and not is_sharded:
+            full = lower_bound(
+                case.profile,
+                case.cluster,
+                plan.num_microbatches,
+                plan.micro_batch_size,
+                remote_backward=remote_backward,
+                sharded_optimizer=False,
+            )
+            assert bound.seconds * (1 - 1e-3) <= full.seconds <= iteration * TOLERANCE + 1e-12
+        reach("sharded", is_sharded)
         assert bound.seconds == max(part.seconds for part in bound.parts)
         reach_features(case)
         reach(max(bound.parts, key=lambda part: part.seconds).name)
         reach("close", bound.seconds > 0.7 * iteration > 0)
 
     # `network` is seldom the largest here: see test_slow_networks.py.
-    @reaches(replicated=0.1, remote=0.1, work=0.05, chain=0.05, together=0.05, close=0.01)
+    @reaches(replicated=0.1, sharded=0.03, remote=0.1, work=0.05, chain=0.05, together=0.05, close=0.01)
     @examples(160)
     @given(cases() | pipelines(8))
     def check(case: Case) -> None:

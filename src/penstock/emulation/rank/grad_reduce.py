@@ -1,8 +1,11 @@
-"""Emulated gradient reductions: real all-reduces of the right size, on contents without meaning."""
+"""Emulated gradient reductions: real all-reduces of the right size, on contents without meaning.
+
+An all-gather stands for a reduce-scatter, too: it sends as many bytes over the same ring.
+"""
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from time import perf_counter
@@ -12,16 +15,30 @@ import torch.distributed as dist
 from torch import Tensor
 
 from penstock.dist import Describe, translate_error
+from penstock.program import Action, Kind
 from penstock.runtime.transport import Transport
 
 
 @dataclass(frozen=True)
 class EmulatedSum:
-    """Process group and contents of a reduction, and the total latency of its messages in seconds."""
+    """Process group and contents of a reduction, and the total latency of its messages in seconds.
+
+    With `is_half` it is a reduce-scatter, or an all-gather.
+    """
 
     group: Any
     numbers: Tensor
     latency_s: float
+    is_half: bool = False
+
+    def start(self) -> Any:
+        """Start it, and return the work handle."""
+        if not self.is_half:
+            return dist.all_reduce(self.numbers, group=self.group, async_op=True)
+        world = dist.get_world_size(self.group)
+        part = -(-len(self.numbers) // world)
+        whole = self.numbers if part * world == len(self.numbers) else self.numbers.new_empty(part * world)
+        return dist.all_gather_into_tensor(whole, whole[:part], group=self.group, async_op=True)
 
 
 class EmulatedReducer:
@@ -43,6 +60,12 @@ class EmulatedReducer:
         """Start a reduction."""
         return EmulatedReduction(self._sums[is_tie, number], self._transport, describe)
 
+    def gather(self, actions: Sequence[Action], describe: Describe) -> None:
+        """Run the all-gathers of parameters among the actions of this rank."""
+        stages = [action.stage for action in actions if action.kind == Kind.GATHER_P]
+        for pending in [self.start(is_tie=False, number=stage, describe=describe) for stage in stages]:
+            pending.finish()
+
 
 class EmulatedReduction:
     """One reduction in progress. It starts later by the latency that its messages would have."""
@@ -61,7 +84,7 @@ class EmulatedReduction:
     def _begin(self) -> None:
         time.sleep(self._emulated.latency_s)
         try:
-            self._work.set_result(dist.all_reduce(self._emulated.numbers, group=self._emulated.group, async_op=True))
+            self._work.set_result(self._emulated.start())
         except RuntimeError as error:
             self._work.set_exception(translate_error(error, self._describe))
 

@@ -15,7 +15,7 @@ from penstock.emulation.rank.delayed_transport import DelayLine, WaitTimer, open
 from penstock.emulation.rank.grad_reduce import EmulatedReducer, EmulatedSum
 from penstock.emulation.rank.scratch import Scratch
 from penstock.emulation.rank.sleeping_stage import ActionSeconds, SleepingStage, SleepingTransfer
-from penstock.emulation.rank.tensor_sizes import GRID, num_numbers, reduced_bytes, sizes_of
+from penstock.emulation.rank.tensor_sizes import GRID, is_sharded, num_numbers, reduced_bytes, sizes_of
 from penstock.emulation.rank.weight_return import TimedWeightReturn
 from penstock.emulation.spec import Emulation
 from penstock.plan.pricing import Costs
@@ -111,13 +111,14 @@ class EmulatedRank:
         weight_return = WeightReturn(actions, parameters, trained, self._transport, routing)
         self._weight_return = TimedWeightReturn(weight_return, actions)
         sums = _make_sums(costs, layout, rank, slow_down if is_shaped else 0.0, scratch)
+        self._actions, self._reducer = actions, EmulatedReducer(sums, self._transport)
         parts = ExecutorParts(
             routing=routing,
             actions=actions,
             runners=runners,
             loss=_refuse_loss,
             transport=self._transport,
-            reducer=EmulatedReducer(sums, self._transport),
+            reducer=self._reducer,
             weights=self._weight_return,
             transfer=SleepingTransfer(),
             check_recompute=_accept_recompute,
@@ -158,9 +159,12 @@ class EmulatedRank:
         self._clock.work(self._step_s)
         stepped_s = self._clock.take_span(ready_s) or (ready_s, ready_s)
         self._weight_return.start(step)
+        self._reducer.gather(self._actions, lambda: f"rank {self._rank}, step {step}, gathering parameters")
+        gathered_s = stepped_s[1], time.perf_counter()
         self._weight_return.finish_all()
         ended_s, used_s = time.perf_counter(), time.process_time() - began
-        spans_s = self._weight_return.insert_spans(self._executor.spans_s())
+        spans_s = self._executor.with_gathers(self._executor.spans_s(), gathered_s)
+        spans_s = self._weight_return.insert_spans(spans_s)
         timeline = gather_timeline(
             lambda: self._proof, self._layout.devices, spans_s, stepped_s, self._group, self._exchange
         )
@@ -221,7 +225,8 @@ def _make_sums(
         if rank in item.ranks:
             key = item.is_tie, item.number
             contents = scratch.numbers(num_numbers(reduced_bytes(costs, numbers[key])))
-            sums[key] = EmulatedSum(group, contents, slow_down * costs.reductions[numbers[key]].ring.latency_s)
+            latency_s = slow_down * costs.reductions[numbers[key]].ring.latency_s
+            sums[key] = EmulatedSum(group, contents, latency_s, is_sharded(costs, numbers[key]))
     return sums
 
 

@@ -41,7 +41,14 @@ def num_numbers(num_bytes: float) -> int:
 def reduced_bytes(costs: Costs, number: int) -> float:
     """Return the bytes that a reduction sums, given its index in `costs.reductions`."""
     ring = costs.reductions[number].ring
-    return ring.sent_bytes * len(ring.devices) / (2 * (len(ring.devices) - 1))
+    passes = 1 if is_sharded(costs, number) else 2
+    return ring.sent_bytes * len(ring.devices) / (passes * (len(ring.devices) - 1))
+
+
+def is_sharded(costs: Costs, number: int) -> bool:
+    """Return whether a reduction, given its index in `costs.reductions`, is a reduce-scatter."""
+    item = costs.reductions[number]
+    return not item.is_tie and bool(costs.sharded[item.number])
 
 
 def _width(num_bytes: float) -> int:
