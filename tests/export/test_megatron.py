@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import penstock
@@ -70,6 +71,13 @@ def test_cuts_inside_blocks_become_a_hybrid_pattern(tmp_path: Path) -> None:
     experts = named_profile([name.replace("3.mlp", "3.experts") for name in block_names(4)])
     plan = make_plan(experts, FOUR, [0, 4, 10], [["d0"], ["d1"]], schedule="1f1b")
     assert arguments(plan, experts, tmp_path)["--hybrid-layer-pattern"] == ["*-*|-*-*E"]
+
+
+def test_a_sharded_optimizer_is_refused() -> None:
+    plan = make_plan(BLOCKS, FOUR, [0, 5, 10], [["d0", "d1"], ["d2", "d3"]])
+    stages = (msgspec.structs.replace(stage, sharded_optimizer=True) for stage in plan.stages)
+    sharded = msgspec.structs.replace(plan, stages=tuple(stages))
+    assert obstacles(sharded, BLOCKS, FOUR, "megatron") == {"sharded optimizer": "--no-sharded-optimizer"}
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,23 @@ def test_other_rows_follow_the_line() -> None:
     assert costs.forward_s == pytest.approx([1 + 3.75, (1 + 1.25) / 4, (2 + 10) / 0.5])
 
 
+def test_a_sharded_optimizer() -> None:
+    whole = price(PLAN, PROFILE, CLUSTER)
+    stages = (msgspec.structs.replace(PLAN.stages[0], sharded_optimizer=True), *PLAN.stages[1:])
+    costs = price(msgspec.structs.replace(PLAN, stages=stages), PROFILE, CLUSTER)
+    # Of stage 0's 100 bytes, 10 are shared with stage 1; of the other 90, each of two replicas steps 45.
+    assert costs.optimizer_bytes.tolist() == [165, 165, 210]
+    assert costs.gradient_bytes.tolist() == [50, 50, 35]
+    assert costs.step_s[:2] == pytest.approx(0.55 * whole.step_s[:2])
+    assert costs.step_s[2:].tolist() == whole.step_s[2:].tolist()
+    # 90 bytes over a ring of two at 10 bytes/s: 9 s for the all-reduce, half of it before and half after the step.
+    assert whole.reductions[0].ring.occupancy_s == pytest.approx(9.0)
+    assert costs.reductions[0].ring == costs.gathers[0].ring == whole.reductions[0].ring.half
+    assert costs.reductions[0].ring.occupancy_s == pytest.approx(4.5)
+    assert costs.reductions[1:] == whole.reductions[1:]
+    assert (whole.gathers, len(costs.gathers), costs.gathers[0].stages) == ((), 1, ())
+
+
 def test_parameters_and_ties() -> None:
     costs = price(PLAN, PROFILE, CLUSTER)
     # b and c share 30 bytes inside stage 1: 60 + 40 - 30. The 10 bytes that a and c share are in both stages.

@@ -38,7 +38,6 @@ SETTINGS = (
     Setting("no virtual stages", SearchSpace(virtual_stages=False)),
     Setting("no backward split", SearchSpace(split_backward=False)),
     Setting("no recomputation", SearchSpace(recomputation=False)),
-    Setting("no sharded optimizer", SearchSpace(sharded_optimizer=False)),
     Setting("fixed device order", SearchSpace(device_order=False)),
     Setting(f"fixed schedule ({FIXED_SCHEDULE})", SearchSpace(schedule=FIXED_SCHEDULE)),
     Setting(ORDINARY, SearchSpace(replication=False, two_cuts=False)),

@@ -17,7 +17,7 @@ MAX_PARTS = 8
 
 
 def placement_sentences(costs: Costs, profile: Profile) -> list[str]:
-    """Describe the devices of every forward, the remote backwards with their transfers, and the recomputation."""
+    """Describe the devices of every forward, remote backwards with their transfers, recomputation, sharded optimizers."""
     plan = costs.plan
     sentences = [_forward_sentence(plan, profile)]
     if any(stage.has_remote_backward for stage in plan.stages):
@@ -30,6 +30,10 @@ def placement_sentences(costs: Costs, profile: Profile) -> list[str]:
     elif recomputed:
         runs = elide([_layers(profile, run) for run in _runs(recomputed, lambda stage: stage.recompute)], "runs")
         sentences.append(f"Recomputed from their input before the backward: {', '.join(runs)}.")
+    sharded = [stage for stage in plan.stages if stage.sharded_optimizer]
+    if sharded:
+        runs = elide([_layers(profile, run) for run in _runs(sharded, lambda stage: stage.sharded_optimizer)], "runs")
+        sentences.append(f"The replicas share the optimizer state of {', '.join(runs)}.")
     return sentences
 
 
