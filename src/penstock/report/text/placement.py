@@ -17,7 +17,7 @@ MAX_PARTS = 8
 
 
 def placement_sentences(costs: Costs, profile: Profile) -> list[str]:
-    """Describe the devices of every forward, remote backwards with their transfers, recomputation, sharded optimizers."""
+    """Describe the devices of every forward, remote backwards, their transfers, recomputation, sharded optimizers."""
     plan = costs.plan
     sentences = [_forward_sentence(plan, profile)]
     if any(stage.has_remote_backward for stage in plan.stages):
