@@ -1,9 +1,9 @@
 """Auto shards optimizers where memory binds, and only there."""
 
-import msgspec
 import pytest
 
 from penstock.cluster.types import Cluster, Device, Host, Wire
+from penstock.plan.types import Stage, on
 from penstock.planners.auto.search import search_plans
 from penstock.planners.problem import Problem
 from penstock.planners.search_space import SearchSpace
@@ -42,4 +42,4 @@ def test_a_sharded_plan_is_outside_a_space_without() -> None:
     space = SearchSpace(sharded_optimizer=False)
     assert space.excluded_feature(plan, problem(350).cluster) == "sharded_optimizer"
     with pytest.raises(ValueError, match="several replicas"):
-        msgspec.structs.replace(plan.stages[0], forward=plan.stages[0].forward[:1], backward=plan.stages[0].backward)
+        Stage(start=0, stop=1, forward=on("d0"), backward=on("d0"), sharded_optimizer=True)
