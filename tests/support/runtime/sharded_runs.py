@@ -66,7 +66,8 @@ def train(run: Run) -> Trained:
     moments = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
     num_trained = sum(item.numel() for item in pipe.named_parameters().values())
     if run.precision is None:
-        assert pipe.last_timeline().iteration_s > 0
+        timeline = pipe.last_timeline()
+        assert timeline is None or timeline.iteration_s > 0
     pipe.close()
     return Trained(losses, norms, full, pipe.parameter_slices(), sum(map(torch.numel, moments)), num_trained)
 
