@@ -86,8 +86,11 @@ class PlanShelf:
             self._process = self._launcher.start(command, environment, stdout=log, stderr=log)
 
     def is_ready(self, lost: frozenset[str]) -> bool:
-        """Whether the plan for a loss is there, or is known not to exist."""
-        return lost in self._plans or (loss_folder(self._folder, lost) / RESULT).exists()
+        """Whether there is a plan for a loss, so that `take` returns it at once."""
+        result = loss_folder(self._folder, lost) / RESULT
+        if lost in self._plans or not result.exists():
+            return lost in self._plans
+        return not msgspec.json.decode(result.read_bytes(), type=Planned).error
 
     def take(self, lost: frozenset[str], on_wait: Callable[[], None] = lambda: None) -> ShelvedPlan:
         """Return the plan for a set of lost devices; make it now if it is not there.

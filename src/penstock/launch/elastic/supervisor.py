@@ -67,7 +67,7 @@ def train_elastic(
     with ExitStack() as stack:
         memory = stack.enter_context(memory_dir("penstock-elastic-"))
         check_copy_memory(predicted, memory)
-        every = show_count(elastic.copy_every, "step")
+        every = "step" if elastic.copy_every == 1 else show_count(elastic.copy_every, "step")
         display.notice(f"a copy of the state ({show_bytes(copy_bytes(predicted))}) in memory every {every}")
         supervisor = _Supervisor(display, options, elastic, predicted, bundle, memory, stack, may_stop)
         return supervisor.run(effective_changes(changes))
