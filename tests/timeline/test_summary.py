@@ -80,7 +80,7 @@ def test_sums(case: Case) -> None:
         mean = sum(use.bubble_s for use in uses) / len(uses)
         assert bubble_fraction(timeline) == pytest.approx(mean / iteration, rel=1e-12)
     messages = evaluation.proof.dependencies.num_bytes[: evaluation.proof.num_messages].sum()
-    reduced = sum(len(item.ring.devices) * item.ring.sent_bytes for item in evaluation.costs.reductions)
+    reduced = sum(len(item.ring.devices) * item.ring.sent_bytes for item in evaluation.costs.collectives)
     assert sum(use.sent_bytes for use in uses) == pytest.approx(float(messages) + reduced, rel=1e-12)
     reach("messages", messages)
     reach("reduced", reduced)

@@ -55,7 +55,7 @@ class Proof:
     @property
     def num_messages(self) -> int:
         """The number of messages between devices."""
-        return self.dependencies.num_transfers - len(self.costs.reductions)
+        return self.dependencies.num_transfers - len(self.costs.collectives)
 
 
 def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proof:
