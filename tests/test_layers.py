@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "report/trace": "report/analysis",
     "report/html": "report/analysis report/text",
     "calibration": "cluster plan profile simulate",
+    "adaptation": "cluster plan planners profile program simulate timeline",
     "export": "cluster plan planners profile program schedules simulate timeline",
     "export/imports": "export/engines",
     "bundle": "cluster plan profile program schedules timeline",
@@ -70,12 +71,13 @@ MAY_IMPORT = {
     "runtime/precision runtime/remote_backward runtime/sharding runtime/stage runtime/state runtime/transport",
     "profiler": "device dist model plan profile runtime",
     "emulation": "cluster dist plan profile program runtime simulate timeline",
-    "launch": "bundle cluster device dist emulation model plan planners profile profiler program report runtime "
-    "simulate timeline",
+    "launch": "adaptation bundle cluster device dist emulation model plan planners profile profiler program report "
+    "runtime simulate timeline",
     "launch/elastic": "launch/runs",
     "launch/ranks": "launch/runs",
-    "cli": "bundle calibration cluster dist emulation export launch plan planners probe profile profiler program "
-    "report schedules simulate timeline",
+    "launch/scenarios": "launch/ranks launch/runs",
+    "cli": "adaptation bundle calibration cluster dist emulation export launch plan planners probe profile profiler "
+    "program report schedules simulate timeline",
     "cli/workflows": "cli/options cli/render",
     "cli/commands": "cli/options cli/render cli/workflows",
     "cli/commands/cluster": "cli/options cli/render",

@@ -2,7 +2,7 @@
 
     python benchmarks/trust/main.py                  all parts; 200 faults take half an hour
     python benchmarks/trust/main.py --quick          fewer cases
-    python benchmarks/trust/main.py --only inputs    one part: faults, checkpoints, elastic, inputs or pipelines
+    python benchmarks/trust/main.py --only inputs    one part: faults, checkpoints, elastic, adaptive, inputs, ...
 
 Prints one line per target with the measurement and `ok` or `short`. Exits with 1 if a target is missed.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.results import Result
+from benchmarks.trust.adaptive import check_adaptive
 from benchmarks.trust.checkpoints import check_checkpoints
 from benchmarks.trust.elastic import check_elastic
 from benchmarks.trust.faults import check_faults
@@ -24,6 +25,7 @@ PARTS: dict[str, Callable[..., Iterator[Result]]] = {
     "faults": check_faults,
     "checkpoints": check_checkpoints,
     "elastic": check_elastic,
+    "adaptive": check_adaptive,
     "inputs": check_inputs,
     "pipelines": check_pipelines,
 }

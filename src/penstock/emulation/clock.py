@@ -32,6 +32,8 @@ class DeviceClock:
 
     def __init__(self, waited_until: Callable[[], float]) -> None:
         self._waited_until = waited_until
+        self.pace: Callable[[], float] = lambda: 1.0
+        """Returns for each action by how much longer than planned it takes."""
         self._free_s = 0.0
         self._ended_s = 0.0
         self._span_s: tuple[float, float] | None = None
@@ -50,6 +52,7 @@ class DeviceClock:
         waited_until_s = self._waited_until()
         has_waited = waited_until_s > self._free_s
         begin_s = max(self._free_s, waited_until_s)
+        seconds *= self.pace()
         self._free_s = end_s = begin_s + seconds
         before = self.lateness
         early_s = end_s - time.perf_counter()

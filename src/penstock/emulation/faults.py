@@ -62,15 +62,15 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return math.prod(item.factor for item in self.slowed if item.device == device)
 
 
-def parse_slow_device(text: str, used: Sequence[str]) -> SlowDevice:
-    """Parse a slow device; `used` are the devices of the plan.
+def parse_slow_device(text: str, used: Sequence[str], *, where: str = "") -> SlowDevice:
+    """Parse a slow device; `used` are the devices of the plan, and `where` names the text if it is no option.
 
     >>> parse_slow_device("d1=3x", ["d0", "d1"])
     SlowDevice(device='d1', factor=3.0)
     """
     device, equals, factor = text.rpartition("=")
-    where = f"--slow {text[:60]}"
-    hint = f"Use DEVICE=FACTOR, such as --slow {used[0]}=3x. {_list_names(used)}."
+    hint = f"Use DEVICE=FACTOR, such as {'' if where else '--slow '}{used[0]}=3x. {list_names(used)}."
+    where = where or f"--slow {text[:60]}"
     if not equals:
         raise InputError("the factor is missing", where=where, hint=hint)
     if device not in used:
@@ -78,14 +78,15 @@ def parse_slow_device(text: str, used: Sequence[str]) -> SlowDevice:
     return SlowDevice(device, _factor(factor, where))
 
 
-def parse_link_fault(text: str, cluster: Cluster, used: Sequence[str]) -> LinkFault:
-    """Parse links that degrade.
+def parse_link_fault(text: str, cluster: Cluster, used: Sequence[str], *, where: str = "") -> LinkFault:
+    """Parse links that degrade; `where` names the text if it is no option.
 
     >>> from penstock.cluster.load import load_cluster
     >>> parse_link_fault("d0-d1=0.5x@2s", load_cluster("2 x X @ 1 GB/s"), ["d0", "d1"])
     LinkFault(links=(('d0', 'd1'), ('d1', 'd0')), factor=0.5, at_s=2.0, ends=('d0', 'd1'))
     """
-    where = f"--link {text[:60]}"
+    option = "" if where else "--link "
+    where = where or f"--link {text[:60]}"
     ends, equals, change = text.rpartition("=")
     factor, _, moment = change.partition("@")
     pairs = [(ends[:index], ends[index + 1 :]) for index, char in enumerate(ends) if char == "-"]
@@ -96,8 +97,8 @@ def parse_link_fault(text: str, cluster: Cluster, used: Sequence[str]) -> LinkFa
     names = next(((one, other) for one, other in pairs if one in members and other in members), None)
     example = "-".join([*members][:2])
     hint = (
-        f"Use END-END=FACTOR, such as --link {example}=0.1x for a tenth of the bandwidth, or {example}=0.1x@10s from "
-        f"second 10 on. {_list_names(list(members))}."
+        f"Use END-END=FACTOR, such as {option}{example}=0.1x for a tenth of the bandwidth, or {example}=0.1x@10s from "
+        f"second 10 on. {list_names(list(members))}."
     )
     if not equals:
         raise InputError("the factor is missing", where=where, hint=hint)
@@ -136,7 +137,7 @@ def _list_steps(num_steps: int) -> str:
     return "The only step is 0" if num_steps == 1 else f"Steps are 0 to {num_steps - 1}"
 
 
-def _list_names(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """List the valid names; of a large cluster only the first ones."""
     more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
     return f"Valid names: {', '.join(names[:MAX_NAMES])}{more}"

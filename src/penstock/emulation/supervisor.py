@@ -10,6 +10,7 @@ No process remains after an emulation, no matter how it ends.
 
 import mmap
 import os
+import signal
 import struct
 import time
 from collections.abc import Callable
@@ -85,14 +86,20 @@ class _Supervisor:
         self._events = events
         self._began = mmap.mmap(-1, 8)
         """Start of the first step, shared by all processes."""
-        self._faults = sorted(enumerate(emulation.faults.links), key=lambda item: item[1].at_s, reverse=True)
+        if emulation.began_s:
+            self._began[:8] = struct.pack("d", emulation.began_s)
+        scenario = emulation.scenario
+        links = (*emulation.faults.links, *(scenario.link_faults(emulation.devices) if scenario else ()))
+        self._faults = sorted(enumerate(links), key=lambda item: item[1].at_s, reverse=True)
+        kills = scenario.of("kill") if scenario else ()
+        self._kills = [item for item in kills if item.at_s > emulation.resumed_s]
 
     def run(self, rank_main: RankMain) -> int:
         """Start all ranks and wait for them. Return the exit code."""
         with Launcher(self._report_exit, poll_s=POLL_S) as launcher, sigterm_as_ctrl_c():
             for rank in range(len(self._emulation.devices)):
                 launcher.fork(partial(self._run_rank, rank, rank_main))
-            launcher.wait(self._degrade)
+            launcher.wait(lambda: self._play(launcher))
             return 1 if launcher.exit_code else 0
 
     def _run_rank(self, rank: int, rank_main: RankMain) -> int:
@@ -104,17 +111,24 @@ class _Supervisor:
         assert process.code is not None, "the launcher reports processes that have ended"
         self._events.exited(process.number, process.code, process.was_stopped)
 
-    def _note_begin(self, step: int) -> None:
-        if step == 0:
+    def _note_begin(self, _step: int) -> None:
+        if not struct.unpack("d", self._began[:8])[0]:
             self._began[:8] = struct.pack("d", time.monotonic())
 
-    def _degrade(self) -> None:
+    def _play(self, launcher: Launcher) -> None:
+        """Change links and kill ranks when it is time."""
         began_s = struct.unpack("d", self._began[:8])[0]
-        if self._built is None or not began_s or not self._faults:
+        if not began_s:
             return
-        if time.monotonic() >= began_s + self._faults[-1][1].at_s * self._emulation.slow_down:
+        now_s = (time.monotonic() - began_s) / self._emulation.slow_down
+        rank_of = {name: rank for rank, name in enumerate(self._emulation.devices)}
+        while self._built is not None and self._faults and self._faults[-1][1].at_s <= now_s:
             number, fault = self._faults.pop()
-            rank_of = {name: rank for rank, name in enumerate(self._emulation.devices)}
             for source, target in fault.links:
                 self._built.change_link(rank_of[source], rank_of[target], fault.factor)
             self._events.changed(number)
+        while self._kills and self._kills[0].at_s <= now_s:
+            kill = self._kills.pop(0)
+            if kill.device in rank_of:
+                with suppress(ProcessLookupError):
+                    os.kill(launcher.processes[rank_of[kill.device]].handle.pid, signal.SIGKILL)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -109,6 +110,7 @@ def train(
     keep_state: bool = False,
     reference: bytes | None = None,
     may_stop: bool = False,
+    on_event: Callable[[Path, Event], None] = lambda _folder, _event: None,
 ) -> TrainResult:
     """Train with the plan on the ranks of this host, or in a single process.
 
@@ -122,7 +124,13 @@ def train(
         keep_state: Return parameters and buffers, and in a single process the gradients of every step.
         reference: The state of a single process. Every step then uses its gradients.
         may_stop: Whether SIGTERM and SIGUSR1 end training after a step, with a checkpoint.
+        on_event: Called with the directory of the run and every event.
     """
+
+    def follow(run: Run, event: Event) -> None:
+        progress.update(run, event)
+        on_event(folder, event)
+
     with run_dir("penstock-train-") as folder:
         arguments = [*options.arguments, "--events", str(folder)]
         if single_process:
@@ -159,7 +167,7 @@ def train(
                 stopped_s=options.timeout,
                 link=link,
                 may_stop=may_stop,
-                on_event=progress.update,
+                on_event=follow,
                 on_output=lambda line: display.notice(escape_text(line)),
             )
         if display.verbose and run.log.strip():

@@ -10,7 +10,7 @@ import torch
 
 from penstock.emulation.rank import delayed_transport as module
 from penstock.emulation.rank.delayed_transport import DelayLine, WaitTimer, _allocate
-from penstock.emulation.rank.scratch import Scratch
+from penstock.emulation.rank.scratch import Scratch, largest_payload
 from penstock.errors import PeerLost, RunError, RuntimeTimeout
 from tests.support.small_emulation import small
 
@@ -143,7 +143,7 @@ def test_a_wait_that_fails_is_translated() -> None:
 
 
 def test_payloads_are_received_in_scratch_memory_and_the_rest_in_its_own() -> None:
-    scratch = Scratch(small().evaluation.costs)
+    scratch = Scratch(largest_payload(small().evaluation.costs))
     address = scratch.rows(1, 1).data_ptr()
     for shape, stride, dtype, is_shared in (
         ((3, 5), (5, 1), torch.uint8, True),

@@ -15,7 +15,7 @@ from penstock.dist import Describe
 from penstock.emulation.rank import rank as rank_module
 from penstock.emulation.rank.grad_reduce import EmulatedReducer, EmulatedSum
 from penstock.emulation.rank.rank import _make_sums
-from penstock.emulation.rank.scratch import Scratch
+from penstock.emulation.rank.scratch import Scratch, largest_payload
 from penstock.emulation.rank.weight_return import TimedWeightReturn
 from penstock.errors import PeerLost
 from penstock.program import Action, Kind
@@ -157,8 +157,8 @@ def test_ranks_take_part_in_their_own_reductions(monkeypatch: pytest.MonkeyPatch
         return [f"group of {ring}" for ring in rings]
 
     monkeypatch.setattr(rank_module, "make_ring_groups", make_ring_groups)
-    layout, scratch = make_layout(costs, ()), Scratch(costs)
-    found = [_make_sums(costs, layout, rank, slow_down, scratch) for rank in range(4)]
+    layout, scratch = make_layout(costs, ()), Scratch(largest_payload(costs))
+    found = [_make_sums(costs, layout, rank, slow_down, scratch)[0] for rank in range(4)]
     # Making groups is collective, so every rank asks for all of them.
     assert [sorted(ring) for ring in asked] == [[0, 1]] * 4
     assert [list(sums) for sums in found] == [[(False, 0)], [(False, 0)], [], []]

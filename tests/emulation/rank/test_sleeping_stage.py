@@ -5,7 +5,7 @@ import torch
 
 from penstock.emulation.clock import DeviceClock
 from penstock.emulation.rank.rank import _make_runners
-from penstock.emulation.rank.scratch import Scratch
+from penstock.emulation.rank.scratch import Scratch, largest_payload
 from penstock.emulation.rank.sleeping_stage import ActionSeconds, SleepingStage, SleepingTransfer
 from penstock.emulation.rank.tensor_sizes import GRID, StageSizes, num_numbers, reduced_bytes, sizes_of
 from penstock.runtime.remote_backward import make_recompute_message
@@ -35,7 +35,7 @@ class Clock(DeviceClock):
 
 
 def stage(clock: Clock, *, is_first: bool = False, is_last: bool = False) -> SleepingStage:
-    scratch = Scratch(small().evaluation.costs)
+    scratch = Scratch(largest_payload(small().evaluation.costs))
     return SleepingStage(clock, SECONDS, SIZES, scratch, is_first=is_first, is_last=is_last)
 
 
@@ -107,7 +107,9 @@ def test_durations_of_a_device(
 ) -> None:
     emulation = small()
     costs = emulation.evaluation.costs
-    runners, slow_step_s = _make_runners(costs, Clock(), costs.cluster.index[device], factor, Scratch(costs))
+    runners, slow_step_s = _make_runners(
+        costs, Clock(), costs.cluster.index[device], factor, Scratch(largest_payload(costs))
+    )
     assert slow_step_s == pytest.approx(step_s * factor)
     assert runners.keys() == durations.keys()
     for number, runner in runners.items():
@@ -146,7 +148,7 @@ def test_sizes_are_those_of_the_costs() -> None:
 
 def test_the_shared_memory_has_room_for_every_payload() -> None:
     costs = small().evaluation.costs
-    scratch = Scratch(costs)
+    scratch = Scratch(largest_payload(costs))
     for number in range(costs.plan.num_stages):
         sizes = sizes_of(costs, number)
         for width in (sizes.input_width, sizes.output_width, sizes.kept_width):

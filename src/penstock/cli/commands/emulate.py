@@ -9,6 +9,7 @@ from penstock.bundle import PlanBundle
 from penstock.cli.console import Console, console_options
 from penstock.cli.options import PlanFile, check_outputs, plan_file_options
 from penstock.cli.render import next_command, show_emulation
+from penstock.cli.workflows import run_scenario, with_scenario
 from penstock.emulation import (
     DEFAULT_STEPS,
     DEFAULT_TIMEOUT_S,
@@ -57,6 +58,14 @@ MORE_STEPS = f"repeat with --steps {DEFAULT_STEPS}: step 0 is only a warm-up"
     "script",
     help="Compute instead of sleeping: script.py or script.py:make_model, as for `penstock train`.",
 )
+@click.option("--scenario", help="Play a scenario: slow devices and links, losses and returns over time (TOML file).")
+@click.option(
+    "--adapt",
+    type=click.Choice(["off", "advise", "on"]),
+    default="on",
+    show_default=True,
+    help="With --scenario: change plans when measured speeds make it worth it, only say so, or neither.",
+)
 @click.option("--no-shaping", is_flag=True, help="Use loopback, with links as fast as this machine; needs no root.")
 @click.option(
     "--timeout",
@@ -73,7 +82,10 @@ def command(console: Console, plan_file: PlanFile, output: str | None, trace: st
     PATH is a plan or program file. One process per device runs the real executor and sends real messages. Devices sleep
     for their profiled seconds, and links have the cluster's bandwidths; --slow-down scales both.
     """
-    check_outputs(plan_file.inputs, (output, trace))
+    scenario = options["scenario"]
+    check_outputs((*plan_file.inputs, scenario), (output, trace))
+    if scenario and (output or trace):
+        raise InputError("-o and --trace cannot be used with --scenario", hint="Leave them out, or use --json.")
     bundle = plan_file.open().with_own_messages()
     emulation = _emulation(bundle, plan_file.path, options)
     if find_spec("torch") is None:
@@ -85,6 +97,9 @@ def command(console: Console, plan_file: PlanFile, output: str | None, trace: st
     for note in bundle.costs.notes:
         console.warn(note)
     emulation = _set_slow_down(console, emulation, options["slow_down"])
+    if emulation.scenario is not None:
+        run_scenario(console, emulation, options["adapt"])
+        return 0
     run = _run(console, emulation)
     _write(console, run, output, trace)
     show_emulation(console, emulation, run)
@@ -114,6 +129,8 @@ def _emulation(bundle: PlanBundle, path: str, options: dict[str, Any]) -> Emulat
                 hint="Leave --slow-down and --slow out, or leave --compute out.",
             )
         check_script(emulation.script)
+    if options["scenario"]:
+        return with_scenario(emulation, options["scenario"], options)
     if options["links"] and not emulation.is_shaped:
         raise InputError("--link cannot be used with --no-shaping", hint="Leave --no-shaping out.")
     faults = Faults(

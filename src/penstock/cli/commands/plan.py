@@ -9,10 +9,12 @@ from penstock.bundle import ProfileSource
 from penstock.cli.console import Console, console_options
 from penstock.cli.options import (
     Amounts,
+    LossOptions,
     Method,
     RecipeOptions,
     amount_options,
     check_outputs,
+    loss_options,
     method_options,
     profile_options,
 )
@@ -25,7 +27,18 @@ from penstock.cli.render import (
     show_evaluation,
     warn_if_old,
 )
-from penstock.cli.workflows import cost_of_engine, evaluate_or_advise, other_plan, plan_problem, require_no_end_ties
+from penstock.cli.workflows import (
+    PricedLosses,
+    cost_of_engine,
+    evaluate_or_advise,
+    losses_data,
+    other_plan,
+    plan_problem,
+    price_all,
+    require_no_end_ties,
+    show_losses,
+    survivable_plan,
+)
 from penstock.export import ENGINES, require_exportable
 
 if TYPE_CHECKING:
@@ -40,6 +53,7 @@ if TYPE_CHECKING:
 )
 @amount_options
 @method_options
+@loss_options
 @click.option("--engine", help=f"Plan for another training engine: {', '.join(ENGINES)}.")
 @click.option("--ignore-memory", is_flag=True, help="Accept a plan that does not fit into memory.")
 @profile_options
@@ -54,6 +68,7 @@ def command(
     cluster_source: str,
     amounts: Amounts,
     method: Method,
+    losses: LossOptions,
     engine: str | None,
     ignore_memory: bool,
     kinds: tuple[str, ...],
@@ -90,6 +105,9 @@ def command(
     planning = plan_problem(console, profile_source, cluster, cluster_source, amounts, method)
     planning_s = time.perf_counter() - start_s
     profile = planning.problem.profile
+    priced: PricedLosses | None = None
+    if losses.survive:
+        planning, priced = survivable_plan(console, planning, method, losses)
     result = evaluate_or_advise(
         console,
         planning.problem,
@@ -115,11 +133,14 @@ def command(
         if engine is not None and bound is not None
         else None
     )
+    if losses.is_priced and priced is None:
+        priced = price_all(console, result, profile, losses)
     if console.as_json and bound is not None:
         figures = evaluation_data(
             result, profile, bound, other, declined=planning.solution.declined, seed=method.searching.seed or 0
         )
-        console.data({"planning_s": planning_s, **figures, **planning.tried, **engine_data(cost), "plan": written_plan})
+        figures |= planning.tried | engine_data(cost) | losses_data(priced)
+        console.data({"planning_s": planning_s, **figures, "plan": written_plan})
     show_evaluation(
         console,
         result,
@@ -129,6 +150,7 @@ def command(
         declined=planning.solution.declined,
         seed=method.searching.seed or 0,
     )
+    show_losses(console, priced, losses)
     show_engine_cost(console, cost)
     console.assumptions(*profile.assumptions, *cluster.assumptions)
     for path in outputs:

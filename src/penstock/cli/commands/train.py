@@ -23,6 +23,7 @@ from penstock.launch import (
     script_path,
     shell_command,
     train,
+    train_adaptively,
     train_command,
     train_elastic,
 )
@@ -38,6 +39,13 @@ INTERRUPTED = 130
 @click.option(
     "--also-single-process", is_flag=True, help="Also train in a single process, and compare losses and speed."
 )
+@click.option(
+    "--adapt",
+    type=click.Choice(["off", "advise", "on"]),
+    default="off",
+    show_default=True,
+    help="Change the plan when measured speeds make it worth it, or only state what would be gained.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the command that starts the ranks, and exit.")
 @click.option("--slurm", is_flag=True, help="With --dry-run: print a script for sbatch instead.")
 @click.option("-o", "--output", help="Write the timeline of a measured iteration to this file.")
@@ -49,6 +57,7 @@ def command(
     hosts: Hosts,
     elastic: ElasticOptions,
     also_single_process: bool,
+    adapt: str,
     dry_run: bool,
     slurm: bool,
     output: str | None,
@@ -88,6 +97,7 @@ def command(
         raise InputError("--also-single-process requires --nnodes 1", hint="Leave it out, or train on one host.")
     if also_single_process and elastic.elastic:
         raise InputError("--also-single-process and --elastic are mutually exclusive", hint="Leave one of them out.")
+    _check_adapt(adapt, hosts, elastic, also_single_process=also_single_process)
     with console.working("proving and simulating (the very first run compiles the simulator)"):
         predicted = evaluate_costs(bundle.costs)
     for note in (*bundle.costs.notes, *_thread_notes(bundle, options), *_unsteady_notes(bundle)):
@@ -101,6 +111,10 @@ def command(
     if single is None or not single.was_stopped:
         if elastic.elastic:
             result = train_elastic(console, options, elastic, predicted, bundle, may_stop=True)
+        elif adapt != "off":
+            result, predicted = train_adaptively(
+                console, options, predicted, bundle, hosts=hosts, is_advice=adapt == "advise", may_stop=True
+            )
         else:
             result = train(console, options, predicted, hosts=hosts, num_ranks=num_ranks, may_stop=True)
     write_timeline(console, result.timelines, output, trace)
@@ -117,6 +131,15 @@ def command(
         return INTERRUPTED
     console.next(f"penstock check --numerics {options.script} {options.plan}")
     return 0
+
+
+def _check_adapt(adapt: str, hosts: Hosts, elastic: ElasticOptions, *, also_single_process: bool) -> None:
+    if adapt != "off" and elastic.elastic:
+        raise InputError("--adapt and --elastic are mutually exclusive", hint="Leave one of them out.")
+    if adapt == "on" and hosts.nnodes > 1:
+        raise InputError("--adapt on requires --nnodes 1", hint="Use --adapt advise on several hosts.")
+    if adapt == "on" and also_single_process:
+        raise InputError("--also-single-process and --adapt on are mutually exclusive", hint="Leave one of them out.")
 
 
 def _sbatch_script(options: TrainOptions, bundle: PlanBundle) -> str:

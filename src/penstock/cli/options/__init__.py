@@ -3,6 +3,7 @@
 from penstock.cli.options.amounts import Amounts, amount_options
 from penstock.cli.options.elastic import elastic_options
 from penstock.cli.options.hosts import host_options
+from penstock.cli.options.losses import LossOptions, loss_options
 from penstock.cli.options.method import Method, method_options
 from penstock.cli.options.plan_file import PlanFile, plan_file_options
 from penstock.cli.options.recipe import RecipeOptions
@@ -13,6 +14,7 @@ from penstock.cli.options.training import training_options
 __all__ = [
     "Amounts",
     "AutoOptions",
+    "LossOptions",
     "Method",
     "PlanFile",
     "RecipeOptions",
@@ -21,6 +23,7 @@ __all__ = [
     "computed_options",
     "elastic_options",
     "host_options",
+    "loss_options",
     "method_options",
     "plan_file_options",
     "profile_options",

@@ -3,16 +3,21 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from msgspec.structs import replace
 from torch import nn
 
 from penstock.dist import PeerExchange, translate_errors
 from penstock.emulation.clock import DeviceClock, Lateness
+from penstock.emulation.commands import read_switch
 from penstock.emulation.rank.delayed_transport import DelayLine, WaitTimer, open_delayed_transport
+from penstock.emulation.rank.device_pace import DevicePace
 from penstock.emulation.rank.grad_reduce import EmulatedReducer, EmulatedSum
+from penstock.emulation.rank.plan_switch import STOP, CommandReader, EmulatedSwitch, transfer_state
 from penstock.emulation.rank.scratch import Scratch
 from penstock.emulation.rank.sleeping_stage import ActionSeconds, SleepingStage, SleepingTransfer
 from penstock.emulation.rank.tensor_sizes import GRID, is_sharded, num_numbers, reduced_bytes, sizes_of
@@ -30,7 +35,7 @@ from penstock.runtime.executor import (
     gather_timeline,
 )
 from penstock.runtime.health import Heartbeat, RankStatus
-from penstock.runtime.layout import Layout, find_split_backwards, make_layout
+from penstock.runtime.layout import Layout, find_split_backwards, make_layout, place_on_ranks
 from penstock.runtime.tensors import signature
 from penstock.runtime.transport import make_ring_groups
 from penstock.timeline import Timeline
@@ -52,21 +57,38 @@ class EmulatedIteration(NamedTuple):
 
 
 def run_rank(
-    emulation: Emulation, rank: int, scratch: Scratch, on_step: Callable[[int], None]
-) -> Iterator[EmulatedIteration | None]:
-    """Run the iterations of one rank.
+    emulation: Emulation, rank: int, scratch: Scratch, on_step: Callable[[int], None], folder: Path
+) -> Iterator[EmulatedIteration | EmulatedSwitch | None]:
+    """Run the iterations of one rank, and the changes of plans that commands ask for.
 
     Args:
         emulation: The emulation.
         rank: This rank.
         scratch: The shared memory of all ranks.
         on_step: Called with the step before each iteration.
+        folder: Where commands are written.
 
     Yields:
-        The record of each iteration on rank 0; None on other ranks.
+        The record of each iteration and of each change on rank 0; None on other ranks.
     """
-    emulated = EmulatedRank(emulation, rank, scratch)
-    for step in range(emulation.num_steps):
+    pace = DevicePace(emulation, emulation.devices[rank], rank)
+    emulated = EmulatedRank(emulation, rank, scratch, pace)
+    commands = CommandReader(folder, rank)
+    for step in range(emulation.first_step, emulation.num_steps):
+        number = commands.take(f"rank {rank}, before step {step}") if emulation.scenario is not None else 0
+        if number == STOP:
+            break
+        if number:
+            command = read_switch(folder, number)
+            began_s = time.perf_counter()
+            emulated.close()
+            transfer_state(command.moves, emulation.devices, rank, scratch, emulation.timeout_s)
+            emulation = replace(emulation, plan=command.plan, believed=command.believed)
+            emulated = EmulatedRank(emulation, rank, scratch, pace)
+            dist.barrier()
+            seconds = time.perf_counter() - began_s
+            num_bytes = sum(move.num_bytes for move in command.moves)
+            yield None if rank else EmulatedSwitch(step, number, seconds, num_bytes)
         emulated.begin(step)
         on_step(step)
         yield emulated.iterate(step)
@@ -81,26 +103,28 @@ class EmulatedRank:
         emulation: The emulation.
         rank: This rank.
         scratch: The shared memory of all ranks.
+        pace: How fast the device is at the moment.
     """
 
-    def __init__(self, emulation: Emulation, rank: int, scratch: Scratch) -> None:
-        evaluation = emulation.evaluation
+    def __init__(self, emulation: Emulation, rank: int, scratch: Scratch, pace: DevicePace) -> None:
+        evaluation, cluster = emulation.evaluation, emulation.cluster
         costs, slow_down, is_shaped = evaluation.costs, emulation.slow_down, emulation.is_shaped
-        self._proof, self._rank = evaluation.proof, rank
-        self._layout = layout = make_layout(costs, ())
+        self._proof, self._rank, self._pace = evaluation.proof, rank, pace
+        plain, devices = make_layout(costs, ()), emulation.devices
+        self._layout = layout = place_on_ranks(plain, [devices.index(name) for name in plain.devices])
         self._world = world = dist.get_world_size()
         self._group = group = dist.group.WORLD
-        device = costs.cluster.index[layout.devices[rank]]
-        latency_s = costs.cluster.latency_s[device]
-        delay_s = {
-            peer: slow_down * float(latency_s[costs.cluster.index[name]]) for peer, name in enumerate(layout.devices)
-        }
+        own = devices[rank] if devices[rank] in layout.devices else None
+        device = cluster.index[devices[rank]]
+        latency_s = cluster.latency_s[device]
+        delay_s = {peer: slow_down * float(latency_s[cluster.index[name]]) for peer, name in enumerate(devices)}
         self._delays, timer = DelayLine(delay_s if is_shaped else {}), WaitTimer()
         self._transport = open_delayed_transport(group, emulation.timeout_s, self._delays, timer, scratch)
         self._clock = DeviceClock(lambda: timer.waited_until_s)
-        factor = slow_down * emulation.faults.slowness(layout.devices[rank])
-        runners, self._step_s = _make_runners(costs, self._clock, device, factor, scratch)
-        program = slice_program(self._proof.program, layout.devices[rank])
+        self._clock.pace = pace
+        factor = slow_down * emulation.faults.slowness(devices[rank])
+        runners, self._step_s = _make_runners(emulation.costs, self._clock, device, factor, scratch)
+        program = slice_program(self._proof.program, own)
         actions = list(program.actions())
         routing = Routing(layout, rank)
         parameters = {
@@ -110,7 +134,7 @@ class EmulatedRank:
         trained = [item for items in parameters.values() for item in items]
         weight_return = WeightReturn(actions, parameters, trained, self._transport, routing)
         self._weight_return = TimedWeightReturn(weight_return, actions)
-        sums = _make_sums(costs, layout, rank, slow_down if is_shaped else 0.0, scratch)
+        sums, self._groups = _make_sums(costs, layout, rank, slow_down if is_shaped else 0.0, scratch)
         self._actions, self._reducer = actions, EmulatedReducer(sums, self._transport)
         parts = ExecutorParts(
             routing=routing,
@@ -151,6 +175,7 @@ class EmulatedRank:
         iteration = Iteration(step, batch, batch, num_rows, self._layout.rows(num_rows), form, torch.device("cpu"))
         start_s = torch.tensor([time.perf_counter() + START_S * self._world], dtype=torch.float64)
         dist.broadcast(start_s, 0)
+        self._pace.begin(step, float(start_s))
         self._clock.begin(float(start_s))
         began = time.process_time()
         self._executor.run(iteration, self._losses.sender(iteration))
@@ -181,6 +206,9 @@ class EmulatedRank:
         self._delays.drain(self._transport.timeout_s)
         self._transport.close()
         self._heartbeat.close()
+        for group in self._groups:
+            if dist.get_rank(group) >= 0:
+                dist.destroy_process_group(group)
 
 
 def _make_runners(
@@ -215,8 +243,8 @@ def _make_runners(
 
 def _make_sums(
     costs: Costs, layout: Layout, rank: int, slow_down: float, scratch: Scratch
-) -> dict[tuple[bool, int], EmulatedSum]:
-    """Return the reductions of a rank. Collective."""
+) -> tuple[dict[tuple[bool, int], EmulatedSum], list[Any]]:
+    """Return the reductions of a rank, and the process groups that were made. Collective."""
     groups = make_ring_groups([item.ranks for item in layout.reducers], dist.new_group)
     # The layout lists ties before stages, the costs list them after.
     numbers = {(item.is_tie, item.number): index for index, item in enumerate(costs.reductions)}
@@ -227,7 +255,7 @@ def _make_sums(
             contents = scratch.numbers(num_numbers(reduced_bytes(costs, numbers[key])))
             latency_s = slow_down * costs.reductions[numbers[key]].ring.latency_s
             sums[key] = EmulatedSum(group, contents, latency_s, is_sharded(costs, numbers[key]))
-    return sums
+    return sums, list({id(group): group for group in groups}.values())
 
 
 def _refuse_loss(_output: Any, _targets: Any) -> torch.Tensor:

@@ -11,22 +11,24 @@ from torch import Tensor
 
 from penstock.emulation.rank.tensor_sizes import GRID, NUMBER_BYTES, num_numbers, reduced_bytes, sizes_of
 from penstock.plan.pricing import Costs
+from penstock.profile import Profile, fit
 
 
 class Scratch:
     """The shared memory of an emulation. Create it before the ranks are forked from this process.
 
     Args:
-        costs: The priced plan, which determines the largest payload.
+        num_bytes: The size of the largest payload. The system provides only memory that is used.
     """
 
-    def __init__(self, costs: Costs) -> None:
-        reduced = [num_numbers(reduced_bytes(costs, number)) for number in range(len(costs.reductions))]
-        sizes = [sizes_of(costs, number) for number in range(costs.plan.num_stages)]
-        widths = [max(item.input_width, item.output_width, item.kept_width) for item in sizes]
-        numbers = [*reduced, *(item.num_parameters for item in sizes)]
-        self._memory = mmap.mmap(-1, max(NUMBER_BYTES * max(numbers), GRID * max(widths)))
+    def __init__(self, num_bytes: int) -> None:
+        self._memory = mmap.mmap(-1, num_bytes)
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size."""
+        return len(self._bytes)
 
     def numbers(self, num: int) -> Tensor:
         """Return a vector of `num` float32 numbers."""
@@ -43,3 +45,20 @@ class Scratch:
         if dtype == torch.float32 and len(shape) == 1 and tuple(stride) == (1,) and shape[0] > 1:
             return self.numbers(shape[0])
         return None
+
+
+def largest_payload(costs: Costs) -> int:
+    """The bytes of the largest payload of a plan."""
+    reduced = [num_numbers(reduced_bytes(costs, number)) for number in range(len(costs.reductions))]
+    sizes = [sizes_of(costs, number) for number in range(costs.plan.num_stages)]
+    widths = [max(item.input_width, item.output_width, item.kept_width) for item in sizes]
+    numbers = [*reduced, *(item.num_parameters for item in sizes)]
+    return max(NUMBER_BYTES * max(numbers), GRID * max(widths))
+
+
+def largest_payload_of_any_plan(profile: Profile, micro_batch_size: int) -> int:
+    """The bytes that a payload has at most under any plan: the model's parameters, or all saved tensors."""
+    sizes = fit(profile, profile.kinds[0]).at(micro_batch_size)
+    inputs = profile.input_bytes * micro_batch_size / profile.micro_batch_size
+    widest = float(sizes.cut_bytes.max() + sizes.saved_bytes.sum()) + inputs
+    return int(max(float(sizes.parameter_bytes.sum()) + NUMBER_BYTES, widest + GRID)) + GRID

@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.dist import delay_sigterm, die_with_parent, join_process_group, local_environment, started_by
+from penstock.dist import (
+    Phase,
+    delay_sigterm,
+    die_with_parent,
+    join_process_group,
+    local_environment,
+    open_status_board,
+    started_by,
+    status_board,
+)
 from penstock.emulation import Emulation, SupervisorEvents, load_emulation, run_ranks
 from penstock.launch.ranks.failures import describe_failure
 from penstock.launch.runs import (
@@ -24,6 +33,7 @@ from penstock.launch.runs import (
     Noticed,
     Sampled,
     Started,
+    Switched,
 )
 
 if TYPE_CHECKING:
@@ -54,10 +64,14 @@ def main(folder: Path) -> int:
         import torch
 
         from penstock.emulation import rank as _rank  # noqa: F401
-        from penstock.emulation.rank import Scratch
+        from penstock.emulation.rank import Scratch, largest_payload, largest_payload_of_any_plan
 
         torch.set_num_threads(1)
-        scratch = Scratch(emulation.evaluation.costs)
+        scratch = Scratch(
+            largest_payload(emulation.evaluation.costs)
+            if emulation.scenario is None
+            else largest_payload_of_any_plan(emulation.profile, emulation.plan.micro_batch_size)
+        )
         if emulation.script is not None:
             _write_files(emulation, folder)
 
@@ -97,7 +111,7 @@ def _run_rank(
     report(Started(rank, rank, 0))
     try:
         if emulation.script is None:
-            for event in _sleep(emulation, scratch, rank, report):
+            for event in _sleep(emulation, scratch, rank, report, folder):
                 report(event)
         else:
             _compute(emulation, emulation.script, folder, report)
@@ -108,16 +122,26 @@ def _run_rank(
     return 0
 
 
-def _sleep(emulation: Emulation, scratch: "Scratch", rank: int, report: Report) -> Iterator[Event]:
+def _sleep(emulation: Emulation, scratch: "Scratch", rank: int, report: Report, folder: Path) -> Iterator[Event]:
     """Run a device that sleeps; yields the events of its iterations, on rank 0."""
-    from penstock.emulation.rank import run_rank
+    from penstock.emulation.rank import EmulatedIteration, EmulatedSwitch, run_rank
 
+    open_status_board(folder, rank)
+    board = status_board()
     join_process_group("gloo", emulation.timeout_s)
-    for result in run_rank(emulation, rank, scratch, lambda step: report(Began(step))):
-        if result is not None:
-            times = result.timeline
-            yield Sampled(result.step, tuple(times.start_s.tolist()), tuple(times.end_s.tolist()))
-            yield Noticed(result.step, result.busy, result.lateness)
+
+    def begin_step(step: int) -> None:
+        board.enter_phase(Phase.STEP, step)
+        report(Began(step))
+
+    for result in run_rank(emulation, rank, scratch, begin_step, folder):
+        match result:
+            case EmulatedIteration():
+                times = result.timeline
+                yield Sampled(result.step, tuple(times.start_s.tolist()), tuple(times.end_s.tolist()))
+                yield Noticed(result.step, result.busy, result.lateness)
+            case EmulatedSwitch():
+                yield Switched(result.step, result.number, result.seconds, result.num_bytes)
 
 
 def _compute(emulation: Emulation, script: str, folder: Path, report: Report) -> None:

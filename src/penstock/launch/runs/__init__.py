@@ -17,6 +17,7 @@ from penstock.launch.runs.events import (
     Started,
     Stepped,
     Stopping,
+    Switched,
     failed_event,
 )
 from penstock.launch.runs.failures import RunFailed, find_failure
@@ -54,6 +55,7 @@ __all__ = [
     "Started",
     "Stepped",
     "Stopping",
+    "Switched",
     "failed_event",
     "find_failure",
     "find_first_cause",

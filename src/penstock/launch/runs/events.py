@@ -81,6 +81,18 @@ class LinksChanged(msgspec.Struct, frozen=True, tag="links_changed"):
     """Index of the fault among the emulation's link faults."""
 
 
+class Switched(msgspec.Struct, frozen=True, tag="switched"):
+    """All ranks have changed to another plan. Rank 0 reports it."""
+
+    step: int
+    """The first step with the new plan."""
+    number: int
+    """The number of the plan; the first one has 0."""
+    seconds: float
+    num_bytes: float
+    """Bytes of parameters and optimizer state that have moved."""
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """The rank has raised an error and ends."""
 
@@ -154,6 +166,7 @@ Event: TypeAlias = (
     | MemoryMeasured
     | Noticed
     | LinksChanged
+    | Switched
     | Failed
     | Stopping
     | Resumed

@@ -67,6 +67,16 @@ def reduce_ring(cluster: Cluster, devices: Sequence[int], num_bytes: float) -> R
     return min(rings, key=lambda ring: ring.occupancy_s)
 
 
+def ring_in_order(cluster: Cluster, order: Sequence[int], ring: Ring, *, is_half: bool = False) -> Ring:
+    """The cost of the all-reduce of `ring` with its devices in a given order; `is_half`: of half an all-reduce."""
+    if tuple(order) == ring.devices:
+        return ring
+    size = len(order)
+    sent_bytes = 2 * ring.sent_bytes if is_half else ring.sent_bytes
+    found = _priced(cluster, list(order), sent_bytes * size / (2 * (size - 1)))
+    return found.half if is_half else found
+
+
 def reduce_line(cluster: Cluster, devices: Sequence[int]) -> tuple[float, float]:
     """The cost of an all-reduce as a constant and seconds per byte.
 

@@ -5,7 +5,7 @@ Replicas are numbered stage by stage; `replica_offsets[k]` is the first replica 
 simulation read these arrays and no profile.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from penstock.arrays import Floats, Ints
 from penstock.cluster import Cluster
 from penstock.plan.message_model import OVERLAPPED, MessageModel
-from penstock.plan.pricing.allreduce_ring import Ring, reduce_ring
+from penstock.plan.pricing.allreduce_ring import Ring, reduce_ring, ring_in_order
 from penstock.plan.pricing.flows import Flows, find_flows
 from penstock.plan.pricing.restrictions import NO_RESTRICTIONS, PlanRestrictions
 from penstock.plan.types import Plan
@@ -87,6 +87,8 @@ class Costs:
     notes: tuple[str, ...]
     restrictions: PlanRestrictions = NO_RESTRICTIONS
     """What the layers require of the plan."""
+    ring_orders: tuple[tuple[int, ...], ...] = ()
+    """The devices of each reduction in the order of its ring, as in `reductions`; empty: the fastest orders."""
 
     @property
     def num_replicas(self) -> int:
@@ -194,7 +196,16 @@ class Costs:
                 size = float(self.trained_bytes[stage] - tied[stage])
                 ring = reduce_ring(self.cluster, [int(device) for device in devices], size)
                 found.append(Collective(False, stage, (stage,), ring.half if self.sharded[stage] else ring))
-        return tuple(found + ties)
+        if not self.ring_orders:
+            return tuple(found + ties)
+        return tuple(
+            replace(item, ring=ring_in_order(self.cluster, order, item.ring, is_half=self._is_half(item)))
+            for item, order in zip(found + ties, self.ring_orders, strict=True)
+        )
+
+    def _is_half(self, item: Collective) -> bool:
+        """Whether a reduction is a reduce-scatter."""
+        return not item.is_tie and bool(self.sharded[item.number])
 
     @cached_property
     def gathers(self) -> tuple[Collective, ...]:
