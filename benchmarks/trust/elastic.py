@@ -25,11 +25,13 @@ STEPS_FOR_LOSS = 60
 RETURN_AFTER_S = 0.2
 RECOVERY_S = 8.0
 COST = 0.05
-COST_STEPS = 60
+COST_STEPS = 120
+PERIOD = 8
+"""Steps between two copies or saves."""
+NUM_BESIDE = 4
+"""So many steps, from the one with the copy or save on, may be slower; the others are what they are compared with."""
 WIDTH = 512
-WARM_UP = 4
-"""Steps that are not counted; an even number."""
-QUICK_COST_STEPS = 16
+QUICK_COST_STEPS = 32
 SCRIPT = """
 import os, random, signal, threading, time
 import torch
@@ -103,8 +105,8 @@ def check_elastic(*, quick: bool) -> Iterator[Result]:
         yield from _judge(disturbed, reference, lost_s, torch_s, num_losses)
         num_steps = QUICK_COST_STEPS if quick else COST_STEPS
         costs = {
-            "a copy in memory after every step costs a step": ["--elastic", "--peer-copies", "2"],
-            "an asynchronous save costs the steps beside it": ["--save-every", "2", "--async-save"],
+            "a copy in memory after every step costs a step": ["--elastic", "--peer-copies", str(PERIOD)],
+            "an asynchronous save costs the steps beside it": ["--save-every", str(PERIOD), "--async-save"],
         }
         for what, options in costs.items():
             cost, passed, step_s = _cost(folder / options[0].strip("-"), num_steps, options)
@@ -163,10 +165,11 @@ def _torch_start_s() -> float:
 
 
 def _cost(folder: Path, num_steps: int, options: Sequence[str]) -> tuple[float, float, float]:
-    """Train with something after every second step.
+    """Train with something after every `PERIOD`-th step.
 
     Returns:
-        Its cost relative to the other steps, in processor time and in time that passes, and their processor time.
+        What it adds to the slowest of the steps beside it, in processor time and in time that passes, relative to the
+        other steps; and the processor time of those.
     """
     folder.mkdir()
     plan = write_plan(folder, 2, 4 * WIDTH * (WIDTH + 1))
@@ -178,11 +181,13 @@ def _cost(folder: Path, num_steps: int, options: Sequence[str]) -> tuple[float, 
     command = [sys.executable, "-m", "penstock", "train", str(script), "--plan", str(plan), *common, *saving, *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     drawn = [tuple(map(float, line.split())) for line in times.read_text().splitlines()]
-    # From one batch to the next. The work is behind the second, fourth, ... step.
-    steps = list(itertools.pairwise(drawn))[WARM_UP:]
-    medians = [
-        [statistics.median(end[clock] - begin[clock] for begin, end in steps[offset::2]) for offset in (0, 1)]
-        for clock in (0, 1)
-    ]
-    passed, used = ((work - plain) / plain for plain, work in medians)
-    return used, passed, medians[1][0]
+    # From one batch to the next. The work is behind the last step of each period.
+    steps = list(itertools.pairwise(drawn))[PERIOD - 1 :]
+    costs, plain = [], 0.0
+    for clock in (0, 1):
+        seconds = [end[clock] - begin[clock] for begin, end in steps]
+        by_offset = [seconds[offset::PERIOD] for offset in range(PERIOD)]
+        plain = statistics.median(itertools.chain(*by_offset[NUM_BESIDE:]))
+        costs.append(max(map(statistics.median, by_offset[:NUM_BESIDE])) / plain - 1)
+    passed, used = costs
+    return used, passed, plain
