@@ -52,6 +52,7 @@ types: setup
 # it raises. The compiled code differs, so it has its own cache.
 KERNEL_TESTS := tests/simulate tests/timeline/test_causes.py tests/schedules/ordering/test_weight_filling.py \
 	tests/schedules/search tests/schedules/methods/test_pe.py tests/planners/bounds tests/planners/costs \
+	tests/planners/auto/test_memory_stages.py \
 	tests/program/proof/test_restrictions.py $(addprefix tests/planners/methods/,test_bipartition.py test_dapple.py test_pipedream.py test_spp.py) \
 	tests/support/every_kernel.py
 

@@ -1,4 +1,4 @@
-"""The proof that a lowered program can run: completeness, order, links, deadlock, restrictions, memory."""
+"""The proof that a lowered program can run: completeness, order, links, restrictions, deadlock, memory."""
 
 from penstock.program.proof.memory import memory_use
 from penstock.program.proof.proof import Proof, check_memory, memory_parts, prove

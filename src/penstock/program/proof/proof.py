@@ -83,8 +83,9 @@ def prove(program: Program, costs: Costs, *, within_memory: bool = True) -> Proo
     check_order(program, costs, jobs)
     check_links(program, costs, flow)
     dependencies = find_dependencies(program, costs, jobs)
-    check_rendezvous(program, costs, dependencies)
+    # Before deadlocks in general: lowering cannot order the messages of a program whose replica syncs deadlock.
     check_restrictions(program, costs, dependencies)
+    check_rendezvous(program, costs, dependencies)
     if costs.restrictions.synced:
         check_rendezvous(program, costs, dependencies, tuple(costs.restrictions.synced))
     memory = memory_use(program, costs, jobs)

@@ -66,7 +66,10 @@ def meets_restrictions(program: Program, costs: Costs, dependencies: Dependencie
 
 
 def find_blocked_sync(program: Program, dependencies: Dependencies, stages: Collection[int]) -> BlockedSync | None:
-    """Find a replica sync of these stages that is part of a cycle; None if no replica sync waits in vain."""
+    """Find a replica sync of these stages that is part of a cycle.
+
+    None if no replica sync waits in vain, or if those that do wait for a deadlock without replica syncs.
+    """
     if not stages:
         return None
     graph = find_sync_graph(program, dependencies, stages)
@@ -75,8 +78,8 @@ def find_blocked_sync(program: Program, dependencies: Dependencies, stages: Coll
     if not len(blocked):
         return None
     cycle = _find_cycle(graph, waits, int(blocked[0]))
-    action = next(node for node in graph.synced.tolist() if node in cycle)
-    return BlockedSync(int(program.stage[action]), int(program.microbatch[action]))
+    action = next((node for node in graph.synced.tolist() if node in cycle), None)
+    return None if action is None else BlockedSync(int(program.stage[action]), int(program.microbatch[action]))
 
 
 def _find_cycle(graph: SyncGraph, waits: Ints, node: int) -> set[int]:
