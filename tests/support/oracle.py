@@ -9,7 +9,7 @@ from collections import Counter, deque
 
 from penstock.plan.pricing.costs import Costs
 from penstock.plan.pricing.row_overlap import overlaps
-from penstock.program.actions import ONCE_KINDS, RECV_KINDS, SEND_KINDS, Action, Kind
+from penstock.program.actions import COLLECTIVE_KINDS, ONCE_KINDS, RECV_KINDS, SEND_KINDS, Action, Kind, collective_kind
 from penstock.program.types import Program
 
 
@@ -31,12 +31,12 @@ class Interpreter:
         self.reduced: Counter[tuple[Kind, int]] = Counter()
         self.link_queue: dict[tuple[str, str], deque[object]] = {}
         self.rings = {
-            (Kind.REDUCE_TIE if item.is_tie else Kind.REDUCE_GRAD, item.number): (
+            (collective_kind(is_tie=item.is_tie, is_gather=item.is_gather), item.number): (
                 [self.names[device] for device in item.ring.devices],
                 [(self.names[a], self.names[b]) for a, b in item.ring.links],
                 item.stages,
             )
-            for item in costs.reductions
+            for item in costs.collectives
         }
         self.trained_bytes = costs.trained_bytes
 
@@ -177,10 +177,12 @@ class Interpreter:
             if kind == Kind.RECV_P:
                 self._check_old_parameters_unused(name, action)
             self.posted.setdefault((action.peer, name), deque()).append(action)
-        elif kind in (Kind.REDUCE_GRAD, Kind.REDUCE_TIE):
+        elif kind in COLLECTIVE_KINDS:
             key = (kind, action.stage)
             if key not in self.rings or name not in self.rings[key][0]:
                 raise BrokenError("no such reduction")
+            if kind == Kind.GATHER_P and not self.done[name, Action(Kind.STEP, action.stage)]:
+                raise BrokenError(f"{action} on {name} before the step")
             for stage in self.rings[key][2]:
                 if any(item.device == name for item in self.plan.stages[stage].backward):
                     self._check_gradients(name, stage)
