@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 
 from penstock.cluster.types import Wire
+from penstock.plan.pricing.costs import Collective
 from penstock.plan.types import Origin, on
 from penstock.profile.types import Tie
-from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Action, Kind
+from penstock.program.actions import NONE, RECV_KINDS, SEND_KINDS, Action, Kind, collective_kind
 from penstock.program.lowering.message_places import place_messages
 from penstock.program.types import Program
 from penstock.schedules.registry import schedule
@@ -113,7 +114,7 @@ def test_what_holds_for_all(case: Case) -> None:
             assert [action for action in order if action.kind < Kind.STEP] == before[device]
             _check_sends_follow_what_they_send(order)
         _check_links(after)
-        _check_rings(after, costs.reductions, list(after))
+        _check_rings(after, costs.collectives, list(after))
         reach("sends", np.isin(lowered.kind, SEND_KINDS).any())
         reach("rings", len(costs.reductions))
 
@@ -148,21 +149,23 @@ def _check_links(orders: dict[str, list[Action]]) -> None:
     assert sent == received
 
 
-def _check_rings(orders: dict[str, list[Action]], reductions: object, names: list[str]) -> None:
+def _check_rings(orders: dict[str, list[Action]], collectives: tuple[Collective, ...], names: list[str]) -> None:
     """On the links of a ring nothing but fresh parameters comes behind it; and rings come in one order everywhere."""
-    assert isinstance(reductions, tuple)
-    rank = {(item.is_tie, item.number): place for place, item in enumerate(reductions)}
+    rank = {
+        (collective_kind(is_tie=item.is_tie, is_gather=item.is_gather), item.number): place
+        for place, item in enumerate(collectives)
+    }
     following: dict[int, set[int]] = {place: set() for place in rank.values()}
     for device, order in orders.items():
         seen: list[int] = []
         for place, action in enumerate(order):
             if action.kind < Kind.REDUCE_GRAD:
                 continue
-            number = rank[action.kind == Kind.REDUCE_TIE, action.stage]
+            number = rank[action.kind, action.stage]
             for earlier in seen:
                 following[earlier].add(number)
             seen.append(number)
-            target = dict(reductions[number].ring.links)[names.index(device)]
+            target = dict(collectives[number].ring.links)[names.index(device)]
             later = [item for item in order[place:] if item.peer == names[target]]
             assert not any(item.kind in (Kind.SEND_F, Kind.SEND_B, Kind.SEND_S) for item in later)
     assert not any(first in following[second] for first in following for second in following[first])
