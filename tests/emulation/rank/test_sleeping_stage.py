@@ -96,8 +96,9 @@ BACKWARD = {"recompute_s": 0.02, "input_grad_s": 0.01, "weight_grad_s": 0.01, "b
     ("device", "durations", "step_s"),
     [
         # Two replicas share the rows of stage 0, which has two layers.
-        ("d0", {0: {**FORWARD, **BACKWARD}}, 0.01),
-        ("d1", {0: {**FORWARD, **BACKWARD}}, 0.01),
+        # The replicas of stage 0 share the step of 10 ms.
+        ("d0", {0: {**FORWARD, **BACKWARD}}, 0.005),
+        ("d1", {0: {**FORWARD, **BACKWARD}}, 0.005),
         ("d2", {1: FORWARD}, 0.0),
         ("d3", {1: BACKWARD, 2: {**FORWARD, **BACKWARD}}, 0.01),
     ],

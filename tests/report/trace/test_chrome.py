@@ -189,7 +189,7 @@ def check_slices(timeline: Timeline, events: list[Event], spans: dict[RowKey, li
             expected[device, "compute"].append(span)
         elif action.kind.is_send:
             expected[device, f"to {action.peer}"].append(span)
-        elif action.kind.is_reduction:
+        elif action.kind.is_collective:
             expected[device, "reductions"].append(span)
     assert {row: sorted(entries) for row, entries in events_by_row.items()} == {
         row: sorted(entries) for row, entries in expected.items()
