@@ -110,6 +110,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Network], ProbeResult]:
         monkeypatch.setattr(module, "measure_link", network.measure_link)
         monkeypatch.setattr(module, "measure_kernel", network.kernel)
         monkeypatch.setattr(module, "partners", network.partners)
+        monkeypatch.setattr(module, "measure_all_reduces", lambda *_: ())
         monkeypatch.setattr(
             module, "measure_concurrent", lambda _group, _traffic, flows, _what: [f.alone for f in flows]
         )

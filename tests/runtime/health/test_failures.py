@@ -48,7 +48,7 @@ def test_a_rank_that_does_not_make_its_pipeline_in_time(rank_pool: RankPool) -> 
     (well, first), (_, _) = rank_pool.outcomes(2, construct_late)
     assert not well
     assert first[0] == "RuntimeTimeout"
-    assert first[1].startswith("rank 0, connects to the other ranks: timed out")
+    assert first[1].startswith("rank 0, compares its device with the plan: timed out")
     assert time.monotonic() - begun < 30
 
 

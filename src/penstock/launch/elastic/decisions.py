@@ -135,7 +135,7 @@ def wanted_losses(
     remaining = [name for name in devices if name not in lost]
     singles = sorted(remaining, key=lambda name: name not in in_use)
     sets = [lost | {name} for name in singles]
-    for host in dict.fromkeys(devices.values()):
+    for host in dict.fromkeys(devices[name] for name in remaining):
         sets.append(lost | {name for name in remaining if devices[name] == host})
     sets += [lost - {name} for name in sorted(lost)]
     fitting = [item for item in sets if len(devices) - len(item) >= max(1, minimum)]

@@ -1,8 +1,8 @@
 """The reduce-scatter of a sharded stage's gradients.
 
 Gloo has none that sends less than an all-reduce. So its ranks exchange parts (all-to-all), and each adds up its own, in
-the order of gloo's all-reduce: the gradients are those of the unsharded step to the bit. Other backends reduce-scatter
-in an order of their own.
+the order of gloo's all-reduce: the gradients are those of the unsharded step to the bit. NCCL and XCCL reduce-scatter
+in an order of their own. With any other backend the ranks all-reduce, as without sharding, and each takes its part.
 """
 
 from collections.abc import Mapping
@@ -19,6 +19,9 @@ from penstock.runtime.sharding.optimizer_shards import ShardedGroup
 from penstock.runtime.sharding.ring_order import sum_in_ring_order
 from penstock.runtime.transport import Transport
 
+REDUCE_SCATTER = frozenset({"nccl", "xccl"})
+"""Backends with a reduce-scatter that sends less than an all-reduce."""
+
 
 class GradScatter:
     """One reduction in progress.
@@ -34,23 +37,43 @@ class GradScatter:
         self._transport = transport
         self._earlier = earlier
         self._describe = describe
-        self._is_gloo = dist.get_backend(sharded.group) == "gloo"
+        backend = dist.get_backend(sharded.group)
+        self._is_gloo, self._is_scattered = backend == "gloo", backend in REDUCE_SCATTER
         self.ended_s = 0.0
         self._pending: list[tuple[Bucket, Tensor, Any]] = []
         for bucket in sharded.buckets:
-            parts = self._parts(bucket)
-            size = len(parts) // (1 if self._is_gloo else len(bucket.ranks))
-            received = torch.empty(size, dtype=parts.dtype, device=parts.device)
+            parts = self._parts(bucket) if self._is_gloo or self._is_scattered else self._whole(bucket)
+            received = parts
             with translate_errors(describe):
                 if self._is_gloo:
+                    received = torch.empty_like(parts)
                     work = dist.all_to_all_single(received, parts, group=sharded.group, async_op=True)
-                else:
+                elif self._is_scattered:
+                    received = parts.new_empty(len(parts) // len(bucket.ranks))
                     work = dist.reduce_scatter_tensor(received, parts, group=sharded.group, async_op=True)
+                else:
+                    work = dist.all_reduce(parts, group=sharded.group, async_op=True)
             # The work may still read the parts.
             self._pending.append((bucket, received, (work, parts)))
 
     def _parts(self, bucket: Bucket) -> Tensor:
         """The gradients and the counts for every rank, one behind the other, all of the same length."""
+        grads, counts = self._take_grads(bucket)
+        length = _length(bucket)
+        values = []
+        for number, part in enumerate(bucket.parts):
+            num = bucket.bounds[number + 1] - bucket.bounds[number]
+            values += [grads[piece.parameter][piece.start : piece.stop] for piece in part]
+            values += [counts, counts.new_zeros(length - num - len(counts))]
+        return torch.cat(values)
+
+    def _whole(self, bucket: Bucket) -> Tensor:
+        """All gradients and the counts, as in an all-reduce without sharding."""
+        grads, counts = self._take_grads(bucket)
+        return torch.cat([*grads, counts])
+
+    def _take_grads(self, bucket: Bucket) -> tuple[list[Tensor], Tensor]:
+        """The flat gradients, zeros where there is none, and which there are. The parameters have none afterwards."""
         parameters = self._sharded.layer_parameters(bucket)
         device = parameters[0].device
         grads = [
@@ -58,16 +81,9 @@ class GradScatter:
             for item in parameters
         ]
         counts = torch.tensor([float(item.grad is not None) for item in parameters], dtype=bucket.dtype).to(device)
-        length = _length(bucket)
-        values = []
-        for number, part in enumerate(bucket.parts):
-            num = bucket.bounds[number + 1] - bucket.bounds[number]
-            values += [grads[piece.parameter][piece.start : piece.stop] for piece in part]
-            values += [counts, torch.zeros(length - num - len(counts), dtype=bucket.dtype, device=device)]
-        joined = torch.cat(values)
         for item in parameters:
             item.grad = None
-        return joined
+        return grads, counts
 
     def finish(self) -> None:
         """Block until the sums have arrived, and add them to the gradients of earlier iterations."""
@@ -80,8 +96,10 @@ class GradScatter:
                 values = received.view(len(bucket.ranks), -1)
                 total = sum_in_ring_order(values[:, : last - first], first, bucket.bounds[-1] + len(bucket.names))
                 counts = values[:, last - first : counts_end].sum(0)
-            else:
+            elif self._is_scattered:
                 total, counts = received[: last - first], received[last - first : counts_end]
+            else:
+                total, counts = received[first:last], received[bucket.bounds[-1] :]
             at, has_grad = 0, counts.tolist()
             for piece in bucket.parts[index]:
                 item = owned[bucket.names[piece.parameter]]
