@@ -65,10 +65,17 @@ class InOrderGroup(ProcessGroup):
         return self._submit(peer, lambda: self._gloo.recv(tensors, peer, 1))
 
     def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> OrderedWork:  # type: ignore[override]
+        self._connect_all()
+        return self._submit("all", lambda: self._gloo.allreduce(tensors, options))
+
+    def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, _options: Any = None) -> OrderedWork:
+        self._connect_all()
+        return self._submit("all", lambda: self._gloo.allgather([list(output.chunk(self.size()))], [own]))
+
+    def _connect_all(self) -> None:
         for peer in range(self.size()):
             if peer != self.rank():
                 self._connect(peer)
-        return self._submit("all", lambda: self._gloo.allreduce(tensors, options))
 
     def _connect(self, peer: int) -> None:
         """Block until the peer makes its first call, too."""
