@@ -1,6 +1,5 @@
 """A rank that trains with DeepSpeed: with an exported plan, or with one of DeepSpeed's own partitions."""
 
-import importlib.util
 import json
 import os
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from benchmarks.exports.exported_module import load_exported
 from benchmarks.runtime.contenders import LEARNING_RATE
 from benchmarks.runtime.workloads import Workload
 
@@ -22,7 +22,7 @@ class DeepSpeedTrainer:
         import deepspeed
 
         deepspeed.init_distributed(dist_backend="gloo", verbose=False)
-        exported = _load(Path(folder) / "pipeline_module.py")
+        exported = load_exported(Path(folder) / "pipeline_module.py")
         layers = list(workload.model())
         if partition is None:
             module = exported.PlannedPipelineModule(layers, loss_fn=workload.loss)
@@ -49,12 +49,3 @@ def build_deepspeed(
     trainer = DeepSpeedTrainer(workload, folder, partition)
     memory[name] = trainer
     return trainer.cuts, [trainer.step(*workload.batch(step, num_microbatches)) for step in range(2)]
-
-
-def _load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("exported_pipeline_module", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

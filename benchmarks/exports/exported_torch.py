@@ -1,12 +1,12 @@
 """A rank that trains by an export for torch, as the README of the export states. Functions that ranks run."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.exports.exported_module import load_exported
 from benchmarks.runtime.contenders import LEARNING_RATE
 from benchmarks.runtime.workloads import Workload
 
@@ -15,7 +15,7 @@ class ExportedTrainer:
     """torch's schedule runtime with the stages and the order of an exported plan."""
 
     def __init__(self, workload: Workload, folder: str) -> None:
-        pipeline = _load(Path(folder) / "load.py").load_pipeline()
+        pipeline = load_exported(Path(folder) / "load.py").load_pipeline()
         self._stages = pipeline.build_stages(workload.model())
         self._schedule = pipeline.build_schedule(self._stages, workload.loss)
         numbers = {stage.stage_index for stage in self._stages}
@@ -45,12 +45,3 @@ def build_exported(
     trainer = ExportedTrainer(workload, folder)
     memory[name] = trainer
     return [trainer.step(*workload.batch(step, num_microbatches)) for step in range(steps)]
-
-
-def _load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("exported_load", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

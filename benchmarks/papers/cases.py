@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.emulation.cases import Problem
 from benchmarks.instances import all_profiles
 from benchmarks.planners.clusters import cluster_for
 from penstock.emulation import Emulation
@@ -21,19 +22,6 @@ class Method(NamedTuple):
     planner: str
     schedule: str
     replication: bool = True
-
-
-class Problem(NamedTuple):
-    """A published profile on a cluster, with a number of micro-batches."""
-
-    profile: str
-    cluster: str
-    num_microbatches: int
-
-    @property
-    def title(self) -> str:
-        """The name in tables and messages."""
-        return f"{self.profile.partition('/')[2]} on {self.cluster}, M = {self.num_microbatches}"
 
 
 class Paper(NamedTuple):

@@ -6,8 +6,9 @@ from statistics import median
 
 import msgspec
 
+from benchmarks.emulation.cases import Problem
 from benchmarks.emulation.paced import emulate_paced
-from benchmarks.papers.cases import BIPARTITION, PAPERS, SPP, Paper, Problem, emulation_of
+from benchmarks.papers.cases import BIPARTITION, PAPERS, SPP, Paper, emulation_of
 from benchmarks.records import Task
 from benchmarks.results import Result
 
